@@ -44,6 +44,7 @@ class FedloomError(Exception):
         if len(details) > MOST_DETAILS:
             lines.append(f"  and {len(details) - MOST_DETAILS:,} more")
         super().__init__("\n".join(lines))
+        self.must = must
         self.found = found
         self.code = code
 

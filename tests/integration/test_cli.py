@@ -633,7 +633,8 @@ NUMERIC = {
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
     "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
     "--norm-bound": ("0", "1", "-5", "x", "inf", "nan"),
-    "--cost": ["much"], "--shares": ["x,y"], "--resize": ("0", "3", "x", "9999"), "--devices": ("abaci", "no.csv"),
+    "--cost": ["much"], "--shares": ["x,y"], "--resize": ("0", "3", "x", "9999"),
+    "--fit": ("squeeze", "pad"), "--devices": ("abaci", "no.csv"),
 }  # fmt: skip
 
 
@@ -647,7 +648,7 @@ def test_values_that_cannot_be(refused, flag, value):
 
 
 def test_every_numeric_flag_is_tested():
-    words = {"data", "data-dir", "federation"}
+    words = {"data", "data-dir", "federation", "skip-bad"}
     words |= {"tiers", "tier-file", "unsupported"}  # read by methods that know tiers: tests/unit/test_asked_tiers.py
     assert {flag.name for flag in FLAGS} - words <= {flag.removeprefix("--") for flag in NUMERIC}
 

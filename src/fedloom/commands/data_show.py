@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fedloom.commands.parsing import add_flag
 from fedloom.config.flags import FLAGS
 from fedloom.config.models import Experiment, assign, validated
 from fedloom.data.configured import configured_source, configured_split
@@ -20,7 +21,18 @@ from fedloom.data.showing.picture import Picture
 from fedloom.data.showing.table import table
 from fedloom.errors import FedloomError
 
-TAKEN = ("data-dir", "resize", "clients", "partition", "parts", "min-samples", "split", "seed")
+TAKEN = (
+    "data-dir",
+    "resize",
+    "fit",
+    "skip-bad",
+    "clients",
+    "partition",
+    "parts",
+    "min-samples",
+    "split",
+    "seed",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for flag in FLAGS:
         if flag.name in TAKEN:
-            parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
+            add_flag(parser, flag)
     parser.add_argument("--out", metavar="FILE.svg", help="draw it into this file too")
     parser.add_argument("--save", metavar="FILE.json", help="keep it as a split file for --split")
     parser.add_argument(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedloom.config.flags import FLAGS, PATHS
+from fedloom.config.flags import FLAGS, PATHS, Flag
 from fedloom.errors import OTHER_NAMES, FedloomError, unknown
 
 Commands = Any  # argparse's own type of what add_subparsers returns has no public name
@@ -40,10 +40,7 @@ def add_group(commands: Commands, name: str, about: str) -> Commands:
 
 def common_flags(parser: Parser) -> None:
     for flag in FLAGS:
-        action = "store"
-        if flag.several:
-            action = "append"
-        parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help, action=action)
+        add_flag(parser, flag)
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -54,6 +51,17 @@ def common_flags(parser: Parser) -> None:
     help_out = "the run's folder (default runs/<number>-<method>-<data>)"
     parser.add_argument("--out", metavar="DIR", help=help_out)
     output_flags(parser)
+
+
+def add_flag(parser: argparse.ArgumentParser, flag: Flag) -> None:
+    name = f"--{flag.name}"
+    if flag.switch:
+        parser.add_argument(name, help=flag.help, action="store_const", const=True)
+        return
+    action = "store"
+    if flag.several:
+        action = "append"
+    parser.add_argument(name, metavar=flag.metavar, help=flag.help, action=action)
 
 
 def output_flags(parser: Parser) -> None:

@@ -14,6 +14,7 @@ class Flag(NamedTuple):
     metavar: str
     help: str
     several: bool = False  # may be given more than once
+    switch: bool = False  # stands alone, without a value
 
 
 FLAGS = (
@@ -25,6 +26,19 @@ FLAGS = (
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
     Flag("resize", "data.resize", "N", "make images N×N: by area, or bilinear if they grow"),
+    Flag(
+        "fit",
+        "data.fit",
+        "HOW",
+        "with --resize, images that are not square: stretch, crop or pad (default stretch)",
+    ),
+    Flag(
+        "skip-bad",
+        "data.skip_bad",
+        "",
+        "leave out image files that cannot be read, and record which",
+        switch=True,
+    ),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
     Flag(
         "partition",

@@ -28,6 +28,7 @@ from fedloom.reading import parse_number
 Unit = Literal["rounds", "macs", "bytes", "wan", "seconds"]
 Limit = Literal["seconds", "wan", "bytes", "macs"]
 LIMITS: tuple[str, ...] = get_args(Limit)
+Fit = Literal["stretch", "crop", "pad"]  # images that are not square, into a square
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
 # What decides who is together in a cluster, where the method does not; or a JSON file does.
@@ -64,6 +65,14 @@ class DataConfig(Section):
         ge=LEAST_SIDE,
         le=MOST_SIDE,
         description="make images so many pixels high and wide (as they are)",
+    )
+    fit: Annotated[Fit, Absent("stretch")] = Field(
+        "stretch",
+        description="with resize, images that are not square: stretch, crop or pad them",
+    )
+    skip_bad: Annotated[bool, Absent(False)] = Field(
+        False,
+        description="leave out image files that cannot be read, and record which",
     )
     parts: Literal["own", "official"] | None = Field(
         None,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedloom.config.models import DataConfig
 from fedloom.data.fetching.places import fetched
+from fedloom.data.image_rules import ImageRules
 from fedloom.data.partition import brings_clients, parse
 from fedloom.data.resizing import resized_source
 from fedloom.data.source import Source
@@ -23,10 +24,18 @@ def configured_source(data: DataConfig) -> Source:
         classes=data.classes,
         mean=data.mean,
         std=data.std,
+        images=image_rules(data),
     )
     if data.resize is None:
         return source
-    return resized_source(source, data.resize)
+    return resized_source(source, data.resize, data.fit)
+
+
+def image_rules(data: DataConfig) -> ImageRules:
+    if data.resize is None and data.fit != "stretch":
+        rule = f"--fit {data.fit} must be with --resize"
+        raise FedloomError(rule, "there is none", "add --resize N, or leave --fit out")
+    return ImageRules(data.resize, data.fit, data.skip_bad)
 
 
 def optional_path(path: str | None) -> Path | None:

@@ -1,5 +1,10 @@
 """Images of another size: `--resize N` makes every image N×N, whatever it is read from.
 
+One that is not square is stretched, or with `--fit crop` cut to its middle square, or with
+`--fit pad` put into the middle of a black one: 0 of bytes, and an image's own lowest value where
+values are floats, whose black has no fixed number. An odd pixel is cut or added on the right or at
+the bottom.
+
 A side that shrinks is averaged by area: each new pixel is the mean of what it covers, a pixel that
 it covers in part counted in part. A side that grows is interpolated between the two nearest pixels
 (bilinear, pixels being squares). Weights are whole numbers and sums are exact, so that bytes come
@@ -10,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
+from fedloom.config.models import Fit
 from fedloom.data import cache
 from fedloom.data.mapped import blocks, place_of
 from fedloom.data.source import Source
@@ -21,7 +28,7 @@ from fedloom.errors import FedloomError
 RULE = "area 1"  # of a cached array: another rule of resizing would need another name
 
 
-def resized_source(source: Source, side: int) -> Source:
+def resized_source(source: Source, side: int, fit: Fit = "stretch") -> Source:
     """The same images, `side` pixels high and wide. Constants of normalisation stay as they are."""
     if source.kind != "image":
         raise FedloomError(
@@ -29,10 +36,10 @@ def resized_source(source: Source, side: int) -> Source:
             f"{source.name} is {source.kind}",
             "leave it out",
         )
-    return replace(source, x=resized(source.x, side))
+    return replace(source, x=resized(source.x, side, fit))
 
 
-def resized(x: np.ndarray, side: int) -> np.ndarray:
+def resized(x: np.ndarray, side: int, fit: Fit = "stretch") -> np.ndarray:
     """[n,c,h,w] as [n,c,side,side]. What lies in a file is resized once, into the cache."""
     if x.shape[2:] == (side, side):
         return x
@@ -41,43 +48,70 @@ def resized(x: np.ndarray, side: int) -> np.ndarray:
     if place is None:
         images = np.empty(shape, x.dtype)
         start = 0
-        for block in resized_blocks(x, side):
+        for block in resized_blocks(x, side, fit):
             images[start : start + len(block)] = block
             start += len(block)
         return images
+    rule = RULE
+    if fit != "stretch":
+        rule = f"{RULE}, {fit}"
     version = cache.version_of(place.file)
-    key = cache.key_of(RULE, version, place.offset, list(x.shape), x.dtype.str, side)
-    return cache.kept_array(key, lambda: cache.Rows(shape, x.dtype, resized_blocks(x, side)))
+    key = cache.key_of(rule, version, place.offset, list(x.shape), x.dtype.str, side)
+    return cache.kept_array(key, lambda: cache.Rows(shape, x.dtype, resized_blocks(x, side, fit)))
 
 
-def resized_blocks(x: np.ndarray, side: int) -> Iterator[np.ndarray]:
-    rows = side_weights(x.shape[2], side)
-    columns = side_weights(x.shape[3], side)
-    parts = float(rows[0].sum() * columns[0].sum())  # the weights of every new pixel sum to this
+def resized_blocks(x: np.ndarray, side: int, fit: Fit) -> Iterator[np.ndarray]:
     for _, block in blocks(x):
-        sums = rows @ block.astype(np.float64) @ columns.T
+        square = squared(block, fit)
+        rows = side_weights(square.shape[2], side)
+        columns = side_weights(square.shape[3], side)
+        # The weights of every new pixel sum to this.
+        parts = float(rows[0].sum() * columns[0].sum())
+        sums = rows @ square.astype(np.float64) @ columns.T
         if x.dtype == np.uint8:
             yield np.floor((2 * sums + parts) / (2 * parts)).astype(np.uint8)
         else:
             yield (sums / parts).astype(x.dtype)
 
 
+def squared(x: np.ndarray, fit: Fit) -> np.ndarray:
+    """Images to crop as their middle squares, images to pad inside black ones."""
+    height, width = x.shape[2:]
+    if fit == "stretch" or height == width:
+        return x
+    if fit == "crop":
+        side = min(height, width)
+        top = (height - side) // 2
+        left = (width - side) // 2
+        return x[:, :, top : top + side, left : left + side]
+    side = max(height, width)
+    top = (side - height) // 2
+    left = (side - width) // 2
+    square = np.zeros((*x.shape[:2], side, side), x.dtype)
+    if x.dtype != np.uint8:
+        square += x.min(axis=(1, 2, 3), keepdims=True)
+    square[:, :, top : top + height, left : left + width] = x
+    return square
+
+
+@lru_cache(maxsize=32)  # files of a folder have few sizes, and each is asked for many times
 def side_weights(before: int, after: int) -> np.ndarray:
     """[after, before]: how much of each old pixel goes into each new one, in whole numbers."""
+    make = bilinear_weights
     if after <= before:
-        return area_weights(before, after)
-    return bilinear_weights(before, after)
+        make = area_weights
+    weights = make(before, after)
+    weights.flags.writeable = False
+    return weights
 
 
 def area_weights(before: int, after: int) -> np.ndarray:
     """The side is cut into before × after parts: an old pixel has `after`, a new one `before`."""
-    weights = np.zeros((after, before))
-    for new in range(after):
-        for old in range(before):
-            begin = max(old * after, new * before)
-            end = min((old + 1) * after, (new + 1) * before)
-            weights[new, old] = max(0, end - begin)
-    return weights
+    new = np.arange(after)[:, None]
+    old = np.arange(before)[None]
+    begin = np.maximum(old * after, new * before)
+    end = np.minimum((old + 1) * after, (new + 1) * before)
+    return np.maximum(0, end - begin).astype(np.float64)
 
 
 def bilinear_weights(before: int, after: int) -> np.ndarray:

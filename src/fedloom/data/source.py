@@ -5,10 +5,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from fedloom.data.mapped import blocks
+
+
+class SkippedFile(NamedTuple):
+    """A file that could not be read, and that was left out because the user asked for it."""
+
+    file: str
+    rule: str  # what it breaks
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value; compare digests
@@ -32,6 +41,8 @@ class Source:
     grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
     # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
     official: np.ndarray | None = None
+    skipped: tuple[SkippedFile, ...] = ()
+    notices: tuple[str, ...] = ()  # what a person should hear of how it was read
 
     @cached_property
     def digest(self) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from fedloom.data import cache
 from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
 from fedloom.data.fetching.places import fetched
+from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.source import Source as Source
 from fedloom.errors import FedloomError, unknown
 from fedloom.registry import Registry, absolute, from_file
@@ -79,13 +80,15 @@ def open_source(
     classes: int | None = None,
     mean: Floats = None,
     std: Floats = None,
+    images: ImageRules = AS_THEY_ARE,
 ) -> Source:
     """The data set of this name or path, checked.
 
-    A relative path is looked for under `directory` too.
+    A relative path is looked for under `directory` too. `images` are rules for image files; arrays
+    come as they are.
     """
     try:
-        source = find(name, directory, classes)
+        source = find(name, directory, classes, images)
     except OSError as error:  # what no reader looks after: folders, for the most part
         rule = f"{error.filename or f'--data {name}'} must be readable"
         found = f"it is not ({error.strerror or error})"
@@ -122,7 +125,12 @@ def default_scale(kind: str, x: np.ndarray) -> Scale:
 # Which reader reads it
 
 
-def find(name: str, directory: Path | None, classes: int | None) -> Source:
+def find(
+    name: str,
+    directory: Path | None,
+    classes: int | None,
+    images: ImageRules,
+) -> Source:
     plain, sizes = sized(name)
     if sizes:
         return find_text(plain, directory, *(int(size) for size in sizes[1:].split(":")))
@@ -134,7 +142,7 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         return called(name, SOURCES.get(name), directory)
     place = locate(name, directory)
     if place is not None:
-        return read_path(place, classes)
+        return read_path(place, classes, images)
     if "," in name:
         return read_list(name, directory)
     if "/" in name or name.endswith((".npz", ".txt", ".json")):
@@ -160,7 +168,7 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
     raise FedloomError(rule, found, "leave the numbers out")
 
 
-def read_path(path: Path, classes: int | None) -> Source:
+def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
     from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree
 
@@ -175,9 +183,9 @@ def read_path(path: Path, classes: int | None) -> Source:
     if path.is_dir() and any(path.glob("*.npz")):
         return npz.read_folder(path, classes)
     if path.is_dir():
-        return tree.read_folder(path)
+        return tree.read_folder(path, images)
     if path.suffix.lower() == ".csv":
-        return table.read_csv(path)
+        return table.read_csv(path, images)
     if cifar.is_batch(path):
         return cifar.read_files([path])
     if path.suffix.lower() == ".npz" or npz.holds_arrays(path):
@@ -186,7 +194,7 @@ def read_path(path: Path, classes: int | None) -> Source:
 
 
 def unknown_format(path: Path) -> FedloomError:
-    from fedloom.data.readers.pictures import is_picture
+    from fedloom.data.readers.image_files import is_picture
 
     rule = f"--data {path} must be in a format that is known"
     if is_picture(path.name):

@@ -177,6 +177,7 @@ def check_data(data: DataConfig) -> None:
     flags: dict[str, Json] = {
         "data-dir": data.dir,
         "resize": data.resize,
+        "skip-bad": data.skip_bad or None,
         "clients": data.clients,
         "server-share": data.server_share or None,
         "split": data.split,

@@ -213,6 +213,7 @@ def write(
         shape=finished.task.shape,
         last=about.channels_last,
         resize=about.input.resize,
+        fit=about.input.fit,
     )
     readme = card(finished, about, notes(model, about.client), paths)
     architecture = json.dumps(about.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -264,7 +265,7 @@ def description(
     )
     resize = finished.resize
     if resize is not None:
-        samples = samples.replace(resize=resize)
+        samples = samples.replace(resize=resize, fit=finished.fit)
     about = ModelDescription(
         genotype=genotype,
         format=MARK,

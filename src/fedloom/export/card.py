@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from fedloom.config.models import Fit
 from fedloom.export.description import ModelDescription
 from fedloom.export.finished import Finished
 from fedloom.export.paths import PathFacts, PathName
@@ -61,6 +62,15 @@ LIMITS = """- Figures are of this data set and these clients; elsewhere, measure
 - Probabilities are the softmax of its scores, and not calibrated."""
 
 
+# What became of images that are not square.
+FITS: dict[Fit, str] = {
+    "stretch": "those that are not square were stretched",
+    "crop": "those that are not square were cropped to their middle square first",
+    "pad": "those that are not square were padded to a black square first, 0 of bytes and "
+    "otherwise an image's own lowest value",
+}
+
+
 def safe(value: Any) -> str:
     """A user's words as plain text: nothing in them is Markdown or HTML."""
     text = " ".join(str(value).split())
@@ -92,7 +102,7 @@ def interface(about: ModelDescription) -> list[str]:
         side = f"{samples.resize}×{samples.resize} pixels"
         how = "averaged by area, or bilinear where a side grows"
         lines.append(
-            f"- Images were resized to {side} ({how}). `model.predict` and "
+            f"- Images were resized to {side} ({how}); {FITS[samples.fit]}. `model.predict` and "
             "`python model.py` do that themselves; for `network(samples)` call "
             "`model.resized(samples)` first."
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedloom.config.models import Fit
 from fedloom.reading import read_json
 from fedloom.records.record import Count, Figure, Record, object_in
 from fedloom.types import Json
@@ -24,6 +25,7 @@ class ModelInput(Record):
     mean: list[Figure]  # that the network subtracts itself; empty: nothing is normalised
     std: list[Figure]
     resize: Count | None = None  # of images: the side that they were brought to
+    fit: Fit = "stretch"  # and how those were that are not square
 
 
 class ModelDescription(Record):

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fedloom.config.models import Fit
 from fedloom.data.partition import parse
 from fedloom.data.samples import Samples
 from fedloom.data.source import Source
@@ -126,6 +127,14 @@ class Finished:
         if network_input is None:
             return None
         return network_input.resize
+
+    @property
+    def fit(self) -> Fit:
+        """What became of its images that were not square, if they were brought to a size."""
+        network_input = self.run.record.input
+        if network_input is None:
+            return "stretch"
+        return network_input.fit
 
     @property
     def is_tinted(self) -> bool:

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from fedloom.config.models import Fit
 from fedloom.data.checks import images
+from fedloom.data.image_rules import ImageRules
 from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.partitions.tint import tint
 from fedloom.data.readers.npz import read_small, unreadable
@@ -36,6 +38,7 @@ class Expected:
 
     task: Task
     resize: int | None = None  # the side that images are brought to; None: they stay as they are
+    fit: Fit = "stretch"  # and what becomes of those that are not square
     dtype: np.dtype | None = None  # of the values that it was trained on; None: not known here
     is_tinted: bool = False  # whether grey images are given a colour
 
@@ -45,7 +48,7 @@ def expected_by(finished: Finished) -> Expected:
     dtype = None
     if len(trained) > 0:  # a federation's server has none
         dtype = trained.dtype
-    return Expected(finished.task, finished.resize, dtype, finished.is_tinted)
+    return Expected(finished.task, finished.resize, finished.fit, dtype, finished.is_tinted)
 
 
 def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
@@ -54,7 +57,7 @@ def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSam
     if images_alone is None or expected.task.kind == "text":
         return labelled_samples(expected, data, directory)
     if expected.resize is not None:
-        images_alone = resized(images_alone, expected.resize)
+        images_alone = resized(images_alone, expected.resize, expected.fit)
     images_alone = coloured(images_alone, expected)
     check_shape(data, images_alone, expected.task)
     check_units(data, images_alone, expected)
@@ -64,9 +67,9 @@ def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSam
 def labelled_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
     """Checked: what would go through the network as nonsense is refused."""
     task = expected.task
-    source = open_source(reference(data), directory)
+    source = open_source(reference(data), directory, images=image_rules(expected))
     if expected.resize is not None and source.kind == "image":
-        source = resized_source(source, expected.resize)
+        source = resized_source(source, expected.resize, expected.fit)
     if source.kind != task.kind and "text" in (source.kind, task.kind):
         rule = f"--data {data} must be {task.kind} data as the run's is"
         raise FedloomError(rule, f"it is {source.kind}", "give samples of the same kind")
@@ -81,6 +84,13 @@ def labelled_samples(expected: Expected, data: str, directory: Path | None) -> N
     check_shape(data, x, task)
     check_units(data, x, expected)
     return NewSamples(torch_copy(x), torch_copy(table[source.y]))
+
+
+def image_rules(expected: Expected) -> ImageRules:
+    """Image files are read as the run read its own: grey ones too, if it had colours among them."""
+    channels = expected.task.shape[0]
+    is_colour = expected.task.kind == "image" and channels == 3 and not expected.is_tinted
+    return ImageRules(expected.resize, expected.fit, colour=is_colour)
 
 
 def coloured(images: np.ndarray, expected: Expected) -> np.ndarray:

@@ -6,6 +6,8 @@ A backslash at the end of a line joins it with the next one in what is written.
 
 from __future__ import annotations
 
+from fedloom.config.models import Fit
+
 BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. \
 See README.md beside it.
 
@@ -41,10 +43,10 @@ SIDE = {side}  # the network's images are so many pixels high and wide
 
 def resized(samples: torch.Tensor) -> torch.Tensor:
     """Images of any size as the network takes them, made as those of training were: \
-averaged by area, or bilinear where they grow."""
+{fit}averaged by area, or bilinear where they grow."""
     if tuple(samples.shape[2:]) == (SIDE, SIDE):
         return samples
-    rows, columns = (weights_of_side(before) for before in samples.shape[2:])
+{square}    rows, columns = (weights_of_side(before) for before in samples.shape[2:])
     parts = rows[0].sum() * columns[0].sum()
     sums = rows @ samples.double() @ columns.T
     if samples.dtype == torch.uint8:
@@ -66,6 +68,30 @@ min((old + 1) * SIDE, (new + 1) * before)
             weights[new, min(max(left, 0), before - 1)] += 2 * SIDE - beyond
             weights[new, min(max(left + 1, 0), before - 1)] += beyond
     return weights'''
+
+# What is said and done first to images that are not square, for each way to fit them.
+FITS: dict[Fit, str] = {
+    "stretch": "",
+    "crop": "the middle square of each, ",
+    "pad": "each in the middle of a black square, ",
+}
+SQUARES: dict[Fit, str] = {
+    "stretch": "",
+    "crop": """    height, width = samples.shape[2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    samples = samples[:, :, top : top + side, left : left + side]
+""",
+    "pad": """    height, width = samples.shape[2:]
+    side = max(height, width)
+    top, left = (side - height) // 2, (side - width) // 2
+    square = samples.new_zeros(*samples.shape[:2], side, side)
+    if samples.dtype != torch.uint8:  # black of other values is the lowest of the image
+        square += samples.amin((1, 2, 3), keepdim=True)
+    square[:, :, top : top + height, left : left + width] = samples
+    samples = square
+""",
+}
 
 END = '''
 
@@ -130,6 +156,7 @@ def model_file(
     shape: tuple[int, ...],
     last: bool,
     resize: int | None = None,
+    fit: Fit = "stretch",
 ) -> str:
     """The whole of model.py. `resize`: the side that images of other sizes are brought to."""
     functional = ""
@@ -146,7 +173,7 @@ def model_file(
     resizing = ""
     part = "part"
     if resize is not None:
-        resizing = RESIZE.format(side=resize)
+        resizing = RESIZE.format(side=resize, fit=FITS[fit], square=SQUARES[fit])
         part = "resized(part)"
     end = END.format(format=memory_format, channel=channel, part=part)
     return begin + classes + resizing + end

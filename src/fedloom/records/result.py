@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from fedloom.config.models import Unit
+from fedloom.config.models import Fit, Unit
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
@@ -476,12 +476,21 @@ class Input(Record):
     mean: list[Figure]
     std: list[Figure]
     resize: Count | None = None  # images were made so many pixels high and wide
+    fit: Fit = "stretch"  # and so those that were not square
+
+
+class SkippedFile(Record):
+    """A file that could not be read, and that the user let go."""
+
+    file: str
+    reason: str
 
 
 class Data(Record):
     name: str
     partition: str
     split: str  # the hash of its file
+    skipped: list[SkippedFile] = []  # by --skip-bad
 
 
 class Versions(Record):

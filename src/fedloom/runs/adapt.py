@@ -147,6 +147,8 @@ def adapt(
         "test": test,
         "min_samples": 4,
     }
+    if result.input is not None and result.input.resize is not None:
+        section |= {"resize": result.input.resize, "fit": result.input.fit}
     has_tint = parse(result.data.partition).has_tint
     if transform is not None or has_tint:
         section["partition"] = newcomers_partition(section, result, transform, has_tint)

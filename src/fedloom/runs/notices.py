@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from fedloom.data.source import Source
 from fedloom.methods import recipe
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.preparing import Prepared, pooled_share
@@ -17,11 +18,25 @@ NO_ROOM = "the network's last map is smaller than 2×2, so its classifier sees t
 
 def notices_of(prepared: Prepared) -> list[str]:
     return [
+        *of_source(prepared.source),
         *of_head(prepared.task),
         *of_reductions(prepared.task),
         *of_tiers(prepared),
         *of_pooled(prepared),
     ]
+
+
+def of_source(source: Source) -> list[str]:
+    """How the data was read, where that is not as it came; the run's log has every file."""
+    notices = list(source.notices)
+    if not source.skipped:
+        return notices
+    for file in source.skipped:
+        log.warning("skipped %s: %s", file.file, file.reason)
+    first = source.skipped[0]
+    many = f"{len(source.skipped)} files that cannot be read were left out (--skip-bad)"
+    notices.append(f"{many}: {first.file} ({first.reason}), …; see the run's log")
+    return notices
 
 
 def of_head(task: Task) -> list[str]:

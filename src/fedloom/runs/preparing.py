@@ -123,7 +123,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
     """Weights go with the size and normalisation they were trained with, and as many classes."""
     if before.resize is not None and data.resize is None:
-        data = data.model_copy(update={"resize": before.resize})
+        data = data.model_copy(update={"resize": before.resize, "fit": before.fit})
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)

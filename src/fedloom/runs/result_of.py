@@ -44,6 +44,7 @@ from fedloom.records.result import (
     RouteSummary,
     RunResult,
     Simulated,
+    SkippedFile,
     Spread,
     StageEnd,
     Start,
@@ -266,7 +267,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         memory=most(client_work.memory for client_work in work.values()),
         traffic=traffic(totals),
         input=input_of(prepared),
-        data=Data(name=split.data, partition=split.partition, split=split.hash),
+        data=data_of(prepared),
         versions=versions_here(),
         privacy=privacy(prepared),
     )
@@ -402,6 +403,17 @@ def simulated_of(prepared: Prepared, outcome: Outcome) -> Simulated | None:
     return told.replace(over=OverLimit(**outcome.over_budget.to_json()))
 
 
+def data_of(prepared: Prepared) -> Data:
+    split = prepared.split
+    data = Data(name=split.data, partition=split.partition, split=split.hash)
+    if not prepared.source.skipped:
+        return data
+    skipped = []
+    for file in prepared.source.skipped:
+        skipped.append(SkippedFile(file=file.file, reason=file.reason))
+    return data.replace(skipped=skipped)
+
+
 def input_of(prepared: Prepared) -> Input:
     task = prepared.task
     network_input = Input(
@@ -411,10 +423,10 @@ def input_of(prepared: Prepared) -> Input:
         mean=list(task.mean),
         std=list(task.std),
     )
-    resize = prepared.config.data.resize
-    if resize is None:
+    data = prepared.config.data
+    if data.resize is None:
         return network_input
-    return network_input.replace(resize=resize)
+    return network_input.replace(resize=data.resize, fit=data.fit)
 
 
 def with_latencies(

@@ -209,6 +209,7 @@ class Supernet:
             Expected(
                 prepared.task,
                 run.record.input.resize,
+                run.record.input.fit,
                 is_tinted=parse(run.record.data.partition).has_tint,
             ),
         )

@@ -42,6 +42,34 @@ def test_each_side_by_itself_and_a_mean_stays_a_mean() -> None:
     assert resized(x, 9).tolist() == np.full((1, 1, 9, 9), 77).tolist()
 
 
+TALL = image([[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]])
+
+
+def test_cropping_takes_the_middle_square():
+    assert resized(TALL, 2, "crop")[0, 0].tolist() == [[3, 4], [5, 6]]  # of the two middles the upper one
+    wide = np.swapaxes(TALL, 2, 3)
+    assert resized(wide, 2, "crop")[0, 0].tolist() == [[3, 5], [4, 6]]
+    assert resized(TALL, 1, "crop")[0, 0].tolist() == [[5]]  # 4.5
+
+
+def test_padding_keeps_all_of_it_in_black():
+    expected = [[0, 1, 2, 0, 0], [0, 3, 4, 0, 0], [0, 5, 6, 0, 0], [0, 7, 8, 0, 0], [0, 9, 10, 0, 0]]
+    assert resized(TALL, 5, "pad")[0, 0].tolist() == expected
+    assert resized(np.swapaxes(TALL, 2, 3), 5, "pad")[0, 0].tolist() == np.transpose(expected).tolist()
+
+
+def test_the_black_of_floats_is_their_own():
+    floats = np.concatenate([TALL, TALL - np.float32(20)]).astype(np.float32)
+    padded = resized(floats, 5, "pad")[:, 0, :, 0]
+    assert padded.tolist() == [[1] * 5, [-19] * 5]
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad"])
+def test_a_square_is_a_square_however_it_is_fitted(fit):
+    x = np.random.default_rng(0).integers(0, 256, (2, 3, 9, 9), dtype=np.uint8)
+    np.testing.assert_array_equal(resized(x, 4, fit), resized(x, 4))
+
+
 def test_what_has_the_size_is_left_alone() -> None:
     x = np.zeros((1, 1, 8, 8), np.uint8)
     assert resized(x, 8) is x
@@ -59,6 +87,16 @@ def test_a_file_is_resized_once(tmp_path, monkeypatch) -> None:
     assert kept.stat().st_mtime_ns == written
     resized(mapped, 5)
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+
+
+def test_a_file_is_fitted_in_each_way_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "cache"))
+    x = np.random.default_rng(0).integers(0, 256, (50, 3, 8, 6), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for fit in ("stretch", "crop", "pad"):
+        np.testing.assert_array_equal(resized(mapped, 4, fit), resized(x, 4, fit))
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 3
 
 
 def test_a_split_is_of_one_size(tmp_path) -> None:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.readers import speech
-from fedloom.data.readers.pictures import SUFFIXES, class_order, is_picture, picture_source
+from fedloom.data.readers.image_files import SUFFIXES, is_picture
+from fedloom.data.readers.pictures import class_order, picture_source
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
@@ -26,7 +28,7 @@ class Row(NamedTuple):
     client: str | None
 
 
-def read_csv(path: Path) -> Source:
+def read_csv(path: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
     """Images or recordings, by the files' suffixes."""
     rows = read_rows(path)
     suffixes = {row.file.suffix.lower() for row in rows}
@@ -41,7 +43,7 @@ def read_csv(path: Path) -> Source:
     labels = [row.label for row in rows]
     clients = [row.client for row in rows if row.client is not None]
     if not clients:
-        return picture_source(path.stem, files, labels)
+        return picture_source(path.stem, files, labels, rules)
     names = class_order(set(clients))
     numbers = {name: number for number, name in enumerate(names)}
     groups = np.array([numbers[client] for client in clients], np.int64)
@@ -49,6 +51,7 @@ def read_csv(path: Path) -> Source:
         path.stem,
         files,
         labels,
+        rules,
         groups=groups,
         group_names=names,
         grouping="client",

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from fedloom.data import cache
 from fedloom.data.progress import with_progress
-from fedloom.data.readers.pictures import GREY, check, planes
+from fedloom.data.readers.image_files import channels_of, check, planes
 from fedloom.errors import FedloomError
 
 
@@ -139,8 +139,7 @@ def image_of(where: str, value: Any) -> np.ndarray:
         return value
     if hasattr(value, "getchannel") and hasattr(value, "mode"):  # a PIL image
         check(where, value)
-        channels = 1 if value.mode in GREY else 3
-        return planes(where, value, channels)
+        return planes(where, value, channels_of(value))
     rule = f"{where} must have a tensor, an array or a PIL image first"
     raise FedloomError(rule, f"it has {type(value).__name__}", "transform it into one")
 

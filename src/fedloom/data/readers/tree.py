@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.data.readers.pictures import SUFFIXES, is_picture, picture_source
+from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
+from fedloom.data.readers.image_files import SUFFIXES, is_picture
+from fedloom.data.readers.pictures import picture_source
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
@@ -86,7 +88,7 @@ def cinic_folder(home: Path) -> Path:
     raise FedloomError(rule, "they are not there", advice)
 
 
-def read_folder(folder: Path) -> Source:
+def read_folder(folder: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
     class_folders = list(find_class_folders(os.path.abspath(folder)))
     files: list[str] = []
     labels: list[str] = []
@@ -97,14 +99,14 @@ def read_folder(folder: Path) -> Source:
     sizes = [len(class_folder.files) for class_folder in class_folders]
     name = folder.resolve().name
     if above == [""]:
-        return picture_source(name, files, labels)
+        return picture_source(name, files, labels, rules)
     if set(above) <= set(PARTS):
         parts = [PARTS[class_folder.above] for class_folder in class_folders]
         official = np.repeat(np.array(parts, np.uint8), sizes)
-        return picture_source(name, files, labels, official=official)
+        return picture_source(name, files, labels, rules, official=official)
     sites = [above.index(class_folder.above) for class_folder in class_folders]
     groups = np.repeat(sites, sizes)
-    return picture_source(name, files, labels, groups=groups, group_names=tuple(above))
+    return picture_source(name, files, labels, rules, groups=groups, group_names=tuple(above))
 
 
 # Class folders
