@@ -44,7 +44,8 @@ FLAGS = (
         "partition",
         "data.partition",
         "RULE",
-        "see `fedloom list partitions` (default dirichlet:0.2)",
+        "see `fedloom list partitions` (default sites or natural if the data has them, else "
+        "dirichlet:0.2)",
     ),
     Flag(
         "min-samples",

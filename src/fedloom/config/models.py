@@ -58,7 +58,8 @@ class DataConfig(Section):
     )
     partition: str = Field(
         "dirichlet:0.2",
-        description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)",
+        description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`); sites or natural "
+        "where the data has them and nothing is asked for",
     )
     resize: Annotated[int | None, Absent(None)] = Field(
         None,

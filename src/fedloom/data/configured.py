@@ -15,6 +15,8 @@ from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 
 DEFAULT_CLIENTS = 8
+# By what a group is. Speakers, writers and roles are those of data sets that papers deal out anew.
+USUAL_PARTITIONS = {"site": "sites", "client": "natural"}
 
 
 def configured_source(data: DataConfig) -> Source:
@@ -48,6 +50,7 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
     """The split file that is named, or a new split."""
     if data.split is not None:
         return given_split(data, source)
+    data = with_usual_partition(data, source)
     clients = data.clients
     if clients is None and not brings_clients(data.partition):
         clients = DEFAULT_CLIENTS
@@ -61,6 +64,15 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
         server_share=data.server_share,
         parts=data.parts,
     )
+
+
+def with_usual_partition(data: DataConfig, source: Source) -> DataConfig:
+    """Unless a partition is asked for, what comes by site or client stays as it comes."""
+    usual = USUAL_PARTITIONS.get(source.grouping)
+    is_asked = "partition" in data.model_fields_set or data.split is not None
+    if is_asked or source.groups is None or usual is None:
+        return data
+    return data.model_copy(update={"partition": usual})
 
 
 def asked_partition(data: DataConfig) -> str:

@@ -18,6 +18,7 @@ NO_ROOM = "the network's last map is smaller than 2×2, so its classifier sees t
 
 def notices_of(prepared: Prepared) -> list[str]:
     return [
+        *prepared.notices,
         *of_source(prepared.source),
         *of_head(prepared.task),
         *of_reductions(prepared.task),

@@ -13,7 +13,12 @@ import torch
 
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
-from fedloom.data.configured import asked_partition, configured_source, configured_split
+from fedloom.data.configured import (
+    asked_partition,
+    configured_source,
+    configured_split,
+    with_usual_partition,
+)
 from fedloom.data.partition import Rule, parse
 from fedloom.data.partitions.changes import check_changes
 from fedloom.data.partitions.tint import form_of
@@ -53,6 +58,7 @@ class Prepared:
     tiers: TierDeal | None = None  # of the devices, for methods that know them
     devices: Sequence[Device] = ()  # of the clients; empty: those of a federation are not known
     written: bytes | None = None  # config.toml of a run that was begun before
+    notices: tuple[str, ...] = ()  # of what was chosen for the user
 
     @property
     def hold(self) -> float:
@@ -87,6 +93,11 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         }
         config = config.model_copy(update=changes)
     source = configured_source(config.data)
+    data = with_usual_partition(config.data, source)
+    notices = partition_notices(config.data, data, source)
+    if split is not None and data != config.data:  # of a comparison, or of a run that is named
+        data = data.model_copy(update={"partition": split.partition})
+    config = config.model_copy(update={"data": data})
     if split is None:
         split = configured_split(config.data, config.seed, source)
     rule = parse(split.partition)
@@ -117,7 +128,25 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         config = config.model_copy(update={"tiers": asked})
         tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     clock_devices = devices or devices_of(EQUAL, len(split), config.seed)
-    return Prepared(config, source, split, task, stages(task), start, tiers, clock_devices)
+    return Prepared(
+        config,
+        source,
+        split,
+        task,
+        stages(task),
+        start,
+        tiers,
+        clock_devices,
+        notices=notices,
+    )
+
+
+def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tuple[str, ...]:
+    """What a person should hear who did not ask for the partition that the data has."""
+    if data.partition == asked.partition:
+        return ()
+    groups = f"the data comes in {len(source.group_names)} {source.grouping}s and stays so"
+    return (f"{groups} (--partition {data.partition}); another partition would mix them",)
 
 
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.errors import FedloomError
 from fedloom.runs.experiment import decided
+from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import prepare
 
 
@@ -27,7 +29,8 @@ def sites(tmp_path):
 @pytest.mark.parametrize(
     ("options", "clients"),
     [
-        ({}, 8),
+        ({}, 2),
+        ({"partition": "iid"}, 8),
         ({"partition": "natural"}, 2),
         ({"partition": "sites"}, 2),
         ({"partition": "natural+rotation"}, 2),
@@ -38,6 +41,51 @@ def sites(tmp_path):
 def test_how_many_clients(sites, options, clients):
     asked = data(name=sites, min_samples=4, **options)
     assert len(configured_split(asked, 0, configured_source(asked))) == clients
+
+
+@pytest.mark.parametrize("kind", ["sites", "tree", "table", "arrays"])
+def test_what_comes_by_site_or_client_stays_so_and_that_is_told(sites, tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "cache"))
+    usual = "natural" if kind in ("table", "arrays") else "sites"
+    name = {"sites": sites, "arrays": str(tmp_path / "all.npz"), "table": str(tmp_path / "all.csv")}.get(
+        kind, str(tmp_path / "tree")
+    )
+    rows = ["file,label,client"]
+    pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8), dtype=np.uint8)
+    owners = np.array(["north", "south"])[np.arange(40) // 20]
+    np.savez(tmp_path / "all.npz", x=pixels, y=np.arange(40) % 2, client=owners)
+    for number, (image, owner) in enumerate(zip(pixels, owners, strict=True)):
+        file = tmp_path / "tree" / owner / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(file)
+        rows.append(f"{file},{'ab'[number % 2]},{owner}")
+    (tmp_path / "all.csv").write_text("\n".join(rows))
+    prepared = prepare(validated(Experiment, {"data": {"name": name}}))
+    assert (prepared.split.partition, prepared.config.data.partition, len(prepared.split)) == (usual, usual, 2)
+    groups = np.asarray(prepared.source.groups)
+    for client in range(2):
+        assert set(groups[np.concatenate(prepared.split.client(client))]) == {client}
+    grouping = {"sites": "sites", "natural": "clients"}[usual]
+    told = f"the data comes in 2 {grouping} and stays so (--partition {usual}); another partition would mix them"
+    assert notices_of(prepared)[0] == told
+    asked = prepare(validated(Experiment, {"data": {"name": name, "partition": usual}}))
+    assert not any("stays so" in text for text in notices_of(asked))
+    mixed = prepare(validated(Experiment, {"data": {"name": name, "partition": "iid", "clients": 2}}))
+    assert mixed.split.partition == "iid"
+
+
+def test_a_number_of_clients_does_not_mix_sites(sites):
+    asked = data(name=sites, clients=4)
+    with pytest.raises(FedloomError, match="one client a site, 2 in all, but got 4; leave --clients out, or mix"):
+        configured_split(asked, 0, configured_source(asked))
+
+
+def test_a_run_of_a_comparison_says_what_its_split_is(sites):
+    first = prepare(validated(Experiment, {"data": {"name": sites}}))
+    again = prepare(validated(Experiment, {"data": {"name": sites}}), first.split)
+    assert (again.split.partition, again.config.data.partition) == ("sites", "sites")
+    digits = prepare(validated(Experiment, {}))
+    assert (digits.split.partition, digits.notices) == ("dirichlet:0.2", ())
 
 
 def test_a_split_file_is_used_again(sites, tmp_path):

@@ -21,7 +21,8 @@ def sites(ask: Ask) -> tuple[np.ndarray, int]:
     names = ask.source.group_names
     if ask.clients not in (None, len(names)):
         rule = f"`--partition sites` must have one client a site, {len(names)} in all"
-        raise FedloomError(rule, f"got {ask.clients}", "leave --clients out")
+        advice = "leave --clients out, or mix the sites, as --partition dirichlet:0.2 does"
+        raise FedloomError(rule, f"got {ask.clients}", advice)
     owner = ask.source.groups[ask.indices]
     sizes = np.bincount(owner, minlength=len(names))
     if sizes.min() < ask.min_samples:
