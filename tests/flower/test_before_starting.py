@@ -291,7 +291,8 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, mo
     made = []
     monkeypatch.setattr(site, "Site", lambda *given, **named: made.append(named) or 1 / 0)
     monkeypatch.setattr(site, "read_order", lambda head, body: None)
-    monkeypatch.setattr(site, "check", lambda policy, order: SimpleNamespace(experiment="0" * 16))
+    stamp = SimpleNamespace(experiment="0" * 16, task=SimpleNamespace(labels=("a",)))
+    monkeypatch.setattr(site, "check", lambda policy, order: stamp)
     monkeypatch.setattr(site, "data_of", lambda config, classes: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",)))
     monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
     records = {"order": {"head": b""}, "terms": {"json": '{"seed": 0, "test": 0.2, "hold": 0.0}'}}

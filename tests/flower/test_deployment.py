@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -67,6 +68,29 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_sites(federation):
     )
     rows = tiny.rows(federation.folder / "run")
     assert all(line[4] is None for row in rows for line in row["ledger"])  # no MACs
+
+
+def test_sites_agree_on_the_classes_of_all_of_them(federation):
+    """Each names classes that the other lacks, in an order of its own."""
+    before = {}
+    for name, labels in {"hospital-a": ("well", "flu", "cold"), "hospital-b": ("cold", "asthma", "well")}.items():
+        file = federation.folder / "sites" / f"{name}.npz"
+        before[file] = file.read_bytes()
+        with np.load(file) as arrays:
+            np.savez(file, x=arrays["x"], y=arrays["y"], labels=labels)
+    try:
+        done = federation.run("fedavg", "--rounds", "1", "--seed", "3", *OPTIONS, "--out", "union")
+        assert done.returncode == 0, done.stderr + federation.log("server").read_text()
+        expected = embedded(federation, "union-local", "fedavg", "--rounds", "1", "--seed", "3")
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+    result = json.loads((federation.folder / "union" / "result.json").read_text())
+    assert result["input"]["labels"] == ["asthma", "cold", "flu", "well"]
+    assert same(weights(federation.folder / "union"), expected)
+    told = "hospital-a lacks asthma; hospital-b lacks flu"
+    for name in ("union", "union-local"):
+        assert told in (federation.folder / name / "run.log").read_text()
 
 
 def test_tiers_come_from_the_sites_devices(federation):

@@ -8,6 +8,7 @@ happens is noted there line by line, for whoever submitted it to read.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedloom.deploy.kits import Federation
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.settled import checked, kept_facts, notices_of_tiers, settle, terms_of
+from fedloom.deploy.settled import (
+    checked,
+    kept_facts,
+    notices_of_labels,
+    notices_of_tiers,
+    settle,
+    terms_of,
+)
 from fedloom.deploy.terms import DEVICE, Facts
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import (
@@ -42,6 +50,7 @@ from fedloom.threads import one_thread
 from fedloom.types import Json
 
 EVENTS = "events.jsonl"
+log = logging.getLogger("fedloom")
 
 Tell = Callable[[Json], None]  # notes an event for whoever submitted the run
 
@@ -102,6 +111,9 @@ def prepare(
         asks_device = recipe(folder.config().method).tiered is not None
         settle(folder, ask_all(grid, nodes, tell, asks_device=asks_device))
     prepared = checked(folder, federation.path)
+    for text in notices_of_labels(folder, prepared):
+        log.warning(text)
+        tell(Notice(text).to_json())
     note_tiers(folder, prepared, tell)
     return prepared
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedloom.config.models import Experiment
 from fedloom.cost.limits import DeviceLimit
+from fedloom.data.labels import label_notices, with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
@@ -55,6 +56,7 @@ def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     for name, site in facts.items():
         rows[name] = site.model_dump(mode="json", exclude_none=True)
     folder.write_json(SITES, rows)
+    folder.write_head(joins_labels=True)
     split.save(folder.path / "split.json")
 
 
@@ -85,7 +87,8 @@ def prepared_from(folder: RunFolder) -> Prepared:
     """What the run is about, as its sites told when it began. There are no samples."""
     config = config_of(folder)
     facts = kept_facts(folder)
-    common = settled(facts, config.data.mean, config.data.std)
+    joins_labels = folder.head().joins_labels
+    common = settled(facts, config.data.mean, config.data.std, joins_labels=joins_labels)
     options = resolve_options(config.method, config.options)
     task = task_of(config.method, options, common, config.seed)
     tiers = None
@@ -125,6 +128,16 @@ def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> Si
         if site.device is not None:
             devices[name] = site.device.limit
     return tiers_of_sites(config.tiers, tiered(task), devices, config.seed)
+
+
+def notices_of_labels(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
+    """What the operator of a federation should hear of its sites' classes."""
+    labels = prepared.task.labels
+    by_site = {}
+    for name, site in kept_facts(folder).items():
+        if site.kind != "text" and set(site.labels) <= set(labels):  # others are refused by name
+            by_site[name] = site.labels
+    return label_notices(by_site, labels)
 
 
 def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
@@ -190,7 +203,7 @@ def client_of(kit: Path, prepared: Prepared) -> int:
 def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> Site:
     """The site whose start kit this is, with its own samples and states."""
     task = prepared.task
-    source = open_source(data, directory, classes=len(task.labels))
+    source = with_labels(open_source(data, directory), task.labels)
     if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
         raise FedloomError(
             "--data must be the samples that the site took part with",

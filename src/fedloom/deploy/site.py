@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedloom.allocator import settle
+from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
@@ -118,9 +119,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
 
 def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
     """This site as one experiment meets it."""
-    source = data_of(config, None)
-    if not has_named_labels(source):
-        source = data_of(config, max(len(source.labels), len(stamp.task.labels)))
+    source = with_labels(data_of(config, None), stamp.task.labels)
 
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.checks import KINDS, MAX_CLASSES, constants
+from fedloom.data.labels import are_numbers, united
 from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
@@ -31,6 +32,10 @@ MOST_OPERATIONS = 1000  # that a device does not support
 DEVICE = (
     "device"  # in a survey: whether the site's device is asked for; in a policy: whether it may
 )
+
+# What the labels of a site are, where sites' labels are joined.
+NUMBERS = "numbers"
+NAMES = "names"
 
 Label = Annotated[str, Field(max_length=1000)]
 
@@ -142,13 +147,20 @@ class Facts(Closed):
 # What all sites have in common
 
 
-def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:
+def settled(
+    facts: Mapping[str, Facts],
+    mean: Floats,
+    std: Floats,
+    *,
+    joins_labels: bool = True,
+) -> Facts:
     """What the run is about: what most sites have, with the user's normalisation, if any.
 
     Without it all sites must use one: another one says that its values are in other units, and the
-    network would be fed with them all the same.
+    network would be fed with them all the same. `joins_labels` is not so in runs of versions that
+    took the classes of most sites, and refused the others.
     """
-    common = agreed(facts)
+    common = agreed(facts, joins_labels=joins_labels)
     if mean is None and std is None:
         check_units(facts, common)
         return common
@@ -192,37 +204,40 @@ class Traits:
         return cls(facts.kind, facts.shape, facts.mean, facts.std)
 
 
-def agreed(facts: Mapping[str, Facts]) -> Facts:
+def agreed(facts: Mapping[str, Facts], *, joins_labels: bool) -> Facts:
     """What most sites have; one that has something else is refused when it is described."""
     votes: Counter[tuple[Traits, tuple[str, ...]]] = Counter()
     for name in sorted(facts):  # of as many, the first in this order decide
-        site = facts[name]
-        names_of_labels: tuple[str, ...] = ()
-        if site.named:
-            names_of_labels = site.labels
-        votes[Traits.of(site), names_of_labels] += 1
-    (traits, labels), _ = votes.most_common(1)[0]
-    named = bool(labels)
-    if not named:
-        labels = longest_numbering(facts, traits)
+        votes[Traits.of(facts[name]), ballot_of(facts[name], joins_labels)] += 1
+    (traits, ballot), _ = votes.most_common(1)[0]
+    voters = []
+    for site in facts.values():
+        if (Traits.of(site), ballot_of(site, joins_labels)) == (traits, ballot):
+            voters.append(site)
+    labels = united(site.labels for site in voters)
+    if len(labels) > MAX_CLASSES:
+        rule = f"all sites together must have at most {MAX_CLASSES} classes"
+        raise FedloomError(rule, f"they name {len(labels)}", "correct their label names")
     return Facts(
         kind=traits.kind,
         shape=traits.shape,
         labels=labels,
-        named=named,
+        named=labels != tuple(map(str, range(len(labels)))),
         mean=traits.mean,
         std=traits.std,
         samples=sum(site.samples for site in facts.values()),
     )
 
 
-def longest_numbering(facts: Mapping[str, Facts], traits: Traits) -> tuple[str, ...]:
-    """The labels that cover all sites with these traits whose labels are bare numbers."""
-    longest: tuple[str, ...] = ()
-    for site in facts.values():
-        if Traits.of(site) == traits and not site.named and len(site.labels) > len(longest):
-            longest = site.labels
-    return longest
+def ballot_of(site: Facts, joins_labels: bool) -> tuple[str, ...]:
+    """Sites that have the same here have classes that can be in one list.
+
+    Numbers are joined with numbers, and names with names. A text's symbols are its samples too, and
+    must be the same everywhere.
+    """
+    if joins_labels and site.kind != "text":
+        return (NUMBERS,) if are_numbers(site.labels) else (NAMES,)
+    return site.labels if site.named else (NUMBERS,)
 
 
 # How samples are divided

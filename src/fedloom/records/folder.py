@@ -58,6 +58,8 @@ class Head(BaseModel):
     resumed_by: list[str] = []  # other versions that went on with it, in their order
     # of a federation's run: the id under which its sites keep their states
     experiment: str | None = None
+    # of a federation's run: whether it has the classes of all its sites, and not most sites' alone
+    joins_labels: bool = False
 
     @property
     def versions(self) -> list[str]:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedloom.data.labels import with_labels
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
+from fedloom.deploy import terms
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of
 from fedloom.errors import FedloomError
 
@@ -53,6 +55,98 @@ def test_what_the_user_gives_is_for_all(mean, std, expected):
 def test_given_constants_must_fit():
     with pytest.raises(FedloomError, match="mean must be 1 or 2 finite numbers"):
         settled({"east": site()}, [1.0, 2.0, 3.0], None)
+
+
+# Classes
+
+
+def test_the_classes_of_all_sites_are_in_sorted_order():
+    facts = {"east": site(labels=("flu", "cold")), "west": site(labels=("well", "flu"))}
+    common = settled(facts, None, None)
+    assert (common.labels, common.named) == (("cold", "flu", "well"), True)
+
+
+def test_one_list_stays_in_its_order():
+    facts = {"east": site(labels=("flu", "cold")), "west": site(labels=("flu", "cold"))}
+    assert settled(facts, None, None).labels == ("flu", "cold")
+
+
+def test_sites_that_differ_in_classes_alone_vote_together():
+    alike = {name: site(labels=(name, "x")) for name in ("a", "b", "c")}
+    other = {name: site(shape=(2, 9, 9)) for name in ("d", "e")}
+    common = settled({**alike, **other}, None, None)
+    assert (common.shape, common.labels) == ((2, 8, 8), ("a", "b", "c", "x"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "named", "expected"),
+    [
+        ([("0", "1"), ("0", "1", "2")], [False, False], ("0", "1", "2")),
+        ([("0", "1", "2"), ("1", "2", "10")], [False, True], ("0", "1", "2", "10")),
+        ([("1", "2"), ("0", "1", "2")], [True, False], ("0", "1", "2")),
+    ],
+)
+def test_numbers_are_joined_as_numbers(labels, named, expected):
+    facts = {}
+    for number, (names, is_named) in enumerate(zip(labels, named, strict=True)):
+        facts[f"site {number}"] = site(labels=names, named=is_named)
+    common = settled(facts, None, None)
+    assert common.labels == expected
+    assert common.named == (expected != tuple(map(str, range(len(expected)))))
+
+
+def test_numbers_are_not_joined_with_names():
+    facts = {"a": site(), "b": site(labels=("b", "c")), "c": site(labels=("0", "1"), named=False)}
+    assert settled(facts, None, None).labels == ("a", "b", "c")
+
+
+def test_symbols_of_a_text_are_those_of_most_sites():
+    text = {"kind": "text", "shape": (8,), "mean": (), "std": ()}
+    facts = {"a": site(labels=("x", "y"), **text), "b": site(labels=("x", "z"), **text)}
+    assert settled({**facts, "c": facts["b"]}, None, None).labels == ("x", "z")
+
+
+def test_a_run_of_an_earlier_version_keeps_the_classes_of_most_sites():
+    facts = {"a": site(labels=("x", "y")), "b": site(labels=("x", "z")), "c": site(labels=("x", "z"))}
+    assert settled(facts, None, None, joins_labels=False).labels == ("x", "z")
+    numbered = {"a": site(labels=("0", "1"), named=False), "b": site(labels=("0", "1", "2"), named=False)}
+    assert settled(numbered, None, None, joins_labels=False).labels == ("0", "1", "2")
+
+
+def test_more_classes_than_there_may_be(monkeypatch):
+    monkeypatch.setattr(terms, "MAX_CLASSES", 3)
+    facts = {"east": site(labels=("a", "b")), "west": site(labels=("c", "d"))}
+    with pytest.raises(FedloomError, match="together must have at most 3 classes, but they name 4"):
+        settled(facts, None, None)
+
+
+def test_a_site_has_the_samples_of_an_embedded_run_with_the_same_classes(tmp_path, tmp_path_factory):
+    labels = {"east": ("flu", "cold"), "west": ("well", "flu", "cold")}
+    for name, names in labels.items():
+        x = np.random.default_rng(len(names)).integers(256, size=(30, 4, 4), dtype=np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(30) % len(names), labels=names)
+    together = open_source(str(tmp_path))
+    facts = {}
+    for name in labels:
+        facts[name] = Facts.of(open_source(str(tmp_path / f"{name}.npz")), named=True)
+    common = settled(facts, None, None)
+    assert common.labels == together.labels == ("cold", "flu", "well")
+    split = make_split(together, None, "sites", TERMS.seed, test=TERMS.test)
+    clients_data = MappedClients.build(tmp_path_factory.mktemp("data"), together, split)
+    for client, name in enumerate(labels):
+        alone = with_labels(open_source(str(tmp_path / f"{name}.npz")), common.labels)
+        assert alone.labels == common.labels
+        embedded = clients_data.client(client, TERMS.hold)
+        for part in ("train", "validation", "test"):
+            own = getattr(own_data(alone, client, TERMS), part)
+            assert torch.equal(own.x, getattr(embedded, part).x), (name, part)
+            assert torch.equal(own.y, getattr(embedded, part).y), (name, part)
+
+
+def test_a_site_with_classes_that_the_run_does_not_know_keeps_its_own(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 4, 4), np.uint8), y=np.arange(4) % 2, labels=["x", "y"])
+    source = open_source(str(tmp_path / "a.npz"))
+    assert with_labels(source, ("x", "z")) is source
 
 
 # A site's own parts
@@ -102,7 +196,7 @@ def test_facts_and_terms_with_a_key_that_stands_twice():
     assert Facts.read(facts) == site()
     with pytest.raises(ValueError, match="a key stands twice"):
         Facts.read(facts.replace('"samples":10', '"samples":9,"samples":10'))
-    terms = '{"seed": 1, "test": 0.5, "hold": 0.0}'
-    assert Terms.read(terms).seed == 1
+    text = '{"seed": 1, "test": 0.5, "hold": 0.0}'
+    assert Terms.read(text).seed == 1
     with pytest.raises(ValueError, match="a key stands twice"):
-        Terms.read(terms.replace('"seed"', '"seed": 2, "seed"'))
+        Terms.read(text.replace('"seed"', '"seed": 2, "seed"'))

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedloom.data import cache
 from fedloom.data.checks import Part, checked
+from fedloom.data.labels import label_notices, renumbered, united
 from fedloom.data.mapped import BLOCK, Place, blocks, map_rows
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
@@ -81,6 +82,12 @@ def read_folder(folder: Path, classes: int | None) -> Source:
         contents = read_npz(file, classes, large)
         site = pooled(list(contents.parts.values()), [file])
         sites.append(Part(str(file), site.x, site.y, site.labels))
+    labels = united(site.labels for site in sites)
+    notices: tuple[str, ...] = ()
+    if all(site.labels for site in sites):
+        by_site = {file.stem: site.labels for file, site in zip(files, sites, strict=True)}
+        notices = label_notices(by_site, labels)
+        sites = [with_names(site, labels) for site in sites]
     samples = pooled(sites, files)
     return Source(
         folder.resolve().name,
@@ -89,7 +96,14 @@ def read_folder(folder: Path, classes: int | None) -> Source:
         samples.labels,
         groups=np.repeat(np.arange(len(files)), [len(site.y) for site in sites]),
         group_names=tuple(file.stem for file in files),
+        notices=notices,
     )
+
+
+def with_names(site: Part, labels: tuple[str, ...]) -> Part:
+    """A site's samples by the class names of all sites."""
+    y = renumbered(site.y, site.labels, labels)
+    return Part(site.where, site.x, y, labels)
 
 
 def read_file(file: Path, classes: int | None) -> Source:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedloom.data import cache
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
+from fedloom.data.labels import class_order
 from fedloom.data.mapped import BLOCK, blocks
 from fedloom.data.progress import with_progress
 from fedloom.data.readers.image_files import decode, head_of, is_dicom
@@ -64,13 +65,6 @@ class Pictures(NamedTuple):
     mean: tuple[float, ...]  # of all pixels, a channel; empty: they are bytes
     std: tuple[float, ...]
     skipped: tuple[SkippedFile, ...]
-
-
-def class_order(names: set[str]) -> tuple[str, ...]:
-    """By number if all are numbers (01 before 1), else by name."""
-    if all(name.isdecimal() and len(name) < 20 for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
 
 
 def picture_source(

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
+from fedloom.data.labels import class_order
 from fedloom.data.readers import speech
 from fedloom.data.readers.image_files import SUFFIXES, is_picture
-from fedloom.data.readers.pictures import class_order, picture_source
+from fedloom.data.readers.pictures import picture_source
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 

@@ -9,13 +9,15 @@ beside the folders.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
+from fedloom.data.labels import class_order, label_notices
 from fedloom.data.readers.image_files import SUFFIXES, is_picture
 from fedloom.data.readers.pictures import picture_source
 from fedloom.data.source import Source
@@ -106,7 +108,15 @@ def read_folder(folder: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
         return picture_source(name, files, labels, rules, official=official)
     sites = [above.index(class_folder.above) for class_folder in class_folders]
     groups = np.repeat(sites, sizes)
-    return picture_source(name, files, labels, rules, groups=groups, group_names=tuple(above))
+    source = picture_source(name, files, labels, rules, groups=groups, group_names=tuple(above))
+    return replace(source, notices=label_notices(labels_by_site(class_folders), source.labels))
+
+
+def labels_by_site(class_folders: Sequence[ClassFolder]) -> dict[str, tuple[str, ...]]:
+    names: dict[str, set[str]] = {}
+    for class_folder in class_folders:
+        names.setdefault(class_folder.above, set()).add(class_folder.label)
+    return {site: class_order(labels) for site, labels in names.items()}
 
 
 # Class folders

@@ -80,6 +80,8 @@ def test_a_folder_a_site(tmp_path):
     assert (source.group_names, source.labels, source.grouping) == (("east", "north"), ("cat", "dog", "fox"), "site")
     assert source.groups is not None
     assert (source.groups.tolist(), source.y.tolist()) == ([0, 1, 1, 1], [2, 0, 1, 1])
+    (told,) = source.notices
+    assert told.endswith("in sorted order (cat, dog, fox); east lacks cat, dog; north lacks fox")
 
 
 def test_numbered_classes_are_in_their_order(tmp_path):
