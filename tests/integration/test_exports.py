@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fedloom.deploy.settled import open_at_site, prepared_from
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
+from fedloom.export.input_values import input_values
 from fedloom.records.folder import RunFolder
 from fedloom.runs.finished import open_finished
 from fedloom.runs.loop_settings import experiment_id
@@ -241,6 +243,31 @@ def weights(exported):
 
 def same(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_an_export_names_the_type_and_the_range_of_its_input(federation, tmp_path, capsys):
+    """At a site those of its own samples; a server has none, and says no range."""
+    values = [np.load(federation / "sites" / f"{name}.npz")["x"] for name in ("north", "south")]
+    whole = export(open_finished(federation / "embedded"), out=tmp_path / "whole")
+    told = whole.about.input
+    least, largest = min(part.min() for part in values), max(part.max() for part in values)
+    assert (told.dtype, told.low, told.high) == ("uint8", least, largest)
+    words = f"shape [1, 6, 6], uint8, in the data set's own units, from {least} to {largest} in the run's data"
+    whole.table()
+    assert f"input: {words}\n" in capsys.readouterr().out
+    assert f"- Input: image, {words}." in (whole.path / "README.md").read_text()
+    assert whole.to_json()["input"] == json.loads((whole.path / "architecture.json").read_text())["input"]
+    at_server = export(open_finished(federation / "server"), out=tmp_path / "server").about.input
+    assert (at_server.dtype, at_server.low, at_server.high) == ("uint8", None, None)
+    south = str(federation / "sites" / "south.npz")
+    at_site = export(open_at_site(federation / "server", federation / "kit", south, None), client=1, out=tmp_path / "c")
+    assert (at_site.about.input.low, at_site.about.input.high) == (values[1].min(), values[1].max())
+
+
+def test_a_server_does_not_know_the_type_of_other_units(federation):
+    finished = open_finished(federation / "server")
+    task = replace(finished.task, mean=(0.0,), std=(1.0,))
+    assert input_values(replace(finished, task=task)).dtype == "unknown"
 
 
 def test_a_private_model_stays_at_its_site(federation, tmp_path):

@@ -36,7 +36,8 @@ def renumbered(y: np.ndarray, before: Sequence[str], after: Sequence[str]) -> np
     """Class numbers of one list of names as those of another that has all of these names."""
     numbers = {name: number for number, name in enumerate(after)}
     table = np.array([numbers[name] for name in before], np.int64)
-    return table[y]
+    numbered: np.ndarray = table[y]
+    return numbered
 
 
 def with_labels(source: Source, labels: Sequence[str]) -> Source:

@@ -111,7 +111,8 @@ def area_weights(before: int, after: int) -> np.ndarray:
     old = np.arange(before)[None]
     begin = np.maximum(old * after, new * before)
     end = np.minimum((old + 1) * after, (new + 1) * before)
-    return np.maximum(0, end - begin).astype(np.float64)
+    weights: np.ndarray = np.maximum(0, end - begin).astype(np.float64)
+    return weights
 
 
 def bilinear_weights(before: int, after: int) -> np.ndarray:

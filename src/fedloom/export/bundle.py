@@ -31,6 +31,7 @@ from fedloom.errors import FedloomError, unknown
 from fedloom.export.card import path_lines
 from fedloom.export.description import MARK, NAME, ModelDescription, ModelInput
 from fedloom.export.finished import Finished, Served
+from fedloom.export.input_values import input_values
 from fedloom.export.paths import NO_PATHS, PathFacts, Wish, leaving, own_samples
 from fedloom.export.template import model_file
 from fedloom.export.tracing import Whole, traced
@@ -81,6 +82,7 @@ class Exported:
             "architecture": self.about.architecture,
             "params": self.about.params,
             "macs": self.about.macs,
+            "input": self.about.input.to_json(),
             "compared": self.samples,
             "difference": self.difference,
             **paths,
@@ -101,6 +103,7 @@ class Exported:
         """Say it in words."""
         size = f"{self.about.params:,} parameters"
         print(f"{self.path}: {self.whose}, {size}: {', '.join(self.files)}")
+        print(f"input: {self.about.input.in_words}")
         print(f"model.py equals {self._compared_with} on {self.samples} samples, bit for bit")
         if self.difference is not None:
             largest = f"the largest difference of a score on these samples is {self.difference:.3g}"
@@ -256,13 +259,16 @@ def description(
     if whole.normalises:
         mean = whole.mean.flatten().tolist()
         std = whole.std.flatten().tolist()
+    values = input_values(finished)
     samples = ModelInput(
         kind=task.kind,
         shape=list(task.shape),
-        dtype=str(finished.source.x.dtype),
+        dtype=values.dtype,
         mean=mean,
         std=std,
     )
+    if values.has_range:
+        samples = samples.replace(low=values.low, high=values.high)
     resize = finished.resize
     if resize is not None:
         samples = samples.replace(resize=resize, fit=finished.fit)

@@ -96,8 +96,7 @@ def interface(about: ModelDescription) -> list[str]:
     names = ", ".join(safe(label) for label in labels[:MOST_LABELS])
     if len(labels) > MOST_LABELS:
         names += f", … ({len(labels)} in all, see architecture.json)"
-    sizes = f"shape {samples.shape}, {samples.dtype}"
-    lines = [f"- Input: {safe(samples.kind)}, {sizes}, in the data set's own units."]
+    lines = [f"- Input: {safe(samples.kind)}, {samples.in_words}."]
     if samples.resize is not None:
         side = f"{samples.resize}×{samples.resize} pixels"
         how = "averaged by area, or bilinear where a side grows"

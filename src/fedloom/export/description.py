@@ -24,8 +24,18 @@ class ModelInput(Record):
     dtype: str
     mean: list[Figure]  # that the network subtracts itself; empty: nothing is normalised
     std: list[Figure]
+    low: Figure | None = None  # the least value of the run's samples; None: not known
+    high: Figure | None = None  # the largest
     resize: Count | None = None  # of images: the side that they were brought to
     fit: Fit = "stretch"  # and how those were that are not square
+
+    @property
+    def in_words(self) -> str:
+        """`shape [1, 8, 8], uint8, in the data set's own units, from 0 to 16 in the run's data`"""
+        form = f"shape {self.shape}, {self.dtype}, in the data set's own units"
+        if self.low is None or self.high is None:
+            return form
+        return f"{form}, from {self.low:g} to {self.high:g} in the run's data"
 
 
 class ModelDescription(Record):

@@ -312,7 +312,8 @@ def fitted(image: np.ndarray, form: Form, rules: ImageRules) -> np.ndarray:
             found = f"it became {image.shape[2]}×{image.shape[1]} pixels while it was read"
             raise FedloomError("an image must stay as it is", found, "start again")
         return image
-    return resized(image[None], rules.side, rules.fit)[0]
+    square: np.ndarray = resized(image[None], rules.side, rules.fit)[0]
+    return square
 
 
 # What normalises values that are no bytes
