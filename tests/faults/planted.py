@@ -1555,15 +1555,15 @@ DEVICES = (
     Fault(
         "New images are not resized as those of the run were.",
         "export/newdata.py",
-        "images_alone = resized(images_alone, expected.resize)",
+        "images_alone = resized(images_alone, expected.resize, expected.fit)",
         "pass",
         ("integration/test_resized.py",),
     ),
     Fault(
         "An image that shrinks loses pixels that a new one covers in part.",
         "data/resizing.py",
-        "end = min((old + 1) * after, (new + 1) * before)",
-        "end = (old + 1) * after if (old + 1) * after <= (new + 1) * before else 0",
+        "end = np.minimum((old + 1) * after, (new + 1) * before)",
+        "end = np.where((old + 1) * after <= (new + 1) * before, (old + 1) * after, 0)",
         ("unit/data/test_resizing.py",),
     ),
 )
@@ -2323,9 +2323,83 @@ PATHS = (
     ),
 )
 
+PICTURES = "unit/data/readers/test_pictures.py"
+FRONT_DOOR = (
+    Fault(
+        "Groups of files that are left are those of the first files.",
+        "data/readers/pictures.py",
+        "groups = groups[pictures.places]",
+        "groups = groups[: len(pictures.places)]",
+        (PICTURES,),
+    ),
+    Fault(
+        "The first file that cannot be read is told alone.",
+        "data/readers/pictures.py",
+        "            bad.append(SkippedFile(file, error.must, error.found))\n            continue\n",
+        "            raise BadFiles([SkippedFile(file, error.must, error.found)]) from None\n",
+        (PICTURES,),
+    ),
+    Fault(
+        "Images of other fits share a place in the cache.",
+        "data/readers/pictures.py",
+        "{rules.side} {rules.fit};",
+        "{rules.side};",
+        (PICTURES,),
+    ),
+    Fault(
+        "Bytes among images of 16 bits are nearly black.",
+        "data/readers/image_files.py",
+        "image.astype(np.float32) * BYTE_TO_SHORT",
+        "image.astype(np.float32)",
+        (PICTURES,),
+    ),
+    Fault(
+        "Images are cropped at their upper end.",
+        "data/resizing.py",
+        "top = (height - side) // 2",
+        "top = 0",
+        ("unit/data/test_resizing.py",),
+    ),
+    Fault(
+        "An exported model pads images in bytes alone as the run did.",
+        "export/template.py",
+        "square += samples.amin((1, 2, 3), keepdim=True)",
+        "pass",
+        ("integration/test_resized.py",),
+    ),
+    Fault(
+        "Grey images cannot be given to a model that was trained on colours.",
+        "export/newdata.py",
+        "colour=is_colour",
+        "colour=False",
+        ("integration/test_resized.py",),
+    ),
+    Fault(
+        "Sites are mixed although nobody asked for it.",
+        "data/configured.py",
+        '{"site": "sites", "client": "natural"}',
+        '{"client": "natural"}',
+        ("unit/data/test_configured.py",),
+    ),
+    Fault(
+        "A site's samples keep its own class numbers under the classes of all sites.",
+        "data/labels.py",
+        "return replace(source, y=y, labels=tuple(labels))",
+        "return replace(source, labels=tuple(labels))",
+        ("unit/flower/test_terms.py",),
+    ),
+    Fault(
+        "A federation's run of an earlier version gets other classes.",
+        "deploy/terms.py",
+        "if joins_labels and site.kind",
+        "if site.kind",
+        ("unit/flower/test_terms.py",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
     *LABELS, *BY_THE_CLOCK, *CLUSTERS,
-    *SUB_SPACES, *PATHS,
+    *SUB_SPACES, *PATHS, *FRONT_DOOR,
 )  # fmt: skip

@@ -51,6 +51,13 @@ def test_files_of_differing_sizes_are_what_each_would_be_alone(tmp_path, fit):
         np.testing.assert_array_equal(image, resized(expected[None], 4, fit)[0])
 
 
+def test_each_size_and_fit_is_kept_by_itself(tmp_path):
+    for name in ("a/1.png", "b/1.png"):
+        save(tmp_path / name, noise(9, 5))
+    asked = [(4, "stretch"), (4, "crop"), (4, "pad"), (3, "pad")]
+    assert len({read(tmp_path, side=side, fit=fit).digest for side, fit in asked}) == 4
+
+
 def test_one_size_resized_while_it_is_read_is_the_same_data_as_resized_afterwards(tmp_path):
     """So a run of an earlier version finds its split again."""
     for name in ("a/1.png", "b/1.png"):
