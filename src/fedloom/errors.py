@@ -46,6 +46,7 @@ class FedloomError(Exception):
         super().__init__("\n".join(lines))
         self.must = must
         self.found = found
+        self.todo = todo
         self.code = code
 
 

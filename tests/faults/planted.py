@@ -2335,8 +2335,8 @@ FRONT_DOOR = (
     Fault(
         "The first file that cannot be read is told alone.",
         "data/readers/pictures.py",
-        "            bad.append(SkippedFile(file, error.must, error.found))\n            continue\n",
-        "            raise BadFiles([SkippedFile(file, error.must, error.found)]) from None\n",
+        "            bad.append(bad_file(file, error))\n            continue\n",
+        "            raise BadFiles([bad_file(file, error)]) from None\n",
         (PICTURES,),
     ),
     Fault(

@@ -36,7 +36,7 @@ FLAGS = (
         "skip-bad",
         "data.skip_bad",
         "",
-        "leave out image files that cannot be read, and record which",
+        "leave out image and .wav files that cannot be read, and record which",
         switch=True,
     ),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),

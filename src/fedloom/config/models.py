@@ -73,7 +73,7 @@ class DataConfig(Section):
     )
     skip_bad: Annotated[bool, Absent(False)] = Field(
         False,
-        description="leave out image files that cannot be read, and record which",
+        description="leave out image and .wav files that cannot be read, and record which",
     )
     parts: Literal["own", "official"] | None = Field(
         None,

@@ -18,6 +18,7 @@ class SkippedFile(NamedTuple):
     file: str
     rule: str  # what it breaks
     reason: str
+    advice: str  # what to do about it
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value; compare digests

@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -139,7 +140,7 @@ def find(
         file = locate(path, directory) or path
         return called(name, from_file(f"{file}:{attribute}"), directory)
     if name in SOURCES.names():
-        return called(name, SOURCES.get(name), directory)
+        return called(name, registered(name, images.skip_bad), directory)
     place = locate(name, directory)
     if place is not None:
         return read_path(place, classes, images)
@@ -151,20 +152,28 @@ def find(
     raise unknown(what, name, SOURCES.names())
 
 
+def registered(name: str, skip_bad: bool) -> Any:
+    """What makes the data set of this name; of files that can be bad, without these if asked."""
+    make = SOURCES.get(name)
+    if skip_bad and callable(make) and "skip_bad" in inspect.signature(make).parameters:
+        return partial(make, skip_bad=True)
+    return make
+
+
 def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
     """A registered text or a text file, with another window and perhaps another stride."""
     from fedloom.data.readers import text
 
-    registered = name in SOURCES.names()
-    if registered:
+    is_name = name in SOURCES.names()
+    if is_name:
         make = SOURCES.get(name)
         if "window" in inspect.signature(make).parameters:
             return called(name, lambda folder: make(folder, window, stride), directory)
     path = locate(name, directory)
-    if not registered and path is not None and path.suffix.lower() == ".txt":
+    if not is_name and path is not None and path.suffix.lower() == ".txt":
         return text.read_text(path, window, stride)
     rule = f"--data {name} with a window behind it must be a text file or a registered text"
-    found = "it is none" if registered or path else "there is no such thing"
+    found = "it is none" if is_name or path else "there is no such thing"
     raise FedloomError(rule, found, "leave the numbers out")
 
 
@@ -179,7 +188,7 @@ def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE)
     if path.suffix.lower() == ".txt":
         return text.read_text(path)
     if path.is_dir() and speech.holds_wav(path):
-        return speech.read_tree(path)
+        return speech.read_tree(path, skip_bad=images.skip_bad)
     if path.is_dir() and any(path.glob("*.npz")):
         return npz.read_folder(path, classes)
     if path.is_dir():
@@ -190,20 +199,18 @@ def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE)
         return cifar.read_files([path])
     if path.suffix.lower() == ".npz" or npz.holds_arrays(path):
         return npz.read_file(path, classes)
-    raise unknown_format(path)
+    raise not_known(path)
 
 
-def unknown_format(path: Path) -> FedloomError:
+def not_known(path: Path) -> FedloomError:
+    from fedloom.data.readers.bad_files import unknown_format
     from fedloom.data.readers.image_files import is_picture
 
     rule = f"--data {path} must be in a format that is known"
     if is_picture(path.name):
         advice = "give the folder that holds the class folders, or a .csv of files and labels"
         return FedloomError(rule, "it is one image, without a label", advice)
-    ending = "its name has no ending"
-    if path.suffix:
-        ending = f"its name ends in {path.suffix}"
-    return FedloomError(rule, f"it has an unknown format ({ending})", f"give {FORMATS}")
+    return FedloomError(rule, f"it has {unknown_format(path.name)}", f"give {FORMATS}")
 
 
 def read_list(names: str, directory: Path | None) -> Source:

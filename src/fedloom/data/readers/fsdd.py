@@ -21,20 +21,20 @@ FILE_NAME = re.compile(r"([0-9])_([^_]+)_([0-9]+)\.wav")
 TEST_RECORDINGS = 5  # of each digit and speaker, the first
 
 
-def fsdd(directory: Path | None = None) -> Source:
+def fsdd(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Free Spoken Digit Dataset, ten digits at 8 kHz, as MFCC; from its folder under --data-dir."""
-    return spoken_digits(directory, "mfcc")
+    return spoken_digits(directory, "mfcc", skip_bad)
 
 
-def fsdd_logmel(directory: Path | None = None) -> Source:
+def fsdd_logmel(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Free Spoken Digit Dataset as log-mel."""
-    return spoken_digits(directory, "logmel")
+    return spoken_digits(directory, "logmel", skip_bad)
 
 
-def spoken_digits(directory: Path | None, kind: str) -> Source:
+def spoken_digits(directory: Path | None, kind: str, skip_bad: bool) -> Source:
     clips = [clip_of(file) for file in recordings(directory or Path())]
     labels = [str(digit) for digit in range(10)]
-    return to_source("fsdd", clips, labels, SETTINGS[kind], parts=True)
+    return to_source("fsdd", clips, labels, SETTINGS[kind], parts=True, skip_bad=skip_bad)
 
 
 def recordings(base: Path) -> list[Path]:

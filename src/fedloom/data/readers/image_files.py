@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from fedloom.data.readers.bad_files import unknown_format
 from fedloom.data.readers.image_heads import Depth, Head, check_size, repeated
 from fedloom.errors import FedloomError
 
@@ -54,6 +55,10 @@ def is_dicom(file: str) -> bool:
 
 
 def head_of(file: str) -> Head:
+    if not is_picture(file):
+        rule = f"{file} must be an image ({', '.join(sorted(SUFFIXES))})"
+        raise FedloomError(rule, f"it has {unknown_format(file)}", "convert, hide or remove it")
+
     def read() -> Head:
         if is_dicom(file):
             from fedloom.data.readers import dicom

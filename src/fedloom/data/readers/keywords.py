@@ -30,17 +30,17 @@ SHORTEST_NOISE = 11  # seconds: a tenth of it is more than a second, whatever th
 ADVICE = "`fedloom data get speech-commands` brings all of it, or use --data speech-commands"
 
 
-def commands12(directory: Path | None = None) -> Source:
+def commands12(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Speech Commands as ten keywords, unknown and silence, as MFCC; from under --data-dir."""
-    return twelve(directory, "mfcc")
+    return twelve(directory, "mfcc", skip_bad)
 
 
-def commands12_logmel(directory: Path | None = None) -> Source:
+def commands12_logmel(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Speech Commands as ten keywords, unknown and silence, as log-mel."""
-    return twelve(directory, "logmel")
+    return twelve(directory, "logmel", skip_bad)
 
 
-def twelve(directory: Path | None, kind: str) -> Source:
+def twelve(directory: Path | None, kind: str, skip_bad: bool) -> Source:
     folder = commands_folder(directory)
     settings = SETTINGS[kind]
     clips = tree(folder)
@@ -56,7 +56,8 @@ def twelve(directory: Path | None, kind: str) -> Source:
         *unknown_words(folder, keywords, others),
         *silences(folder, keywords, settings.rate),
     ]
-    return to_source(NAME, chosen, (*KEYWORDS, "unknown", "silence"), settings, parts=True)
+    labels = (*KEYWORDS, "unknown", "silence")
+    return to_source(NAME, chosen, labels, settings, parts=True, skip_bad=skip_bad)
 
 
 def quota(keywords: Sequence[Clip], part: int) -> int:

@@ -9,10 +9,7 @@ keep these. Files that cannot be read are told all at once, or left out with `--
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +19,13 @@ from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.labels import class_order
 from fedloom.data.mapped import BLOCK, blocks
 from fedloom.data.progress import with_progress
+from fedloom.data.readers.bad_files import (
+    BadFiles,
+    Listing,
+    bad_file,
+    listed,
+    read_whole_files,
+)
 from fedloom.data.readers.image_files import decode, head_of, is_dicom
 from fedloom.data.readers.image_heads import Depth, Head
 from fedloom.data.resizing import RULE, resized
@@ -29,21 +33,6 @@ from fedloom.data.source import SkippedFile, Source
 from fedloom.errors import FedloomError
 
 CONSTANT_DIGITS = 6  # of a mean or a spread: more would depend on the order of a sum
-
-
-class BadFiles(Exception):
-    """Files that could not be read, among others that could."""
-
-    def __init__(self, files: Sequence[SkippedFile]) -> None:
-        super().__init__(f"{len(files)} files could not be read")
-        self.files = files
-
-
-class Listing(NamedTuple):
-    """What tells one version of the files from another, and those that are no files."""
-
-    versions: dict[str, str]
-    bad: list[SkippedFile]
 
 
 class Form(NamedTuple):
@@ -108,60 +97,34 @@ def decoded(files: Sequence[str], rules: ImageRules = AS_THEY_ARE) -> Pictures:
         from fedloom.data.readers import dicom
 
         dicom.require()
-    listing = listed(files)
-    bad = listing.bad
-    if rules.skip_bad:
-        bad = remembered(listing, rules) or bad
-    x = None
-    while x is None:
-        files_left = whole(files, bad)
-        key = listing_key(files_left, listing, rules)
-        try:
-            x = array_of(files_left, key, rules)
-        except BadFiles as error:
-            bad = [*bad, *error.files]
-            if rules.skip_bad:
-                remember(listing, rules, bad)
-        if bad and not rules.skip_bad:
-            raise refusal(bad, len(files))
-    bad_names = {file.file for file in bad}
-    places = [place for place, file in enumerate(files) if file not in bad_names]
-    mean, std = constants_of(x, key)
-    return Pictures(x, np.array(places), mean, std, tuple(bad))
+    listing = listed(files, "an image file")
+
+    def read(places: list[int]) -> np.ndarray:
+        chosen = [files[place] for place in places]
+        return cache.kept_array(
+            key_of(chosen, listing, rules),
+            lambda: rows_of(chosen, rules),
+        )
+
+    memory = f"{key_of(list(listing.versions), listing, rules)}-bad.json"
+    whole = read_whole_files(
+        files,
+        listing.bad,
+        read,
+        kind="image",
+        memory=memory,
+        skip_bad=rules.skip_bad,
+    )
+    key = key_of([files[place] for place in whole.places], listing, rules)
+    mean, std = constants_of(whole.x, key)
+    return Pictures(whole.x, np.array(whole.places), mean, std, whole.skipped)
 
 
-# Which files there are, and which cannot be read
-
-
-def listed(files: Sequence[str]) -> Listing:
-    """By size and times of change: archives set mtime, nothing sets ctime."""
-    versions: dict[str, str] = {}
-    bad = []
-    for file in files:
-        try:
-            facts = os.stat(file)
-        except OSError as error:
-            found = f"it cannot be read ({error.strerror})"
-            bad.append(SkippedFile(file, f"{file} must be an image file", found))
-            continue
-        if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
-            bad.append(SkippedFile(file, f"{file} must be an image file", "it is no file"))
-            continue
-        versions[file] = repr((file, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
-    return Listing(versions, bad)
-
-
-def whole(files: Sequence[str], bad: Iterable[SkippedFile]) -> list[str]:
-    """Those that are not bad."""
-    bad_names = {file.file for file in bad}
-    return [file for file in files if file not in bad_names]
-
-
-def listing_key(files: Sequence[str], listing: Listing, rules: ImageRules) -> str:
+def key_of(files: Sequence[str], listing: Listing, rules: ImageRules) -> str:
     """Of every file's path, size and times of change, in order, and of what is made of them."""
     sha = hashlib.sha256(b"pictures 1;")
     for file in files:
-        sha.update(listing.versions[file].encode())
+        sha.update(repr((file, *listing.versions[file])).encode())
     if rules.side is not None:
         sha.update(f"{RULE} {rules.side} {rules.fit};".encode())
     if rules.colour:
@@ -169,60 +132,18 @@ def listing_key(files: Sequence[str], listing: Listing, rules: ImageRules) -> st
     return sha.hexdigest()[:32]
 
 
-def refusal(bad: Sequence[SkippedFile], files: int) -> FedloomError:
-    """Names every one of them."""
-    if len(bad) == 1:
-        advice = "restore or remove it, or leave it out with --skip-bad"
-        return FedloomError(bad[0].rule, bad[0].reason, advice)
-    details = [f"{file.file}: {file.reason}" for file in bad]
-    return FedloomError(
-        "every image file must be whole",
-        f"{len(bad)} of {files} are not",
-        "restore or remove them, or leave them out with --skip-bad",
-        details=details,
-    )
-
-
-def memory_of(listing: Listing, rules: ImageRules) -> str:
-    """The name in the cache of what is known of bad files among these."""
-    return f"{listing_key(list(listing.versions), listing, rules)}-bad.json"
-
-
-def remembered(listing: Listing, rules: ImageRules) -> list[SkippedFile] | None:
-    """None: nothing is known, or it was damaged since."""
-    try:
-        text = (cache.folder() / memory_of(listing, rules)).read_text(encoding="utf-8")
-        bad = [SkippedFile(*map(str, row)) for row in json.loads(text)]
-    except (OSError, ValueError, TypeError):
-        return None
-    return bad
-
-
-def remember(listing: Listing, rules: ImageRules, bad: Sequence[SkippedFile]) -> None:
-    with cache.filling(cache.folder() / memory_of(listing, rules)) as stream:
-        stream.write(json.dumps(bad).encode())
-
-
 # The array
 
 
-def array_of(files: Sequence[str], key: str, rules: ImageRules) -> np.ndarray:
-    """[n,c,h,w], mapped. Raises BadFiles when all files have been tried."""
-    if not files:
-        raise FedloomError(
-            "one image file at least must be whole", "none is", "restore them, or give others"
-        )
-    return cache.kept_array(key, lambda: rows_of(files, rules))
-
-
 def rows_of(files: Sequence[str], rules: ImageRules) -> cache.Rows:
+    """[n,c,h,w]. Raises BadFiles when all files have been tried."""
     heads: dict[str, Head] = {}
     bad: list[SkippedFile] = []
     for file in with_progress("looking at images", files):
         try:
             heads[file] = head_of(file)
         except FedloomError as error:
-            bad.append(SkippedFile(file, error.must, error.found))
+            bad.append(bad_file(file, error))
     if not heads:
         raise BadFiles(bad)
     form = form_of(heads, rules)
@@ -295,7 +216,7 @@ def blocks_of(
         try:
             block[filled] = fitted(decode(file, form.shape[0], form.depth), form, rules)
         except FedloomError as error:
-            bad.append(SkippedFile(file, error.must, error.found))
+            bad.append(bad_file(file, error))
             continue
         filled += 1
         if filled == len(block):

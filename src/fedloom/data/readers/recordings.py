@@ -2,13 +2,13 @@
 
 The cache's key is made of the settings and of every file's path, size and times of change, not of
 its bytes: to read some gigabytes only to learn that nothing changed would cost more than it saves.
+Files that cannot be read are told all at once, or left out with `--skip-bad`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -19,9 +19,17 @@ import numpy as np
 
 from fedloom.data.cache import Rows, kept_array
 from fedloom.data.progress import with_progress
+from fedloom.data.readers.bad_files import (
+    BadFiles,
+    Listing,
+    WholeFiles,
+    bad_file,
+    listed,
+    read_whole_files,
+)
 from fedloom.data.readers.features import BANDS, FRAMES, features
-from fedloom.data.readers.wav import broken, read_wav
-from fedloom.data.source import Source
+from fedloom.data.readers.wav import WHOLE_FILE, read_wav
+from fedloom.data.source import SkippedFile, Source
 from fedloom.errors import FedloomError
 from fedloom.threads import one_thread
 
@@ -56,43 +64,74 @@ def to_source(
     *,
     grouping: str = "speaker",
     parts: bool = False,
+    skip_bad: bool = False,
 ) -> Source:
-    """The clips in their order.
+    """The clips in their order, without those of files that are skipped.
 
     There are groups if every clip has a speaker, and official parts if the data set has them.
+    Classes and speakers keep their places, even without a clip that is left.
     """
+    whole = features_of(clips, settings, skip_bad=skip_bad)
     numbers = {label: number for number, label in enumerate(labels)}
+    y = np.array([numbers[clip.label] for clip in clips], np.int64)
     source = Source(
         name,
-        features_of(clips, settings),
-        np.array([numbers[clip.label] for clip in clips], np.int64),
+        whole.x,
+        y[whole.places],
         tuple(labels),
         (settings.mean,),
         (settings.std,),
         kind="speech",
         grouping=grouping,
+        skipped=whole.skipped,
     )
     if parts:
-        source = replace(source, official=np.array([clip.part for clip in clips], np.uint8))
+        official = np.array([clip.part for clip in clips], np.uint8)
+        source = replace(source, official=official[whole.places])
     speakers = [clip.speaker for clip in clips if clip.speaker is not None]
     if len(speakers) < len(clips):
         return source
     names, groups = np.unique(np.array(speakers, object), return_inverse=True)
-    return replace(source, groups=groups.astype(np.int64), group_names=tuple(names))
+    groups = groups.astype(np.int64)[whole.places]
+    return replace(source, groups=groups, group_names=tuple(names))
 
 
-def features_of(clips: Sequence[Clip], settings: FeatureSettings) -> np.ndarray:
+def features_of(
+    clips: Sequence[Clip],
+    settings: FeatureSettings,
+    *,
+    skip_bad: bool = False,
+) -> WholeFiles:
     """[n, 1, 40, 51] float32, mapped from the cache."""
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
-    shape = (len(clips), 1, BANDS, FRAMES)
+    files = [str(clip.file) for clip in clips]
+    listing = listed(files, WHOLE_FILE)
     dtype = np.dtype(np.float32)
-    name = f"speech-{key(clips, settings)}"
-    return kept_array(name, lambda: Rows(shape, dtype, rows(clips, settings)))
+
+    def read(places: list[int]) -> np.ndarray:
+        chosen = [clips[place] for place in places]
+        shape = (len(chosen), 1, BANDS, FRAMES)
+        name = f"speech-{key_of(chosen, listing, settings)}"
+        return kept_array(name, lambda: Rows(shape, dtype, rows(chosen, settings)))
+
+    clips_of_files = [clip for clip in clips if str(clip.file) in listing.versions]
+    return read_whole_files(
+        files,
+        listing.bad,
+        read,
+        kind=".wav",
+        memory=f"speech-{key_of(clips_of_files, listing, settings)}-bad.json",
+        skip_bad=skip_bad,
+    )
 
 
 def rows(clips: Sequence[Clip], settings: FeatureSettings) -> Iterator[np.ndarray]:
-    """One clip at a time, so that no bit depends on a neighbour."""
+    """One clip at a time, so that no bit depends on a neighbour.
+
+    Raises BadFiles when all have been tried.
+    """
+    bad: dict[str, SkippedFile] = {}
 
     @lru_cache(maxsize=1)  # clips of one long recording follow each other
     def noise(file: Path) -> np.ndarray:
@@ -100,24 +139,25 @@ def rows(clips: Sequence[Clip], settings: FeatureSettings) -> Iterator[np.ndarra
 
     with one_thread():
         for clip in with_progress(f"computing the {settings.kind} of clips", clips):
-            if clip.start is None:
-                sound = read_wav(clip.file, settings.rate, silent=clip.label in SILENCE)
-            else:
-                sound = noise(clip.file)[clip.start : clip.start + settings.rate]
+            try:
+                if clip.start is None:
+                    sound = read_wav(clip.file, settings.rate, silent=clip.label in SILENCE)
+                else:
+                    sound = noise(clip.file)[clip.start : clip.start + settings.rate]
+            except FedloomError as error:
+                bad[str(clip.file)] = bad_file(str(clip.file), error)
+                continue
             yield features(sound, settings.rate, settings.kind)
+    if bad:
+        raise BadFiles(list(bad.values()))
 
 
-def key(clips: Sequence[Clip], settings: FeatureSettings) -> str:
+def key_of(clips: Sequence[Clip], listing: Listing, settings: FeatureSettings) -> str:
     sha = hashlib.sha256(f"{FORM} {settings.rate} {settings.kind}".encode())
     for clip in clips:
-        try:
-            facts = clip.file.stat()
-        except OSError as error:
-            raise broken(clip.file, f"it cannot be read ({error.strerror})") from error
-        if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
-            raise broken(clip.file, "it is no file")
-        # Archives set mtime, nothing sets ctime.
-        version = f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
-        line = f"{clip.start} {clip.label in SILENCE} {version} {os.path.abspath(clip.file)}\0"
+        size, mtime, ctime = listing.versions[str(clip.file)]
+        is_silence = clip.label in SILENCE
+        place = os.path.abspath(clip.file)
+        line = f"{clip.start} {is_silence} {size} {mtime} {ctime} {place}\0"
         sha.update(line.encode(errors="surrogateescape"))
     return sha.hexdigest()[:32]

@@ -47,32 +47,51 @@ class Row(Protocol):
     def client(self) -> str | None: ...
 
 
-def commands(directory: Path | None = None) -> Source:
+def commands(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Speech Commands, every word a class (35 in v0.02), as MFCC; from under --data-dir."""
-    return all_words(directory, "mfcc")
+    return all_words(directory, "mfcc", skip_bad)
 
 
-def commands_logmel(directory: Path | None = None) -> Source:
+def commands_logmel(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """Speech Commands, every word a class, as log-mel."""
-    return all_words(directory, "logmel")
+    return all_words(directory, "logmel", skip_bad)
 
 
-def all_words(directory: Path | None, kind: str) -> Source:
+def all_words(directory: Path | None, kind: str, skip_bad: bool) -> Source:
     clips = tree(commands_folder(directory))
-    return to_source("speech-commands", clips, labels_of(clips), SETTINGS[kind], parts=True)
+    return to_source(
+        "speech-commands",
+        clips,
+        labels_of(clips),
+        SETTINGS[kind],
+        parts=True,
+        skip_bad=skip_bad,
+    )
 
 
-def read_tree(folder: Path, kind: str = "mfcc") -> Source:
+def read_tree(folder: Path, kind: str = "mfcc", *, skip_bad: bool = False) -> Source:
     """A folder of class folders.
 
     Lists as Speech Commands has them are followed, and so are its speakers' names.
     """
     clips = tree(folder)
-    name = folder.resolve().name
-    return to_source(name, clips, labels_of(clips), settings_for(kind), parts=has_lists(folder))
+    return to_source(
+        folder.resolve().name,
+        clips,
+        labels_of(clips),
+        settings_for(kind),
+        parts=has_lists(folder),
+        skip_bad=skip_bad,
+    )
 
 
-def from_table(rows: Sequence[Row], name: str = "table", kind: str = "mfcc") -> Source:
+def from_table(
+    rows: Sequence[Row],
+    name: str = "table",
+    kind: str = "mfcc",
+    *,
+    skip_bad: bool = False,
+) -> Source:
     """The .wav files of a table; its clients are the groups."""
     clips = [Clip(row.file, row.label, row.client) for row in rows]
     without_client = [row.file for row in rows if row.client is None]
@@ -80,7 +99,14 @@ def from_table(rows: Sequence[Row], name: str = "table", kind: str = "mfcc") -> 
         rule = f"every row of {name} must name its client, or none"
         found = f"{without_client[0]} has none"
         raise FedloomError(rule, found, "fill the column, or leave it out")
-    return to_source(name, clips, labels_of(clips), settings_for(kind), grouping="client")
+    return to_source(
+        name,
+        clips,
+        labels_of(clips),
+        settings_for(kind),
+        grouping="client",
+        skip_bad=skip_bad,
+    )
 
 
 def labels_of(clips: Sequence[Clip]) -> list[str]:

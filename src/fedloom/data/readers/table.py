@@ -34,7 +34,8 @@ def read_csv(path: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
     rows = read_rows(path)
     suffixes = {row.file.suffix.lower() for row in rows}
     if suffixes == {".wav"}:
-        return replace(speech.from_table(rows), name=path.stem)
+        recordings = speech.from_table(rows, skip_bad=rules.skip_bad)
+        return replace(recordings, name=path.stem)
     for row in rows:
         if not is_picture(row.file.name):
             images = f"images ({', '.join(sorted(SUFFIXES))})"

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.labels import class_order, label_notices
+from fedloom.data.readers.bad_files import unknown_format
 from fedloom.data.readers.image_files import SUFFIXES, is_picture
 from fedloom.data.readers.pictures import picture_source
 from fedloom.data.source import Source
@@ -58,10 +59,10 @@ class Entries(NamedTuple):
     files: list[str]
 
 
-def cinic10(directory: Path | None = None) -> Source:
+def cinic10(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """270,000 colour images of 32×32 in 10 classes (Darlow et al. 2018), from under --data-dir."""
     folder = cinic_folder(directory or Path())
-    source = read_folder(folder)
+    source = read_folder(folder, ImageRules(skip_bad=skip_bad))
     if source.labels != CINIC:
         rule = f"{folder} must have CINIC-10's class folders"
         found = f"it has {', '.join(source.labels)}"
@@ -76,6 +77,7 @@ def cinic10(directory: Path | None = None) -> Source:
         mean,
         std,
         official=source.official,
+        skipped=source.skipped,
     )
 
 
@@ -97,6 +99,10 @@ def read_folder(folder: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
     for class_folder in class_folders:
         files += class_folder.files
         labels += [class_folder.label] * len(class_folder.files)
+    if not any(is_picture(file) for file in files):
+        rule = f"--data {folder} must hold images ({', '.join(sorted(SUFFIXES))})"
+        found = f"{files[0]} has {unknown_format(files[0])}, and no other file has a known one"
+        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
     above = sorted({class_folder.above for class_folder in class_folders})
     sizes = [len(class_folder.files) for class_folder in class_folders]
     name = folder.resolve().name
@@ -176,10 +182,6 @@ def class_folder_of(above: str, folder: str, files: list[str]) -> ClassFolder:
     if not files:
         rule = f"the class folder {folder} must hold images"
         raise FedloomError(rule, "it is empty", "add some, or remove the folder")
-    for file in files:
-        if not is_picture(file):
-            rule = f"{file} must be an image ({', '.join(sorted(SUFFIXES))})"
-            raise FedloomError(rule, "its name says otherwise", "convert, hide or remove it")
     return ClassFolder(above, os.path.basename(folder), files)
 
 

@@ -33,6 +33,7 @@ FASTEST = 192_000
 LOUDEST = 8.0  # floats may pass full scale a little; numbers of another scale are a mistake
 MOST_CHUNKS = 1_000  # before the sound; a huge file of zeros has millions
 LONGEST = 30.0  # seconds: a clip of one word is not longer
+WHOLE_FILE = "a whole WAVE file"  # what a file must be
 
 
 class Format(NamedTuple):
@@ -65,11 +66,11 @@ def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = 
     sound = decoded(form, raw)
     if form.tag == FLOAT and not np.all(np.abs(sound) <= LOUDEST):  # false for NaN, too
         rule = f"{file} must have finite samples with a full scale of −1 to 1"
-        raise FedloomError(rule, "some are NaN or far beyond", "convert it to 16-bit PCM")
+        raise FedloomError(rule, "some samples are NaN or far beyond", "convert it to 16-bit PCM")
     if form.channels > 1:
         rule = f"{file} must have one channel"
         advice = "convert it to mono, e.g. with sox IN OUT remix -"
-        raise FedloomError(rule, f"it has {form.channels}", advice)
+        raise FedloomError(rule, f"it has {form.channels} channels", advice)
     if not silent and sound.min() == sound.max():
         rule = f"{file} must be heard"
         found = f"all its {len(sound)} samples are {sound[0]:g}: silence"
@@ -78,7 +79,7 @@ def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = 
 
 
 def broken(file: Path, found: str) -> FedloomError:
-    rule = f"{file} must be a whole WAVE file"
+    rule = f"{file} must be {WHOLE_FILE}"
     return FedloomError(rule, found, "copy, convert or fetch it again")
 
 
@@ -129,7 +130,7 @@ def format_of(file: Path, raw: bytes) -> Format:
         raise broken(file, f"it claims {channels} channels in frames of {frame} bytes")
     if not SLOWEST <= rate <= FASTEST:
         rule = f"{file} must have {SLOWEST} to {FASTEST} samples a second"
-        raise FedloomError(rule, f"it has {rate}", "record it again, or mend its header")
+        raise FedloomError(rule, f"it has {rate} samples a second", "record it again")
     return form
 
 

@@ -137,7 +137,7 @@ def test_a_transparent_value_of_sixteen_bits(tmp_path):
 
 @pytest.fixture
 def damaged(tmp_path) -> Path:
-    """Six files, three of them bad in three ways."""
+    """Seven files, four of them bad in four ways."""
     folder = tmp_path / "scans"
     for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
         save(folder / name, noise(40, 40))
@@ -145,6 +145,7 @@ def damaged(tmp_path) -> Path:
     (folder / "a/2.png").write_bytes(content[: len(content) // 2])  # its head is whole
     (folder / "b/0.png").write_bytes(b"no image")
     (folder / "b/9.png").symlink_to(folder / "nowhere.png")
+    (folder / "b/notes.txt").write_text("no image, and no image's name")
     return folder
 
 
@@ -153,11 +154,11 @@ def test_all_bad_files_are_told_at_once(damaged):
         read(damaged)
     first, *lines = str(caught.value).splitlines()
     assert first == (
-        "every image file must be whole, but 3 of 6 are not; restore or remove them, or leave them out with --skip-bad."
+        "every image file must be whole, but 4 of 7 are not; mend or remove them, or leave them out with --skip-bad."
     )
     assert caught.value.code == 2
     named = sorted(line.split(": ")[0].strip() for line in lines)
-    assert named == [str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png")]
+    assert named == [str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png", "b/notes.txt")]
     assert any("truncated" in line for line in lines)
 
 
@@ -165,7 +166,7 @@ def test_bad_files_can_be_left_out_and_are_told(damaged, monkeypatch):
     source = read(damaged, skip_bad=True)
     assert (source.y.tolist(), source.labels) == ([0, 1, 1], ("a", "b"))
     assert sorted(file.file for file in source.skipped) == [
-        str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png")
+        str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png", "b/notes.txt")
     ]
     np.testing.assert_array_equal(source.x[0, 0], noise(40, 40))
     monkeypatch.setattr(pictures, "decode", lambda *_: pytest.fail("it is in the cache"))
@@ -175,7 +176,7 @@ def test_bad_files_can_be_left_out_and_are_told(damaged, monkeypatch):
 
 def test_what_was_skipped_once_is_told_again_without_the_flag(damaged):
     read(damaged, skip_bad=True)
-    with pytest.raises(FedloomError, match="3 of 6 are not"):
+    with pytest.raises(FedloomError, match="4 of 7 are not"):
         read(damaged)
 
 
@@ -205,7 +206,7 @@ def test_nothing_but_bad_files(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"")
-    with pytest.raises(FedloomError, match="one image file at least must be whole, but none is"):
+    with pytest.raises(FedloomError, match="one image file at least must be whole, but none of 2 is"):
         read(tmp_path, skip_bad=True)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sounds import save, tone, wav
 
+from fedloom.data.image_rules import ImageRules
 from fedloom.data.readers.speech import from_table, holds_wav, read_tree
 from fedloom.data.sources import SOURCES, open_source
 from fedloom.errors import FedloomError
@@ -51,6 +52,19 @@ def test_speech_commands_by_name(tmp_path, below):
     assert source.y.tolist() == [0, 0, 1, 1] and source.official.tolist() == [1, 0, 0, 2]
     assert (source.groups.tolist(), source.group_names) == ([0, 1, 0, 1], ("0a7c", "ff00"))
     assert source.grouping == "speaker"
+
+
+@pytest.mark.parametrize("name", ["speech-commands", "words", "words.csv"])
+def test_bad_files_are_left_out_however_the_data_is_named(tmp_path, name):
+    folder = grow(tmp_path / "words")
+    lines = [f"{file.relative_to(tmp_path)},{file.parent.name}" for file in sorted(folder.glob("*/*_nohash_*.wav"))]
+    (tmp_path / "words.csv").write_text("\n".join(["file,label", *lines]))
+    (folder / "no/ff00_nohash_0.wav").write_bytes(b"")
+    directory = folder if name == "speech-commands" else tmp_path
+    assert "ff00_nohash_0.wav must be a whole WAVE file, but it is empty" in refusal(name, directory)
+    source = open_source(name, directory, images=ImageRules(skip_bad=True))
+    assert source.y.tolist() == [0, 1, 1]
+    assert [file.reason for file in source.skipped] == ["it is empty"]
 
 
 def test_the_features_are_chosen_by_the_name(tmp_path):

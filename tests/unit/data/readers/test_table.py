@@ -53,8 +53,9 @@ def test_recordings_go_to_the_reader_of_speech(tmp_path, monkeypatch):
     (tmp_path / "b.WAV").touch()
     seen = []
 
-    def from_table(rows):
+    def from_table(rows, skip_bad):
         seen.extend(rows)
+        assert skip_bad is False
         return Source("any", np.zeros((2, 1, 40, 51), np.float32), np.array([0, 1]), kind="speech")
 
     monkeypatch.setattr(speech, "from_table", from_table)

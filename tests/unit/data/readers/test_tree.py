@@ -229,6 +229,12 @@ def test_layouts_that_are_none(tmp_path):
     fill(tmp_path / "h")
     (tmp_path / "h/cat/notes.txt").write_text("x")
     assert "notes.txt must be an image" in refusal(tmp_path / "h")
+    assert "it has an unknown format (its name ends in .txt)" in refusal(tmp_path / "h")
+    for name in ("x", "y"):
+        (tmp_path / "i" / name).mkdir(parents=True)
+        (tmp_path / "i" / name / "scan").write_text("x")
+    found = f"{tmp_path / 'i/x/scan'} has an unknown format (its name has no ending), and no other file has a known"
+    assert found in refusal(tmp_path / "i")
 
 
 def test_links(tmp_path):

@@ -85,13 +85,15 @@ def test_silence_is_taken_where_it_may_be(tmp_path):
 @pytest.mark.parametrize("channels", [2, 6])
 def test_several_channels(tmp_path, channels):
     content = wav(np.tile(VALUES, channels), channels=channels)
-    assert f"must have one channel, but it has {channels}; convert it" in refusal(tmp_path / "a.wav", content)
+    assert f"must have one channel, but it has {channels} channels; convert it" in refusal(tmp_path / "a.wav", content)
 
 
 @pytest.mark.parametrize("rate", [0, 1, 3_999, 192_001, 2**32 - 1])
 def test_a_rate_that_no_recording_has(tmp_path, rate):
     content = riff(chunk(b"fmt ", struct.pack("<HHIIHH", 1, 1, rate, 0, 2, 16)), chunk(b"data", b"1234"))
-    assert f"must have 4000 to 192000 samples a second, but it has {rate};" in refusal(tmp_path / "a.wav", content)
+    assert f"must have 4000 to 192000 samples a second, but it has {rate} samples a second;" in refusal(
+        tmp_path / "a.wav", content
+    )
 
 
 @pytest.mark.parametrize(
