@@ -106,9 +106,10 @@ class Deployment:
 
     def bypass(self, name: str, kit: Path, data: str, *, insecure: bool) -> None:
         """A site's process of Flower's, without what our command checks first."""
-        start = f"start_site(kit, {data!r}, None, device='cpu', port={free_port()}, insecure={insecure})"
+        start = f"start_site(kit, DataConfig(name={data!r}), device='cpu', port={free_port()}, insecure={insecure})"
         script = f"""
 from pathlib import Path
+from fedloom.config.models import DataConfig
 from fedloom.deploy.kits import Kit
 from fedloom.deploy.processes import start_site, stop, wait
 kit = Kit.open(Path({str(kit)!r}))

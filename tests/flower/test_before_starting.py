@@ -38,6 +38,8 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"method": "adapt"}, "adapt is each newcomer's own"),
         ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
         ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
+        ({"data": {"skip_bad": True}}, "--skip-bad must be given to the sites whose files are bad"),
+        ({"data": {"fit": "pad"}}, "--fit pad must be with --resize, but there is none"),
         ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from their devices, not from --shares"),
         (
             {"method": "fedoras", "devices": {"table": "phones"}},
@@ -104,6 +106,49 @@ def test_a_site_tells_of_its_device_if_it_is_asked_and_may(tmp_path, asked, fiel
         assert device is None
         return
     assert (device.macs, device.params, device.unsupported) == (5e6, None, ("mb3e2",))
+
+
+def test_a_size_of_images_is_for_all_sites_of_a_run(tmp_path):
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+
+    engine = {"federation": str(made_by(tmp_path).path)}
+    config = validated(Experiment, {"method": "fedavg", "data": {"resize": 6, "fit": "pad"}, "engine": engine})
+    written = submission.create(config, tmp_path / "run").config().data
+    assert (written.resize, written.fit) == (6, "pad")
+
+
+def test_a_survey_asks_for_a_size_that_the_sites_policy_allows(tmp_path):
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.server import Survey
+    from fedloom.deploy.site import size_in
+    from fedloom.deploy.terms import ImageSize
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    policy = Kit.open(kit).policy
+    assert size_in(Survey().to_record(), policy) is None
+    size = ImageSize(resize=512, fit="crop")
+    assert size_in(Survey(size=size).to_record(), policy) == size
+    with pytest.raises(FedloomError, match="a survey must be a message of fedloom's"):
+        size_in({"size": '{"resize": "large"}'}, policy)
+    text = (kit / "policy.toml").read_text().replace("resize = 512", "resize = 64")
+    (kit / "policy.toml").write_text(text)
+    with pytest.raises(FedloomError, match="at most 64 pixels a side here, but it asks for 512; ask the site"):
+        size_in(Survey(size=size).to_record(), Kit.open(kit).policy)
+
+
+def test_an_order_asks_for_a_size_that_the_sites_policy_allows(tmp_path, monkeypatch):
+    from fedloom.deploy import site
+    from fedloom.deploy.kits import Kit
+
+    monkeypatch.setattr(site, "read_order", lambda head, body: None)
+    monkeypatch.setattr(site, "check", lambda policy, order: None)
+    monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
+    terms = '{"seed": 0, "test": 0.2, "hold": 0.0, "size": {"resize": 4096}}'
+    records = {"order": {"head": b""}, "terms": {"json": terms}}
+    message = SimpleNamespace(content=SimpleNamespace(config_records=records))
+    with pytest.raises(FedloomError, match="at most 512 pixels a side here, but it asks for 4096"):
+        site.work(message, {}, Kit.open(made_by(tmp_path).path / "kits" / "a"))
 
 
 def test_kits_are_checked_before_they_are_used(tmp_path):
@@ -293,7 +338,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, mo
     monkeypatch.setattr(site, "read_order", lambda head, body: None)
     stamp = SimpleNamespace(experiment="0" * 16, task=SimpleNamespace(labels=("a",)))
     monkeypatch.setattr(site, "check", lambda policy, order: stamp)
-    monkeypatch.setattr(site, "data_of", lambda config, classes: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",)))
+    monkeypatch.setattr(site, "data_of", lambda config, size: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",)))
     monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
     records = {"order": {"head": b""}, "terms": {"json": '{"seed": 0, "test": 0.2, "hold": 0.0}'}}
     message = SimpleNamespace(content=SimpleNamespace(config_records=records))
@@ -570,7 +615,7 @@ def test_one_secret_of_a_site_for_all_experiments(tmp_path, monkeypatch):
         official_test=None,
         groups=None,
     )
-    monkeypatch.setattr(site, "data_of", lambda config, classes: source)
+    monkeypatch.setattr(site, "data_of", lambda config, size: source)
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     rows = []
     for experiment in ("0" * 16, "1" * 16):
@@ -694,7 +739,7 @@ def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
 
     claims = {7: "b", 8: "a"}
     grid = SimpleNamespace(get_node_ids=lambda: list(claims))
-    monkeypatch.setattr(server, "ask", lambda grid, nodes, until: {node: claims[node] for node in nodes})
+    monkeypatch.setattr(server, "ask", lambda grid, nodes, until, survey: {node: claims[node] for node in nodes})
     monkeypatch.setattr(server, "name_in", lambda message: message)
     registered = SimpleNamespace(insecure=False, sites=("a", "b"), nodes={"a": 7, "b": 9})
     assert server.nodes_of(grid, registered, lambda event: None) == {"a": 7, "b": 9}

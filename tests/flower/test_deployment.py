@@ -1,6 +1,7 @@
 """A real federation on loopback: TLS, node authentication, a process for everything."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,11 @@ import pytest
 import tiny
 import torch
 from deployment import wait_for
+from PIL import Image
 
+from fedloom.data.image_rules import ImageRules
+from fedloom.data.resizing import resized
+from fedloom.data.sources import open_source
 from fedloom.federation.server.checkpoint import Archive
 
 pytestmark = pytest.mark.flower
@@ -91,6 +96,43 @@ def test_sites_agree_on_the_classes_of_all_of_them(federation):
     told = "hospital-a lacks asthma; hospital-b lacks flu"
     for name in ("union", "union-local"):
         assert told in (federation.folder / name / "run.log").read_text()
+
+
+def test_images_of_any_size_and_files_that_cannot_be_read(federation):
+    """hospital-b has photos of its own sizes, one of them damaged. The run's size holds, not the site's own."""
+    photos = federation.folder / "photos"
+    draw = np.random.default_rng(1)
+    for number in range(30):
+        file = photos / str(number % 3) / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(256, size=(7 + number % 4, 9), dtype=np.uint8)).save(file)
+    (photos / "1/4.png").write_bytes(b"no image")
+    federation.leave("hospital-b")
+    federation.attend("hospital-b", "photos", None, "--resize", "9", "--skip-bad")
+    words = ["--rounds", "1", "--seed", "3", "--resize", "5", "--fit", "crop"]
+    try:
+        done = federation.run("fedavg", *words, *OPTIONS, "--out", "photographed")
+    finally:
+        federation.leave("hospital-b")
+        federation.attend("hospital-b")
+    assert done.returncode == 0, done.stderr + federation.log("server").read_text()
+    result = json.loads((federation.folder / "photographed" / "result.json").read_text())
+    assert (result["input"]["shape"], result["input"]["resize"], result["input"]["fit"]) == ([1, 5, 5], 5, "crop")
+    told = "files that hospital-b cannot read and left out (--skip-bad there): 1"
+    assert told in (federation.folder / "photographed" / "run.log").read_text()
+    assert federation.said("hospital-b", f"fedloom: skipped {photos / '1/4.png'}")
+    mixed = federation.folder / "mixed"
+    mixed.mkdir()
+    shutil.copy(federation.folder / "sites" / "hospital-a.npz", mixed)
+    source = open_source(str(photos), images=ImageRules(5, "crop", skip_bad=True))
+    with np.load(mixed / "hospital-a.npz") as arrays:
+        small = resized(arrays["x"][:, None], 5, "crop")
+        np.savez(mixed / "hospital-a.npz", x=small, y=arrays["y"])
+    np.savez(mixed / "hospital-b.npz", x=source.x, y=source.y)
+    words = ["fedavg", "--data", "mixed", "--rounds", "1", "--seed", "3", *OPTIONS, "--workers", "0"]
+    done = federation.fedloom("run", *words, "--out", "mixed-local", "--json")
+    assert done.returncode == 0, done.stderr
+    assert same(weights(federation.folder / "photographed"), weights(federation.folder / "mixed-local"))
 
 
 def test_tiers_come_from_the_sites_devices(federation):

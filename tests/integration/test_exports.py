@@ -14,7 +14,7 @@ import tiny
 import torch
 
 from fedloom import cli
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.sources import open_source
 from fedloom.deploy.settled import open_at_site, prepared_from
 from fedloom.deploy.terms import Facts
@@ -260,7 +260,8 @@ def test_an_export_names_the_type_and_the_range_of_its_input(federation, tmp_pat
     at_server = export(open_finished(federation / "server"), out=tmp_path / "server").about.input
     assert (at_server.dtype, at_server.low, at_server.high) == ("uint8", None, None)
     south = str(federation / "sites" / "south.npz")
-    at_site = export(open_at_site(federation / "server", federation / "kit", south, None), client=1, out=tmp_path / "c")
+    opened = open_at_site(federation / "server", federation / "kit", DataConfig(name=south))
+    at_site = export(opened, client=1, out=tmp_path / "c")
     assert (at_site.about.input.low, at_site.about.input.high) == (values[1].min(), values[1].max())
 
 
@@ -278,13 +279,31 @@ def test_a_private_model_stays_at_its_site(federation, tmp_path):
     assert "in a federation it never left" in refused("adapt", server, "--from", "1", "--data", data)
     run, embedded = open_finished(server), open_finished(federation / "embedded")
     assert same(weights(export(run, out=tmp_path / "a")), weights(export(embedded, out=tmp_path / "b")))
-    at_site = open_at_site(server, federation / "kit", data, None)
+    at_site = open_at_site(server, federation / "kit", DataConfig(name=data))
     assert at_site.here == 1
     mine = weights(export(at_site, client=1, out=tmp_path / "c"))
     assert same(mine, weights(export(embedded, client=1, out=tmp_path / "d")))
     assert not same(mine, weights(export(embedded, client=0, out=tmp_path / "e")))
     with pytest.raises(FedloomError, match="never left north"):
         at_site.served(0)
+
+
+def test_a_site_that_resized_its_images_exports_its_own_model(federation, tmp_path):
+    """The run named no size: that of the site's own command line is given again."""
+    small = np.load(federation / "sites" / "south.npz")
+    large = tmp_path / "large.npz"
+    np.savez(large, x=small["x"].repeat(2, axis=1).repeat(2, axis=2), y=small["y"])
+    words = ["--kit", federation / "kit", "--kit-data", large, "--out"]
+    told = refused("export", federation / "server", *words, tmp_path / "a")
+    assert "give the data, --kit-resize and --kit-fit that the site was started with" in told
+    done = ["export", federation / "server", "--kit-resize", "6", *words, tmp_path / "b", "--quiet"]
+    assert cli.main([str(word) for word in done]) == 0
+    plain = open_at_site(
+        federation / "server", federation / "kit", DataConfig(name=str(federation / "sites" / "south.npz"))
+    )
+    resized_here = safetensors.numpy.load_file(tmp_path / "b" / "weights.safetensors")
+    assert same(resized_here, weights(export(plain, client=1, out=tmp_path / "c")))
+    assert "--kit-fit must be with --kit" in refused("export", federation / "server", "--shared", "--kit-fit", "pad")
 
 
 def test_a_newcomer_adapts_what_a_federation_left(federation, tmp_path):

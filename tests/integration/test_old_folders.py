@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 from fedloom import api, cli
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.sources import open_source
 from fedloom.deploy.settled import note_identity, open_at_site, prepared_from
 from fedloom.errors import FedloomError
@@ -226,7 +226,7 @@ def test_a_site_takes_its_model_out_of_an_old_kit(tmp_path, new_samples):
     assert cli.main(["report", str(server)]) == 0
     for client, site in enumerate(SITES):
         kit = shutil.copytree(OLD / "federation" / "kits" / site, tmp_path / site)
-        opened = open_at_site(server, kit, str(OLD / "federation-data" / f"{site}.npz"), None)
+        opened = open_at_site(server, kit, DataConfig(name=str(OLD / "federation-data" / f"{site}.npz")))
         words = ["--kit", str(kit), "--kit-data", str(OLD / "federation-data" / f"{site}.npz"), "--client", str(client)]
         assert opened.here == client and opened.served(client).own is not None
         assert cli.main(["export", str(server), *words, "--out", str(tmp_path / f"model-{site}")]) == 0

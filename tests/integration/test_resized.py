@@ -143,3 +143,19 @@ def test_a_newcomer_is_fitted_in_the_same_way(fitted: Path) -> None:
     config = configure("fedavg", {**tiny.tree(fitted / "images", rounds=1, init={"run": str(fitted / "run")}), **data})
     _, prepared = create(config, fitted / "after")
     assert (prepared.config.data.resize, prepared.config.data.fit) == (6, open_finished(fitted / "run").fit)
+
+
+def test_predict_and_adapt_can_leave_out_files_that_cannot_be_read(
+    fitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = str(fitted / "images" / "a" / "99.png")
+    asked = ["predict", str(fitted / "run"), "--shared", "--data", str(fitted / "images")]
+    assert cli.main(asked) == 2
+    assert "leave it out with --skip-bad" in capsys.readouterr().err
+    assert cli.main([*asked, "--skip-bad", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["samples"], [row["file"] for row in answer["skipped"]]) == (40, [bad])
+    words = ["adapt", str(fitted / "run"), "--data", str(fitted / "images"), "--epochs", "1", "--quiet"]
+    assert cli.main([*words, "--skip-bad", "--out", str(fitted / "adapted")]) == 0
+    result = json.loads((fitted / "adapted" / "result.json").read_text())
+    assert [row["file"] for row in result["data"]["skipped"]] == [bad]

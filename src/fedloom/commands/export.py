@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedloom.runs.adapt import Tuning
 
 HELP_DIRECTORY = "folder in which relative data paths are looked for"
+HELP_SKIP_BAD = "leave out image and .wav files that cannot be read, and tell which"
 
 
 def add(commands: Commands) -> None:
@@ -64,6 +65,7 @@ def add(commands: Commands) -> None:
     help_data = "the newcomer's samples, with labels; without it, the run's own, transformed"
     adapt.add_argument("--data", metavar="NAME|PATH", help=help_data)
     adapt.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
+    adapt.add_argument("--skip-bad", action="store_true", help=HELP_SKIP_BAD)
     adapt.add_argument(
         "--from",
         dest="source",
@@ -100,7 +102,12 @@ def whose(parser: Parser) -> None:
     parser.add_argument("--kit", metavar="KIT", help=help_kit)
     help_kit_data = "with --kit: the data that the site took part with"
     parser.add_argument("--kit-data", metavar="NAME|PATH", help=help_kit_data)
+    help_resize = "with --kit: the --resize that the site was started with, if any"
+    parser.add_argument("--kit-resize", metavar="N", help=help_resize)
+    help_fit = "with --kit: the --fit that the site was started with, if any"
+    parser.add_argument("--kit-fit", metavar="HOW", help=help_fit)
     parser.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
+    parser.add_argument("--skip-bad", action="store_true", help=HELP_SKIP_BAD)
 
 
 class Chosen(NamedTuple):
@@ -120,9 +127,16 @@ def chosen_model(options: argparse.Namespace) -> Chosen:
         run = open_finished(options.path, tier=tier, search=options.search)
     else:
         from fedloom.deploy.settled import open_at_site
+        from fedloom.deploy.site_data import site_data
 
-        directory = optional_path(options.data_dir)
-        run = open_at_site(options.path, Path(options.kit), options.kit_data, directory)
+        flags = {
+            "data": options.kit_data,
+            "data-dir": options.data_dir,
+            "resize": options.kit_resize,
+            "fit": options.kit_fit,
+            "skip-bad": options.skip_bad,
+        }
+        run = open_at_site(options.path, Path(options.kit), site_data(flags))
     if options.kit is not None and client is None and not options.shared:
         return Chosen(run, run.here)
     return Chosen(run, client)
@@ -152,6 +166,10 @@ def check_whose(options: argparse.Namespace) -> None:
             "got one",
             "give the site's kit and its data",
         )
+    for flag in ("kit_resize", "kit_fit"):
+        if options.kit is None and getattr(options, flag) is not None:
+            rule = f"--{flag.replace('_', '-')} must be with --kit"
+            raise FedloomError(rule, "there is none", "leave it out, or give the site's kit")
 
 
 def export_command(options: argparse.Namespace) -> int:
@@ -183,6 +201,7 @@ def predict_command(options: argparse.Namespace) -> int:
             options.data,
             client=chosen.client,
             directory=optional_path(options.data_dir),
+            skip_bad=options.skip_bad,
             out=options.out,
         )
 
@@ -229,6 +248,7 @@ def adapt_command(options: argparse.Namespace) -> int:
                 shown=shown,
                 tell=begun,
                 directory=options.data_dir,
+                skip_bad=options.skip_bad,
                 tuning=tuning,
                 transform=options.transform,
                 samples=samples,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from fedloom.commands.parsing import Commands, Parser, add_command, add_group
+from fedloom.commands.parsing import Commands, Parser, add_command, add_flag, add_group
+from fedloom.config.flags import FLAGS
 
 
 def add(commands: Commands) -> None:
@@ -28,6 +29,9 @@ def add(commands: Commands) -> None:
     site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
     help_dir = "folder in which relative data paths are looked for"
     site.add_argument("--data-dir", metavar="DIR", help=help_dir)
+    for flag in FLAGS:
+        if flag.name in ("resize", "fit", "skip-bad"):
+            add_flag(site, flag)
     site.add_argument("--device", default="cpu", help="torch device (default cpu)")
     help_port = "a free port on this machine for Flower's own use (default 9094)"
     site.add_argument("--port", default="9094", help=help_port)

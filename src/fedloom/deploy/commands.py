@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedloom.deploy import processes
 from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.site_data import OPTIONS, site_data
 from fedloom.deploy.submission import current
 from fedloom.errors import FedloomError
 
@@ -31,10 +32,10 @@ def server(options: argparse.Namespace) -> int:
 
 def site(options: argparse.Namespace) -> int:
     kit = Kit.open(Path(options.path))
+    flags = {flag: getattr(options, flag.replace("-", "_")) for flag in OPTIONS}
     return processes.attend(
         kit,
-        options.data,
-        options.data_dir,
+        site_data(flags),
         device=options.device,
         port=port_of(options.port),
         insecure=options.insecure,

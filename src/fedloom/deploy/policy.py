@@ -23,6 +23,7 @@ tensors = ["*"]          # tensors of a reply that may leave, by name, e.g. ["ne
 histograms = "laplace:1.0"  # how label counts may leave: exact, none, or with noise of this E
 rounds = 1000            # of one run, at most
 megabytes = 1024         # of one message, in either direction
+resize = 512             # pixels a side, up to which a run may have images resized here
 
 # What a network may cost on this device. The tighter of this and an order's own limit counts.
 # [device]
@@ -68,6 +69,7 @@ class Policy(Options):
     histograms: str = USUAL_HISTOGRAMS
     rounds: int
     megabytes: float
+    resize: int = 512
     device: DevicePolicy = DevicePolicy()
 
     @field_validator("histograms", mode="before")

@@ -23,9 +23,11 @@ from pathlib import Path
 
 import tomli_w
 
-from fedloom.data.sources import open_source
+from fedloom.config.models import DataConfig
+from fedloom.data.configured import configured_source
 from fedloom.deploy.guard import COMPONENTS
 from fedloom.deploy.kits import INSECURE, Federation, Kit
+from fedloom.deploy.site_data import to_words
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower import QUIET
 from fedloom.files import write_whole
@@ -269,24 +271,22 @@ def last_seen(node: Mapping[str, Json]) -> str | None:
 
 def attend(
     kit: Kit,
-    data: str,
-    data_dir: str | None,
+    data: DataConfig,
     *,
     device: str,
     port: int,
     insecure: bool = False,
 ) -> int:
     """Run the SuperNode until it is stopped."""
-    directory = None
-    if data_dir is not None:
-        directory = Path(data_dir)
-    source = open_source(data, directory)  # its errors are better reported here
+    source = configured_source(data)  # its errors are better reported here
+    for file in source.skipped:
+        print(f"fedloom: skipped {file.file}: {file.reason}", file=sys.stderr, flush=True)
     check_server(kit, insecure=insecure)
     samples = f"{len(source.y)} samples"
     print(f"fedloom: site {kit.site} serves {samples} to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
     while True:
-        process = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure)
+        process = start_site(kit, data, device=device, port=port, insecure=insecure)
         began = time.monotonic()
         try:
             code = wait(process)
@@ -347,13 +347,11 @@ def check_server(kit: Kit, *, insecure: bool) -> None:
 
 
 def start_site(
-    kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool
+    kit: Kit, data: DataConfig, *, device: str, port: int, insecure: bool
 ) -> subprocess.Popen[bytes]:
     if insecure:
         warn()
-    config = {"kit": str(kit.path), "data": data_anywhere(data, data_dir), "device": device}
-    if data_dir is not None:
-        config["data-dir"] = str(Path(data_dir).resolve())
+    config = {"kit": str(kit.path), "device": device, **to_words(data)}
     command = [*guarded("supernode"), "--superlink", kit.server]
     if insecure:
         command += ["--insecure"]
@@ -361,14 +359,6 @@ def start_site(
         command += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
     command += ["--node-config", as_words(config), "--port", str(port)]
     return launch(command, kit.path, environment(kit.path / "flower"))
-
-
-def data_anywhere(data: str, data_dir: str | None) -> str:
-    """A path that holds from any folder, or a data set's name."""
-    path = Path(data_dir or ".") / data
-    if path.exists():
-        return str(path.resolve())
-    return data
 
 
 # A run

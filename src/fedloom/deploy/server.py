@@ -12,6 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -23,11 +24,12 @@ from fedloom.deploy.settled import (
     checked,
     kept_facts,
     notices_of_labels,
+    notices_of_skipped,
     notices_of_tiers,
     settle,
     terms_of,
 )
-from fedloom.deploy.terms import DEVICE, Facts
+from fedloom.deploy.terms import DEVICE, SIZE, Facts, ImageSize
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import (
     AWAY,
@@ -94,7 +96,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell)
         prepared = prepare(folder, federation, grid, nodes, tell)
         names = sorted(kept_facts(folder))
         clients = {number: nodes[name] for number, name in enumerate(names)}
-        engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
+        engine = FlowerEngine(grid, clients, terms=terms_of(prepared).to_json())
         outcome = make_loop(folder, prepared, engine, None, pass_on).run()
         write_result(folder, prepared, outcome)
 
@@ -108,10 +110,12 @@ def prepare(
 ) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
     if not (folder.path / "split.json").exists():
-        asks_device = recipe(folder.config().method).tiered is not None
-        settle(folder, ask_all(grid, nodes, tell, asks_device=asks_device))
+        config = folder.config()
+        asks_device = recipe(config.method).tiered is not None
+        survey = Survey(asks_device, ImageSize.of(config.data))
+        settle(folder, ask_all(grid, nodes, tell, survey))
     prepared = checked(folder, federation.path)
-    for text in notices_of_labels(folder, prepared):
+    for text in (*notices_of_labels(folder, prepared), *notices_of_skipped(folder)):
         log.warning(text)
         tell(Notice(text).to_json())
     note_tiers(folder, prepared, tell)
@@ -142,7 +146,7 @@ def nodes_of(grid: Grid, federation: Federation, tell: Tell) -> dict[str, int]:
         time.sleep(1.0)
         nodes = list(grid.get_node_ids())
     claims = {}
-    for node, message in ask(grid, nodes, until).items():
+    for node, message in ask(grid, nodes, until, Survey()).items():
         claims[name_in(message)] = node
     return in_site_order(federation, claims)
 
@@ -154,17 +158,30 @@ def in_site_order(federation: Federation, nodes: Mapping[str, int]) -> dict[str,
 # The survey
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What sites are asked for beside the facts of their data, and how they are to read it."""
+
+    asks_device: bool = False
+    size: ImageSize | None = None
+
+    def to_record(self) -> ConfigRecord:
+        record = ConfigRecord({"ask": "facts", DEVICE: self.asks_device})
+        if self.size is not None:
+            record[SIZE] = self.size.model_dump_json()
+        return record
+
+
 def ask_all(
     grid: Grid,
     nodes: Mapping[str, int],
     tell: Tell,
-    *,
-    asks_device: bool,
+    survey: Survey,
 ) -> dict[str, Facts]:
     """The facts of every site's data, and of its device if the method knows tiers of devices."""
     until = time.monotonic() + PATIENCE
     wait_for_all(grid, nodes, tell, until)
-    answers = ask(grid, list(nodes.values()), until, asks_device=asks_device)
+    answers = ask(grid, list(nodes.values()), until, survey)
     silent = sorted(name for name, node in nodes.items() if node not in answers)
     if silent:
         rule = "every site must answer"
@@ -193,11 +210,10 @@ def ask(
     grid: Grid,
     nodes: Sequence[int],
     until: float,
-    *,
-    asks_device: bool = False,
+    survey: Survey,
 ) -> dict[int, Message]:
     """What these nodes answer to the survey. Whoever was away for a moment is asked again."""
-    waiting = push_survey(grid, nodes, asks_device)
+    waiting = push_survey(grid, nodes, survey)
     answers: dict[int, Message] = {}
     with replies_of(grid, thread_per_reply=True) as look:
         while waiting and time.monotonic() < until:
@@ -210,18 +226,17 @@ def ask(
                 del answers[node]
                 pause = AWAY
             time.sleep(pause)
-            waiting |= push_survey(grid, away, asks_device)
+            waiting |= push_survey(grid, away, survey)
     return answers
 
 
-def push_survey(grid: Grid, nodes: Sequence[int], asks_device: bool) -> dict[str, int]:
+def push_survey(grid: Grid, nodes: Sequence[int], survey: Survey) -> dict[str, int]:
     """The ids of the questions, and whom they were sent to."""
     if not nodes:
         return {}
     questions = []
     for node in nodes:
-        survey = ConfigRecord({"ask": "facts", DEVICE: asks_device})
-        content = RecordDict({"survey": survey})
+        content = RecordDict({"survey": survey.to_record()})
         questions.append(Message(content, node, KIND))
     return dict(zip(grid.push_messages(questions), nodes, strict=True))
 

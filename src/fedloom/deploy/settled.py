@@ -13,16 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.config.models import Experiment
+from fedloom.config.models import DataConfig, Experiment
 from fedloom.cost.limits import DeviceLimit
+from fedloom.data.configured import configured_source
 from fedloom.data.labels import label_notices, with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
-from fedloom.data.sources import open_source
 from fedloom.data.split import Split
 from fedloom.deploy.devices import SiteTiers, tiers_of_sites
 from fedloom.deploy.kit_file import KitFile
-from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
+from fedloom.deploy.site_data import as_asked
+from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
@@ -54,7 +55,7 @@ def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
     rows = {}
     for name, site in facts.items():
-        rows[name] = site.model_dump(mode="json", exclude_none=True)
+        rows[name] = site.model_dump(mode="json", exclude_defaults=True)
     folder.write_json(SITES, rows)
     folder.write_head(joins_labels=True)
     split.save(folder.path / "split.json")
@@ -140,6 +141,16 @@ def notices_of_labels(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
     return label_notices(by_site, labels)
 
 
+def notices_of_skipped(folder: RunFolder) -> tuple[str, ...]:
+    """What the operator of a federation should hear of files that sites cannot read."""
+    notices = []
+    for name, site in kept_facts(folder).items():
+        if site.skipped:
+            files = f"files that {name} cannot read and left out (--skip-bad there)"
+            notices.append(f"{files}: {site.skipped}; its own log names them")
+    return tuple(notices)
+
+
 def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
     """What the operator of a federation should hear of its sites' tiers."""
     of_sites = site_tiers(prepared.config, prepared.task, kept_facts(folder))
@@ -175,10 +186,12 @@ def note_identity(folder: RunFolder, prepared: Prepared) -> None:
 
 
 def terms_of(prepared: Prepared) -> Terms:
-    return Terms(seed=prepared.task.seed, test=prepared.config.data.test, hold=prepared.hold)
+    data = prepared.config.data
+    size = ImageSize.of(data)
+    return Terms(seed=prepared.task.seed, test=data.test, hold=prepared.hold, size=size)
 
 
-def open_at_site(path: Path | str, kit: Path, data: str, directory: Path | None) -> Finished:
+def open_at_site(path: Path | str, kit: Path, data: DataConfig) -> Finished:
     """A finished run of a federation at one of its sites: with its own data and private state."""
     finished = open_finished(path)
     folder = RunFolder(finished.run.path)
@@ -187,7 +200,7 @@ def open_at_site(path: Path | str, kit: Path, data: str, directory: Path | None)
         raise FedloomError(rule, f"{path} is a simulation", "leave --kit out: all of it is here")
     prepared = prepared_from(folder)
     client = client_of(kit, prepared)
-    return replace(finished, site=site_of(kit, data, directory, prepared), here=client)
+    return replace(finished, site=site_of(kit, data, prepared), here=client)
 
 
 def client_of(kit: Path, prepared: Prepared) -> int:
@@ -200,18 +213,18 @@ def client_of(kit: Path, prepared: Prepared) -> int:
     return names.index(name)
 
 
-def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> Site:
+def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
     """The site whose start kit this is, with its own samples and states."""
     task = prepared.task
-    source = with_labels(open_source(data, directory), task.labels)
+    terms = terms_of(prepared)
+    source = with_labels(configured_source(as_asked(data, terms.size)), task.labels)
     if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
         raise FedloomError(
-            "--data must be the samples that the site took part with",
+            "--kit-data must be the samples that the site took part with",
             "shape or labels differ from the run's",
-            "give the same --data as to the site",
+            "give the data, --kit-resize and --kit-fit that the site was started with",
         )
     store = ClientStore(kit / "state" / experiment_id(prepared))
-    terms = terms_of(prepared)
 
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)

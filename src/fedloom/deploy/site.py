@@ -16,14 +16,23 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedloom.allocator import settle
+from fedloom.data.configured import configured_source
 from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
-from fedloom.data.sources import open_source
 from fedloom.deploy.kits import Kit
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.terms import DEVICE, DeviceFacts, Facts, Terms, own_data
+from fedloom.deploy.site_data import as_asked, site_data
+from fedloom.deploy.terms import (
+    DEVICE,
+    SIZE,
+    DeviceFacts,
+    Facts,
+    ImageSize,
+    Terms,
+    own_data,
+)
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -68,12 +77,26 @@ def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
     The site's name is believed only where nobody is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
-    asks_device = bool(message.content.config_records["survey"].get(DEVICE, False))
-    source = data_of(config, None)
-    device = told_device(kit.policy, asks_device)
+    asked = message.content.config_records["survey"]
+    size = size_in(asked, kit.policy)
+    source = data_of(config, size)
+    device = told_device(kit.policy, bool(asked.get(DEVICE, False)))
     facts = Facts.of(source, has_named_labels(source), device)
     record = ConfigRecord({"json": facts.to_json(), "site": kit.site})
     return Message(RecordDict({"facts": record}), reply_to=message)
+
+
+def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
+    """What the run has images brought to; None: it leaves them as they are."""
+    if SIZE not in asked:
+        return None
+    try:
+        size = ImageSize.read(str(asked[SIZE]))
+    except ValueError as error:
+        rule = "a survey must be a message of fedloom's"
+        raise FedloomError(rule, f"{error}", "use the same version") from None
+    check_image_size(policy, size)
+    return size
 
 
 def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
@@ -83,12 +106,9 @@ def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
     return DeviceFacts.of(policy.device.limit())
 
 
-def data_of(config: Mapping[str, object], classes: int | None) -> Source:
-    """The site's samples."""
-    directory = None
-    if config.get("data-dir"):
-        directory = Path(str(config["data-dir"]))
-    return open_source(str(config["data"]), directory, classes=classes)
+def data_of(config: Mapping[str, object], size: ImageSize | None) -> Source:
+    """The site's samples, with images of the run's size, if it names one."""
+    return configured_source(as_asked(site_data(config), size))
 
 
 def has_named_labels(source: Source) -> bool:
@@ -110,6 +130,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
         rule = "an order must be a message of fedloom's"
         raise FedloomError(rule, f"{error}", "use the same version") from None
     stamp = check(kit.policy, order)
+    check_image_size(kit.policy, terms.size)
     site = site_for(stamp, terms, config, kit)
     chunks, envelope = site.handle(head, body)
     if envelope.fault is None:
@@ -119,7 +140,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
 
 def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
     """This site as one experiment meets it."""
-    source = with_labels(data_of(config, None), stamp.task.labels)
+    source = with_labels(data_of(config, terms.size), stamp.task.labels)
 
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)
@@ -175,6 +196,13 @@ def check(policy: Policy, order: Order) -> Stamp:
         rule = f"a run must have at most {policy.rounds} rounds here"
         raise FedloomError(rule, f"this is {number}", "ask the site")
     return stamp
+
+
+def check_image_size(policy: Policy, size: ImageSize | None) -> None:
+    """Resized images lie on this site's disk: their size is not for the server alone to say."""
+    if size is not None and size.resize > policy.resize:
+        rule = f"a run must resize images to at most {policy.resize} pixels a side here"
+        raise FedloomError(rule, f"it asks for {size.resize}", "ask the site")
 
 
 def check_size(policy: Policy, size: int, what: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedloom.config.models import ClockConfig, DataConfig, Experiment
+from fedloom.data.configured import image_rules
 from fedloom.data.partition import parse
 from fedloom.deploy.kits import Federation
 from fedloom.deploy.processes import submit, warn, withdraw
@@ -29,7 +30,7 @@ from fedloom.runs.clusters import check_clusters_used, check_for_federation, wit
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import short_name
 from fedloom.runs.given_paths import with_paths_for_sites
-from fedloom.runs.preparing import normalised_as, options_asked_for
+from fedloom.runs.preparing import normalised_as, options_asked_for, sized_as
 from fedloom.runs.results import Run
 from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
@@ -86,9 +87,8 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     if config.init is not None:
         start = begun(config.init, config.method)
         before = WarmStart.read(start.meta).input
-        data = config.data.model_copy(
-            update=normalised_as(config.data, before, parse(config.data.partition))
-        )
+        data = sized_as(config.data, before)
+        data = data.model_copy(update=normalised_as(data, before, parse(data.partition)))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
     recipe(config.method).options.model_validate(options).check_for_federation()
@@ -176,8 +176,6 @@ def check_data(data: DataConfig) -> None:
         raise FedloomError(rule, f"got {data.partition}", advice)
     flags: dict[str, Json] = {
         "data-dir": data.dir,
-        "resize": data.resize,
-        "skip-bad": data.skip_bad or None,
         "clients": data.clients,
         "server-share": data.server_share or None,
         "split": data.split,
@@ -189,6 +187,11 @@ def check_data(data: DataConfig) -> None:
         if value is not None:
             rule = f"--{flag} must not be given to a federation"
             raise FedloomError(rule, f"got {value}", "its sites hold the data")
+    if data.skip_bad:
+        rule = "--skip-bad must be given to the sites whose files are bad"
+        advice = "leave it out, and start these with `fedloom federation site … --skip-bad`"
+        raise FedloomError(rule, "got it for the whole federation", advice)
+    image_rules(data)  # whose error names a --fit without --resize
 
 
 def carry_out(folder: RunFolder, listen: Listener) -> Run:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedloom.config.models import LEAST_SIDE, MOST_SIDE, DataConfig, Fit
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.checks import KINDS, MAX_CLASSES, constants
 from fedloom.data.labels import are_numbers, united
@@ -32,6 +33,7 @@ MOST_OPERATIONS = 1000  # that a device does not support
 DEVICE = (
     "device"  # in a survey: whether the site's device is asked for; in a policy: whether it may
 )
+SIZE = "size"  # in a survey: what images are brought to
 
 # What the labels of a site are, where sites' labels are joined.
 NUMBERS = "numbers"
@@ -44,12 +46,40 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
+class ImageSize(Closed):
+    """What images are brought to at every site of a run, whatever they are there."""
+
+    resize: int = Field(ge=LEAST_SIDE, le=MOST_SIDE)
+    fit: Fit = "stretch"
+
+    @classmethod
+    def of(cls, data: DataConfig) -> ImageSize | None:
+        """None: the run leaves images as its sites have them."""
+        if data.resize is None:
+            return None
+        return cls(resize=data.resize, fit=data.fit)
+
+    @classmethod
+    def read(cls, text: str) -> ImageSize:
+        size = cls.model_validate_json(text)
+        read_json(text)  # refuses a key that stands twice
+        return size
+
+
 class Terms(Closed):
-    """How a site divides its samples: alike at all sites of a run, fixed by its configuration."""
+    """How a site reads and divides its samples.
+
+    It is alike at all sites of a run, and fixed by its configuration.
+    """
 
     seed: int
     test: float = Field(gt=0, lt=1)
     hold: float = Field(ge=0, lt=1)
+    size: ImageSize | None = None
+
+    def to_json(self) -> str:
+        """Without what is not asked for: a site of an earlier version knows nothing of it."""
+        return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def read(cls, text: str) -> Terms:
@@ -96,6 +126,7 @@ class Facts(Closed):
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
     samples: int = Field(ge=0, le=MOST_SAMPLES)
+    skipped: int = Field(0, ge=0, le=MOST_SAMPLES)  # files that cannot be read, by --skip-bad there
     device: DeviceFacts | None = None  # None: nobody asked, or the site keeps it to itself
 
     @model_validator(mode="after")
@@ -123,12 +154,13 @@ class Facts(Closed):
             mean=source.mean,
             std=source.std,
             samples=len(source.y),
+            skipped=len(source.skipped),
             device=device,
         )
 
     def to_json(self) -> str:
         """Without what is not told."""
-        return self.model_dump_json(exclude_none=True)
+        return self.model_dump_json(exclude_defaults=True)
 
     @classmethod
     def read(cls, text: str) -> Facts:

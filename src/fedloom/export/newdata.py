@@ -18,7 +18,7 @@ from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.partitions.tint import tint
 from fedloom.data.readers.npz import read_small, unreadable
 from fedloom.data.resizing import resized, resized_source
-from fedloom.data.source import Source
+from fedloom.data.source import SkippedFile, Source
 from fedloom.data.sources import locate, open_source, reference
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
@@ -30,6 +30,7 @@ FAR = 5.0  # standard deviations between the averages of old samples and new one
 class NewSamples(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor | None  # class numbers of the run; None: there are no labels
+    skipped: tuple[SkippedFile, ...] = ()  # of them, those that could not be read
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,17 @@ def expected_by(finished: Finished) -> Expected:
     return Expected(finished.task, finished.resize, finished.fit, dtype, finished.is_tinted)
 
 
-def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
+def new_samples(
+    expected: Expected,
+    data: str,
+    directory: Path | None,
+    *,
+    skip_bad: bool = False,
+) -> NewSamples:
     """With labels, if there are any."""
     images_alone = unlabelled(data, directory)
     if images_alone is None or expected.task.kind == "text":
-        return labelled_samples(expected, data, directory)
+        return labelled_samples(expected, data, directory, skip_bad=skip_bad)
     if expected.resize is not None:
         images_alone = resized(images_alone, expected.resize, expected.fit)
     images_alone = coloured(images_alone, expected)
@@ -64,10 +71,16 @@ def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSam
     return NewSamples(torch_copy(images_alone), None)
 
 
-def labelled_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
+def labelled_samples(
+    expected: Expected,
+    data: str,
+    directory: Path | None,
+    *,
+    skip_bad: bool = False,
+) -> NewSamples:
     """Checked: what would go through the network as nonsense is refused."""
     task = expected.task
-    source = open_source(reference(data), directory, images=image_rules(expected))
+    source = open_source(reference(data), directory, images=image_rules(expected, skip_bad))
     if expected.resize is not None and source.kind == "image":
         source = resized_source(source, expected.resize, expected.fit)
     if source.kind != task.kind and "text" in (source.kind, task.kind):
@@ -83,14 +96,14 @@ def labelled_samples(expected: Expected, data: str, directory: Path | None) -> N
         check_numbered(data, source, source.y, table)
     check_shape(data, x, task)
     check_units(data, x, expected)
-    return NewSamples(torch_copy(x), torch_copy(table[source.y]))
+    return NewSamples(torch_copy(x), torch_copy(table[source.y]), source.skipped)
 
 
-def image_rules(expected: Expected) -> ImageRules:
+def image_rules(expected: Expected, skip_bad: bool) -> ImageRules:
     """Image files are read as the run read its own: grey ones too, if it had colours among them."""
     channels = expected.task.shape[0]
     is_colour = expected.task.kind == "image" and channels == 3 and not expected.is_tinted
-    return ImageRules(expected.resize, expected.fit, colour=is_colour)
+    return ImageRules(expected.resize, expected.fit, skip_bad, colour=is_colour)
 
 
 def coloured(images: np.ndarray, expected: Expected) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedloom.data.source import SkippedFile
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.export.newdata import expected_by, new_samples
@@ -41,6 +42,7 @@ class Predictions:
     truth: np.ndarray | None
     measured: Figures | None  # as on a test part, if there are labels
     trained: TrainedOn  # how many of the samples are not new to the run
+    skipped: tuple[SkippedFile, ...] = ()  # files that cannot be read, by --skip-bad
     written: Path | None = None
     whose: str = "the shared model"  # or whose it is, in a sentence
 
@@ -80,7 +82,7 @@ class Predictions:
                 "probabilities": chances.tolist(),
             }
             predictions.append(prediction)
-        return {
+        answer = {
             "run": str(self.path),
             "client": self.client,
             "model": self.whose,
@@ -90,6 +92,11 @@ class Predictions:
             "figures": self.figures,
             "predictions": predictions,
         }
+        if self.skipped:
+            answer["skipped"] = [
+                {"file": file.file, "reason": file.reason} for file in self.skipped
+            ]
+        return answer
 
     def csv(self) -> bytes:
         text = io.StringIO()
@@ -111,6 +118,8 @@ class Predictions:
         Console(markup=False).print(table)
         if len(self.chances) > SHOWN:
             print(f"The first {SHOWN} of {len(self.chances)}; --out FILE.csv has all.")
+        for file in self.skipped:
+            print(f"Skipped {file.file}: {file.reason}.")
         print(self.summary())
 
     def summary(self) -> str:
@@ -165,13 +174,14 @@ def predict(
     *,
     client: int | None = None,
     directory: Path | None = None,
+    skip_bad: bool = False,
     out: Path | str | None = None,
 ) -> Predictions:
     """Labels and probabilities for new samples; `client` None: by the shared model."""
     if out is not None and Path(out).suffix.lower() != ".csv":
         raise FedloomError("--out must be a .csv file", f"got {out}", "try --out answers.csv")
     model = finished.served(client)
-    new = new_samples(expected_by(finished), data, directory)
+    new = new_samples(expected_by(finished), data, directory, skip_bad=skip_bad)
     with one_thread():
         scores = answered(model.predictor(), new.x, model.run.device)
     task = finished.task
@@ -189,6 +199,7 @@ def predict(
         truth=truth,
         measured=measured,
         trained=trained_on(finished, new.x),
+        skipped=new.skipped,
         whose=finished.whose(client),
     )
     if out is None:

@@ -123,6 +123,7 @@ def adapt(
     shown: Screen,
     tell: Callable[[RunFolder], None],
     directory: str | None = None,
+    skip_bad: bool = False,
     tuning: Tuning | None = None,
     transform: str | None = None,
     samples: int | None = None,
@@ -146,6 +147,7 @@ def adapt(
         "partition": "iid",
         "test": test,
         "min_samples": 4,
+        "skip_bad": skip_bad,
     }
     if result.input is not None and result.input.resize is not None:
         section |= {"resize": result.input.resize, "fit": result.input.fit}

@@ -35,8 +35,12 @@ def of_source(source: Source) -> list[str]:
     for file in source.skipped:
         log.warning("skipped %s: %s", file.file, file.reason)
     first = source.skipped[0]
+    example = f"{first.file} ({first.reason})"
+    if len(source.skipped) == 1:
+        notices.append(f"a file that cannot be read was left out (--skip-bad): {example}")
+        return notices
     many = f"{len(source.skipped)} files that cannot be read were left out (--skip-bad)"
-    notices.append(f"{many}: {first.file} ({first.reason}), …; see the run's log")
+    notices.append(f"{many}: {example}, …; the run's log names all")
     return notices
 
 

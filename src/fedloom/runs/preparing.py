@@ -151,8 +151,7 @@ def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tu
 
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
     """Weights go with the size and normalisation they were trained with, and as many classes."""
-    if before.resize is not None and data.resize is None:
-        data = data.model_copy(update={"resize": before.resize, "fit": before.fit})
+    data = sized_as(data, before)
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)
@@ -160,6 +159,13 @@ def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
     if has_fewer and data.classes is None:
         changes["classes"] = len(before.labels)
     return data.model_copy(update=changes)
+
+
+def sized_as(data: DataConfig, before: Input) -> DataConfig:
+    """With images of the size of the run that --init names, unless the user gave another."""
+    if before.resize is None or data.resize is not None:
+        return data
+    return data.model_copy(update={"resize": before.resize, "fit": before.fit})
 
 
 def normalised_as(data: DataConfig, before: Input, rule: Rule) -> dict[str, list[float]]:

@@ -1,0 +1,46 @@
+"""A site's own samples: as its owner named them on the command line, and as a run asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedloom.config.models import DataConfig, validated
+from fedloom.data.configured import found_anywhere
+from fedloom.deploy.terms import ImageSize
+
+# What a site's process is told of its data, by the names of the flags.
+OPTIONS = {
+    "data": "name",
+    "data-dir": "dir",
+    "resize": "resize",
+    "fit": "fit",
+    "skip-bad": "skip_bad",
+}
+
+
+def site_data(flags: Mapping[str, object]) -> DataConfig:
+    """Of flags by their names, or of what `to_words` made of them; others are left alone."""
+    section: dict[str, Any] = {}
+    for flag, option in OPTIONS.items():
+        if flags.get(flag) is not None:
+            section[option] = flags[flag]
+    data: DataConfig = validated(DataConfig, section)
+    return data
+
+
+def to_words(data: DataConfig) -> dict[str, str]:
+    """For the process that Flower starts, which works in another folder."""
+    data = found_anywhere(data)
+    words = {}
+    for flag, option in OPTIONS.items():
+        if option in data.model_fields_set and getattr(data, option) is not None:
+            words[flag] = str(getattr(data, option))
+    return words
+
+
+def as_asked(data: DataConfig, size: ImageSize | None) -> DataConfig:
+    """A run's size holds at every site; a site's own where the run names none."""
+    if size is None:
+        return data
+    return data.model_copy(update={"resize": size.resize, "fit": size.fit})

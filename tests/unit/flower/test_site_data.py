@@ -1,0 +1,126 @@
+"""A site's own files: read as its owner says, and as the run asks, the same as an embedded run reads them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedloom.config.models import DataConfig, Experiment
+from fedloom.data.configured import configured_source
+from fedloom.data.mapped_clients import MappedClients
+from fedloom.data.split import make_split
+from fedloom.deploy.settled import checked, notices_of_skipped, settle, terms_of
+from fedloom.deploy.site_data import as_asked, site_data, to_words
+from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data
+from fedloom.errors import FedloomError
+from fedloom.records.folder import RunFolder
+
+TERMS = Terms(seed=5, test=0.2, hold=0.25, size=ImageSize(resize=6, fit="crop"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """Photos of two sites: all of other sizes, and some damaged at one of them."""
+    draw = np.random.default_rng(0)
+    for site in ("east", "west"):
+        for number in range(30):
+            pixels = draw.integers(256, size=(5 + number % 4, 6 + number % 3), dtype=np.uint8)
+            file = tmp_path / "photos" / site / "ab"[number % 2] / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(file)
+    for name in ("a/0.png", "b/7.png"):
+        (tmp_path / "photos/west" / name).write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+def test_a_site_reads_its_images_as_an_embedded_run_of_that_size(sites, tmp_path_factory):
+    together = configured_source(DataConfig(name=str(sites), resize=6, fit="crop", skip_bad=True))
+    split = make_split(together, None, "sites", TERMS.seed, test=TERMS.test)
+    clients_data = MappedClients.build(tmp_path_factory.mktemp("data"), together, split)
+    for client, name in enumerate(("east", "west")):
+        started = site_data({"data": str(sites / name), "resize": "4", "skip-bad": True})
+        alone = own_data(configured_source(as_asked(started, TERMS.size)), client, TERMS)
+        embedded = clients_data.client(client, TERMS.hold)
+        for part in ("train", "validation", "test"):
+            assert torch.equal(getattr(alone, part).x, getattr(embedded, part).x), (name, part)
+            assert torch.equal(getattr(alone, part).y, getattr(embedded, part).y), (name, part)
+
+
+def test_a_size_of_the_sites_own_holds_where_the_run_names_none(sites):
+    started = site_data({"data": str(sites / "east"), "resize": "4", "fit": "pad"})
+    assert as_asked(started, None) is started
+    assert configured_source(started).x.shape == (30, 1, 4, 4)
+    asked = as_asked(started, ImageSize(resize=6))
+    assert (asked.resize, asked.fit) == (6, "stretch")
+
+
+def test_the_process_of_a_site_hears_of_its_data_in_any_folder(sites, monkeypatch):
+    monkeypatch.chdir(sites)
+    started = site_data({"data": "west", "resize": "5", "fit": "crop", "skip-bad": True, "device": "cpu"})
+    words = to_words(started)
+    assert all(isinstance(word, str) for word in words.values())
+    assert words["data"] == str(sites / "west")
+    monkeypatch.chdir("/")
+    again = configured_source(site_data(words))
+    assert again.x.shape == (28, 1, 5, 5)
+    assert len(again.skipped) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"resize": "2"}, "resize"),
+        ({"resize": "large"}, "resize"),
+        ({"fit": "squeeze", "resize": "8"}, "fit"),
+    ],
+)
+def test_flags_of_a_site_are_checked(flags, message):
+    with pytest.raises(FedloomError, match=message):
+        site_data({"data": "digits", **flags})
+
+
+def test_terms_without_a_size_are_those_that_every_version_knows():
+    plain = Terms(seed=1, test=0.5, hold=0.0)
+    assert json.loads(plain.to_json()) == {"seed": 1, "test": 0.5, "hold": 0.0}
+    assert Terms.read(TERMS.to_json()) == TERMS
+
+
+@pytest.mark.parametrize("text", ['{"resize": 3}', '{"resize": 5000}', '{"resize": 8, "fit": "all"}', "{}", "8"])
+def test_a_size_that_cannot_be_is_refused(text):
+    with pytest.raises(ValueError, match=r"ImageSize|resize"):
+        ImageSize.read(text)
+    with pytest.raises(ValueError, match=r"size"):
+        Terms.read(f'{{"seed": 1, "test": 0.5, "hold": 0.0, "size": {text}}}')
+
+
+def test_the_operator_hears_how_many_files_a_site_skipped(sites, tmp_path):
+    (tmp_path / "federation").mkdir()
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    config = Experiment(
+        method="fedavg",
+        data={"resize": 6, "fit": "crop"},
+        engine={"federation": str(tmp_path / "federation")},
+    )
+    folder.write_text("config.toml", config.to_toml())
+    facts = {}
+    for name in ("east", "west"):
+        started = site_data({"data": str(sites / name), "skip-bad": True})
+        source = configured_source(as_asked(started, ImageSize.of(config.data)))
+        facts[name] = Facts.read(Facts.of(source, named=True).to_json())
+    settle(folder, facts)
+    prepared = checked(folder, tmp_path / "federation")
+    assert (prepared.task.shape, prepared.task.labels) == ((1, 6, 6), ("a", "b"))
+    assert terms_of(prepared).size == TERMS.size
+    assert notices_of_skipped(folder) == (
+        "files that west cannot read and left out (--skip-bad there): 2; its own log names them",
+    )
+    rows = json.loads((folder.path / "sites.json").read_text())
+    assert rows["west"]["skipped"] == 2
+    assert "skipped" not in rows["east"]  # as an earlier version wrote it
