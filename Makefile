@@ -9,7 +9,7 @@ setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx]'
 	touch $@
 
 demo: setup
@@ -32,12 +32,8 @@ test-faults: setup
 test-federation: .venv/flower
 	$(BIN)/python -m pytest -m flower
 
-test-export: .venv/export
+test-export: setup
 	$(BIN)/python -m pytest -m export
-
-.venv/export: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx]'
-	touch $@
 
 .venv/flower: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
