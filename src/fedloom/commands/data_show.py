@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(options: argparse.Namespace) -> int:
     picture = pictured(options)
+    for text in picture.source.notices:
+        print(f"note: {text}", file=sys.stderr)
+    for file in picture.source.skipped:
+        print(f"note: skipped {file.file}: {file.reason}", file=sys.stderr)
     if options.out is not None:
         written(Path(options.out), as_svg(picture))
     if options.save is not None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedloom.data.source import Source
 
 MAX_CLASSES = 65_536  # a label above this is a mistake, and would make as many class names
+LEAST_CLASSES = 2  # of all that a model learns from
+LEAST_OF_A_SITE = 1  # others may have the rest
 KINDS = ("image", "speech", "text")
 
 
@@ -39,11 +41,12 @@ def checked(
     labels: tuple[str, ...],
     classes: int | None,
     kind: str = "image",
+    least: int = LEAST_CLASSES,
 ) -> Part:
     """The samples in the one form that everything after reads. What has it stays as it is."""
     if kind not in KINDS:
         raise unknown(f"the kind of {where}", kind, KINDS)
-    count = class_count(where, labels, classes)
+    count = class_count(where, labels, classes, least)
     x = np.asarray(x)
     x = windows(where, x, count) if kind == "text" else images(where, x)
     y = targets(where, np.asarray(y))
@@ -177,7 +180,12 @@ def targets(where: str, y: np.ndarray) -> np.ndarray:
     return y
 
 
-def class_count(where: str, labels: tuple[str, ...], classes: int | None) -> int | None:
+def class_count(
+    where: str,
+    labels: tuple[str, ...],
+    classes: int | None,
+    least: int,
+) -> int | None:
     """How many classes were declared, by name or by number; None: the labels themselves tell."""
     if classes is not None and labels and classes != len(labels):
         rule = f"classes must be the number of label names of {where}"
@@ -187,16 +195,21 @@ def class_count(where: str, labels: tuple[str, ...], classes: int | None) -> int
         rule = f"{where} must name every class once"
         raise FedloomError(rule, f"{twice!r} comes twice", "rename one")
     count = len(labels) if labels else classes
-    if count is not None and not 2 <= count <= MAX_CLASSES:
-        rule = f"{where} must have 2 to {MAX_CLASSES} classes"
+    if count is not None and not least <= count <= MAX_CLASSES:
+        rule = f"{where} must have {least} to {MAX_CLASSES} classes"
         raise FedloomError(rule, f"got {count}", "name every class")
     return count
 
 
-def class_names(part: Part, classes: int | None) -> tuple[str, ...]:
+def class_names(
+    part: Part,
+    classes: int | None,
+    least: int = LEAST_CLASSES,
+) -> tuple[str, ...]:
     if part.labels:
         return part.labels
-    if classes is None and part.y.min() == part.y.max():
+    has_one_class = part.y.min() == part.y.max()
+    if classes is None and has_one_class and least > LEAST_OF_A_SITE:
         rule = f"{part.where} must have at least 2 classes"
         advice = "give the number of classes if the others have no samples here"
         raise FedloomError(rule, f"every label is {part.y[0]}", advice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedloom.config.models import DataConfig
+from fedloom.data.checks import LEAST_CLASSES
 from fedloom.data.fetching.places import fetched
 from fedloom.data.image_rules import ImageRules
 from fedloom.data.partition import brings_clients, parse
@@ -19,7 +20,8 @@ DEFAULT_CLIENTS = 8
 USUAL_PARTITIONS = {"site": "sites", "client": "natural"}
 
 
-def configured_source(data: DataConfig) -> Source:
+def configured_source(data: DataConfig, *, least: int = LEAST_CLASSES) -> Source:
+    """`least`: how many classes there must be."""
     source = open_source(
         reference(data.name),
         optional_path(data.dir),
@@ -27,6 +29,7 @@ def configured_source(data: DataConfig) -> Source:
         mean=data.mean,
         std=data.std,
         images=image_rules(data),
+        least=least,
     )
     if data.resize is None:
         return source

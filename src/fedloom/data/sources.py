@@ -21,7 +21,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fedloom.data import cache
-from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
+from fedloom.data.checks import (
+    LEAST_CLASSES,
+    checked,
+    checked_groups,
+    checked_official,
+    class_names,
+    constants,
+)
 from fedloom.data.fetching.places import fetched
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.source import Source as Source
@@ -82,19 +89,28 @@ def open_source(
     mean: Floats = None,
     std: Floats = None,
     images: ImageRules = AS_THEY_ARE,
+    least: int = LEAST_CLASSES,
 ) -> Source:
     """The data set of this name or path, checked.
 
     A relative path is looked for under `directory` too. `images` are rules for image files; arrays
-    come as they are.
+    come as they are. `least` is how many classes there must be.
     """
     try:
-        source = find(name, directory, classes, images)
+        source = find(name, directory, classes, images, least)
     except OSError as error:  # what no reader looks after: folders, for the most part
         rule = f"{error.filename or f'--data {name}'} must be readable"
         found = f"it is not ({error.strerror or error})"
         raise FedloomError(rule, found, "mend or remove it") from error
-    part = checked(f"--data {name}", source.x, source.y, source.labels, classes, source.kind)
+    part = checked(
+        f"--data {name}",
+        source.x,
+        source.y,
+        source.labels,
+        classes,
+        source.kind,
+        least,
+    )
     if source.kind == "text" and (mean is not None or std is not None):
         rule = f"mean and std must be of numbers, and --data {name} is text"
         raise FedloomError(rule, "they are given", "leave them out")
@@ -107,7 +123,7 @@ def open_source(
         source,
         x=part.x,
         y=part.y,
-        labels=class_names(part, classes),
+        labels=class_names(part, classes, least),
         mean=constants("mean", mean, scale.mean, scale.channels),
         std=constants("std", std, scale.std, scale.channels),
         groups=checked_groups(part, source),
@@ -131,6 +147,7 @@ def find(
     directory: Path | None,
     classes: int | None,
     images: ImageRules,
+    least: int,
 ) -> Source:
     plain, sizes = sized(name)
     if sizes:
@@ -143,7 +160,7 @@ def find(
         return called(name, registered(name, images.skip_bad), directory)
     place = locate(name, directory)
     if place is not None:
-        return read_path(place, classes, images)
+        return read_path(place, classes, images, least)
     if "," in name:
         return read_list(name, directory)
     if "/" in name or name.endswith((".npz", ".txt", ".json")):
@@ -177,7 +194,12 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
     raise FedloomError(rule, found, "leave the numbers out")
 
 
-def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE) -> Source:
+def read_path(
+    path: Path,
+    classes: int | None,
+    images: ImageRules = AS_THEY_ARE,
+    least: int = LEAST_CLASSES,
+) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
     from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree
 
@@ -188,7 +210,7 @@ def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE)
     if path.suffix.lower() == ".txt":
         return text.read_text(path)
     if path.is_dir() and speech.holds_wav(path):
-        return speech.read_tree(path, skip_bad=images.skip_bad)
+        return speech.read_tree(path, skip_bad=images.skip_bad, least=least)
     if path.is_dir() and any(path.glob("*.npz")):
         return npz.read_folder(path, classes)
     if path.is_dir():
@@ -198,7 +220,7 @@ def read_path(path: Path, classes: int | None, images: ImageRules = AS_THEY_ARE)
     if cifar.is_batch(path):
         return cifar.read_files([path])
     if path.suffix.lower() == ".npz" or npz.holds_arrays(path):
-        return npz.read_file(path, classes)
+        return npz.read_file(path, classes, least)
     raise not_known(path)
 
 

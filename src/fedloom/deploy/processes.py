@@ -24,10 +24,9 @@ from pathlib import Path
 import tomli_w
 
 from fedloom.config.models import DataConfig
-from fedloom.data.configured import configured_source
 from fedloom.deploy.guard import COMPONENTS
 from fedloom.deploy.kits import INSECURE, Federation, Kit
-from fedloom.deploy.site_data import to_words
+from fedloom.deploy.site_data import site_source, to_words
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower import QUIET
 from fedloom.files import write_whole
@@ -278,7 +277,7 @@ def attend(
     insecure: bool = False,
 ) -> int:
     """Run the SuperNode until it is stopped."""
-    source = configured_source(data)  # its errors are better reported here
+    source = site_source(data)  # its errors are better reported here
     for file in source.skipped:
         print(f"fedloom: skipped {file.file}: {file.reason}", file=sys.stderr, flush=True)
     check_server(kit, insecure=insecure)

@@ -15,14 +15,13 @@ import numpy as np
 
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.cost.limits import DeviceLimit
-from fedloom.data.configured import configured_source
 from fedloom.data.labels import label_notices, with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.deploy.devices import SiteTiers, tiers_of_sites
 from fedloom.deploy.kit_file import KitFile
-from fedloom.deploy.site_data import as_asked
+from fedloom.deploy.site_data import site_source
 from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
@@ -217,7 +216,7 @@ def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
     """The site whose start kit this is, with its own samples and states."""
     task = prepared.task
     terms = terms_of(prepared)
-    source = with_labels(configured_source(as_asked(data, terms.size)), task.labels)
+    source = with_labels(site_source(data, terms.size), task.labels)
     if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
         raise FedloomError(
             "--kit-data must be the samples that the site took part with",

@@ -16,14 +16,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedloom.allocator import settle
-from fedloom.data.configured import configured_source
 from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.deploy.kits import Kit
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.site_data import as_asked, site_data
+from fedloom.deploy.site_data import site_data, site_source
 from fedloom.deploy.terms import (
     DEVICE,
     SIZE,
@@ -108,7 +107,7 @@ def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
 
 def data_of(config: Mapping[str, object], size: ImageSize | None) -> Source:
     """The site's samples, with images of the run's size, if it names one."""
-    return configured_source(as_asked(site_data(config), size))
+    return site_source(site_data(config), size)
 
 
 def has_named_labels(source: Source) -> bool:

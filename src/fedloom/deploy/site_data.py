@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedloom.config.models import DataConfig, validated
-from fedloom.data.configured import found_anywhere
+from fedloom.data.checks import LEAST_OF_A_SITE
+from fedloom.data.configured import configured_source, found_anywhere
+from fedloom.data.source import Source
 from fedloom.deploy.terms import ImageSize
 
 # What a site's process is told of its data, by the names of the flags.
@@ -37,6 +39,14 @@ def to_words(data: DataConfig) -> dict[str, str]:
         if option in data.model_fields_set and getattr(data, option) is not None:
             words[flag] = str(getattr(data, option))
     return words
+
+
+def site_source(data: DataConfig, size: ImageSize | None = None) -> Source:
+    """The site's samples, with images of the run's size, if it names one.
+
+    They may be of one class: other sites have the others.
+    """
+    return configured_source(as_asked(data, size), least=LEAST_OF_A_SITE)
 
 
 def as_asked(data: DataConfig, size: ImageSize | None) -> DataConfig:

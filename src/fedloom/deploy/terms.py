@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedloom.config.models import LEAST_SIDE, MOST_SIDE, DataConfig, Fit
 from fedloom.cost.limits import DeviceLimit, Limit
-from fedloom.data.checks import KINDS, MAX_CLASSES, constants
+from fedloom.data.checks import KINDS, LEAST_CLASSES, MAX_CLASSES, constants
 from fedloom.data.labels import are_numbers, united
 from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
@@ -250,6 +250,9 @@ def agreed(facts: Mapping[str, Facts], *, joins_labels: bool) -> Facts:
     if len(labels) > MAX_CLASSES:
         rule = f"all sites together must have at most {MAX_CLASSES} classes"
         raise FedloomError(rule, f"they name {len(labels)}", "correct their label names")
+    if len(labels) < LEAST_CLASSES:
+        rule = f"all sites together must have at least {LEAST_CLASSES} classes"
+        raise FedloomError(rule, f"all samples are {labels[0]!r}", "add a site that has another")
     return Facts(
         kind=traits.kind,
         shape=traits.shape,

@@ -145,8 +145,15 @@ def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tu
     """What a person should hear who did not ask for the partition that the data has."""
     if data.partition == asked.partition:
         return ()
-    groups = f"the data comes in {len(source.group_names)} {source.grouping}s and stays so"
-    return (f"{groups} (--partition {data.partition}); another partition would mix them",)
+    count = len(source.group_names)
+    rule = f"(--partition {data.partition})"
+    if count == 1:
+        return (f"the data comes from one {source.grouping}, which is the only client {rule}",)
+    groups = f"the data comes in {count} {source.grouping}s"
+    if data.clients not in (None, count):
+        joined = f"joined or cut into {data.clients}"
+        return (f"{groups}, {joined} {rule}; another partition would mix them",)
+    return (f"{groups} and stays so {rule}; another partition would mix them",)
 
 
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:

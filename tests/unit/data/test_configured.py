@@ -74,6 +74,18 @@ def test_what_comes_by_site_or_client_stays_so_and_that_is_told(sites, tmp_path,
     assert mixed.split.partition == "iid"
 
 
+def test_clients_that_are_joined_are_told_so(tmp_path):
+    x = np.random.default_rng(0).integers(256, size=(60, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "all.npz", x=x, y=np.arange(60) % 2, client=np.arange(60) // 20)
+    asked = {"name": str(tmp_path / "all.npz"), "clients": 2}
+    prepared = prepare(validated(Experiment, {"data": asked}))
+    told = "the data comes in 3 clients, joined or cut into 2 (--partition natural); another partition would mix them"
+    assert notices_of(prepared)[0] == told
+    np.savez(tmp_path / "all.npz", x=x, y=np.arange(60) % 2, client=np.zeros(60, int))
+    prepared = prepare(validated(Experiment, {"data": {"name": asked["name"]}}))
+    assert notices_of(prepared)[0] == "the data comes from one client, which is the only client (--partition natural)"
+
+
 def test_a_number_of_clients_does_not_mix_sites(sites):
     asked = data(name=sites, clients=4)
     with pytest.raises(FedloomError, match="one client a site, 2 in all, but got 4; leave --clients out, or mix"):

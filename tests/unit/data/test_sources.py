@@ -297,6 +297,16 @@ def test_sites_with_other_classes_have_all_of_them_in_sorted_order(tmp_path):
     )
 
 
+def test_a_site_may_have_one_class_alone(tmp_path):
+    for name, labels in {"north": ["flu"], "south": ["flu", "cold"]}.items():
+        np.savez(tmp_path / f"{name}.npz", x=X, y=np.zeros(len(X), int), labels=labels)
+    source = open_source(str(tmp_path))
+    assert (source.labels, set(source.y)) == (("cold", "flu"), {1})
+    (tmp_path / "south.npz").unlink()
+    with pytest.raises(FedloomError, match="2 to 65536 classes, but got 1"):
+        open_source(str(tmp_path))
+
+
 def test_sites_with_the_same_classes_in_another_order(tmp_path):
     npz(tmp_path, "north.npz", x=X, y=Y, labels=["b", "a", "c"])
     npz(tmp_path, "south.npz", x=X, y=Y, labels=["a", "b", "c"])

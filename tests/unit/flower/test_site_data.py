@@ -12,8 +12,8 @@ from fedloom.data.configured import configured_source
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.split import make_split
 from fedloom.deploy.settled import checked, notices_of_skipped, settle, terms_of
-from fedloom.deploy.site_data import as_asked, site_data, to_words
-from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data
+from fedloom.deploy.site_data import as_asked, site_data, site_source, to_words
+from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
 
@@ -46,7 +46,7 @@ def test_a_site_reads_its_images_as_an_embedded_run_of_that_size(sites, tmp_path
     clients_data = MappedClients.build(tmp_path_factory.mktemp("data"), together, split)
     for client, name in enumerate(("east", "west")):
         started = site_data({"data": str(sites / name), "resize": "4", "skip-bad": True})
-        alone = own_data(configured_source(as_asked(started, TERMS.size)), client, TERMS)
+        alone = own_data(site_source(started, TERMS.size), client, TERMS)
         embedded = clients_data.client(client, TERMS.hold)
         for part in ("train", "validation", "test"):
             assert torch.equal(getattr(alone, part).x, getattr(embedded, part).x), (name, part)
@@ -59,6 +59,24 @@ def test_a_size_of_the_sites_own_holds_where_the_run_names_none(sites):
     assert configured_source(started).x.shape == (30, 1, 4, 4)
     asked = as_asked(started, ImageSize(resize=6))
     assert (asked.resize, asked.fit) == (6, "stretch")
+
+
+def test_a_site_may_have_one_class_alone(tmp_path):
+    """As a file with names, as one with numbers, and as one class folder. All sites together need two."""
+    x = np.zeros((20, 4, 4), np.uint8)
+    np.savez(tmp_path / "named.npz", x=x, y=np.zeros(20, int), labels=["well"])
+    np.savez(tmp_path / "numbered.npz", x=x, y=np.zeros(20, int))
+    (tmp_path / "folder/flu").mkdir(parents=True)
+    Image.fromarray(x[0]).save(tmp_path / "folder/flu/1.png")
+    facts = {}
+    for name in ("named.npz", "numbered.npz", "folder"):
+        source = site_source(site_data({"data": str(tmp_path / name)}))
+        facts[name] = Facts.of(source, named=name != "numbered.npz")
+    assert [site.labels for site in facts.values()] == [("well",), ("0",), ("flu",)]
+    both = {name: facts[name] for name in ("named.npz", "folder")}
+    assert settled(both, None, None).labels == ("flu", "well")
+    with pytest.raises(FedloomError, match="together must have at least 2 classes, but all samples are 'flu'; add a"):
+        settled({"folder": facts["folder"]}, None, None)
 
 
 def test_the_process_of_a_site_hears_of_its_data_in_any_folder(sites, monkeypatch):

@@ -112,7 +112,7 @@ def read_whole_files(
                 remember(memory, bad)
         if bad and not skip_bad:
             raise refusal(bad, len(files), kind)
-    return WholeFiles(x, places, tuple(bad))
+    return WholeFiles(x, places, tuple(sorted(bad)))
 
 
 def places_without(files: Sequence[str], bad: Iterable[SkippedFile]) -> list[int]:
@@ -143,7 +143,7 @@ def nothing_left(bad: Sequence[SkippedFile], files: int, kind: str) -> FedloomEr
 
 
 def told(bad: Iterable[SkippedFile]) -> list[str]:
-    return [f"{file.file}: {file.reason}" for file in bad]
+    return [f"{file.file}: {file.reason}" for file in sorted(bad)]
 
 
 # Which files are known to be bad

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from fedloom.data import cache
-from fedloom.data.checks import Part, checked
+from fedloom.data.checks import LEAST_CLASSES, LEAST_OF_A_SITE, Part, checked
 from fedloom.data.labels import label_notices, renumbered, united
 from fedloom.data.mapped import BLOCK, Place, blocks, map_rows
 from fedloom.data.source import Source
@@ -79,7 +79,7 @@ def read_folder(folder: Path, classes: int | None) -> Source:
     large = 0 if folder_size >= LARGE else LARGE
     sites: list[Part] = []
     for file in files:
-        contents = read_npz(file, classes, large)
+        contents = read_npz(file, classes, large, LEAST_OF_A_SITE)
         site = pooled(list(contents.parts.values()), [file])
         sites.append(Part(str(file), site.x, site.y, site.labels))
     labels = united(site.labels for site in sites)
@@ -106,8 +106,8 @@ def with_names(site: Part, labels: tuple[str, ...]) -> Part:
     return Part(site.where, site.x, y, labels)
 
 
-def read_file(file: Path, classes: int | None) -> Source:
-    contents = read_npz(file, classes, LARGE)
+def read_file(file: Path, classes: int | None, least: int = LEAST_CLASSES) -> Source:
+    contents = read_npz(file, classes, LARGE, least)
     parts = list(contents.parts.values())
     samples = pooled(parts, [file])
     source = Source(file.stem, samples.x, samples.y, samples.labels)
@@ -124,8 +124,13 @@ def read_file(file: Path, classes: int | None) -> Source:
 # One file
 
 
-def read_npz(file: Path, classes: int | None, large: int) -> Contents:
-    """x stays on disk from `large` bytes on."""
+def read_npz(
+    file: Path,
+    classes: int | None,
+    large: int,
+    least: int = LEAST_CLASSES,
+) -> Contents:
+    """x stays on disk from `large` bytes on. `least`: classes that it must name, if any."""
     arrays: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(file) as archive:
@@ -153,7 +158,9 @@ def read_npz(file: Path, classes: int | None, large: int) -> Contents:
         where = str(file)
         if keys.x != "x":
             where = f"{file} ({keys.x})"
-        parts[keys.x] = checked(where, arrays[keys.x], arrays[keys.y], labels, classes)
+        x = arrays[keys.x]
+        y = arrays[keys.y]
+        parts[keys.x] = checked(where, x, y, labels, classes, least=least)
     samples = sum(len(part.y) for part in parts.values())
     return Contents(parts, checked_clients(file, arrays.get("client"), samples))
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fedloom.data.checks import LEAST_CLASSES
 from fedloom.data.readers.features import KINDS
 from fedloom.data.readers.recordings import (
     TEST,
@@ -69,12 +70,18 @@ def all_words(directory: Path | None, kind: str, skip_bad: bool) -> Source:
     )
 
 
-def read_tree(folder: Path, kind: str = "mfcc", *, skip_bad: bool = False) -> Source:
+def read_tree(
+    folder: Path,
+    kind: str = "mfcc",
+    *,
+    skip_bad: bool = False,
+    least: int = LEAST_CLASSES,
+) -> Source:
     """A folder of class folders.
 
     Lists as Speech Commands has them are followed, and so are its speakers' names.
     """
-    clips = tree(folder)
+    clips = tree(folder, least)
     return to_source(
         folder.resolve().name,
         clips,
@@ -154,12 +161,12 @@ def has_lists(folder: Path) -> bool:
     return all((folder / name).is_file() for name in LISTS)
 
 
-def tree(folder: Path) -> list[Clip]:
+def tree(folder: Path, least: int = LEAST_CLASSES) -> list[Clip]:
     """All clips, class by class in the order of their names."""
     refuse_dead_links(folder)
     below = class_folders(folder)
-    if len(below) < 2:
-        rule = f"{folder} must hold a folder of .wav files for each of at least 2 classes"
+    if len(below) < least:
+        rule = f"{folder} must hold a folder of .wav files for each of at least {least} classes"
         raise FedloomError(rule, f"it has {len(below)}", "sort the files into class folders")
     files: list[Path] = []
     for class_folder in below:
