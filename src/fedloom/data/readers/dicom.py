@@ -60,7 +60,8 @@ def check(file: str, dataset: Any) -> None:
 def planes(file: str, channels: int) -> np.ndarray:
     """[c,h,w], float32 if it is grey, else uint8."""
     import pydicom
-    from pydicom.pixels import apply_rescale, pixel_array
+    from pydicom.pixels.processing import apply_rescale
+    from pydicom.pixels.utils import pixel_array
 
     dataset = pydicom.dcmread(file)
     check(file, dataset)

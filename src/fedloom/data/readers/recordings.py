@@ -105,6 +105,8 @@ def features_of(
     """[n, 1, 40, 51] float32, mapped from the cache."""
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
+    # In full: what is remembered of them holds in any folder.
+    clips = [clip._replace(file=Path(os.path.abspath(clip.file))) for clip in clips]
     files = [str(clip.file) for clip in clips]
     listing = listed(files, WHOLE_FILE)
     dtype = np.dtype(np.float32)
@@ -157,7 +159,6 @@ def key_of(clips: Sequence[Clip], listing: Listing, settings: FeatureSettings) -
     for clip in clips:
         size, mtime, ctime = listing.versions[str(clip.file)]
         is_silence = clip.label in SILENCE
-        place = os.path.abspath(clip.file)
-        line = f"{clip.start} {is_silence} {size} {mtime} {ctime} {place}\0"
+        line = f"{clip.start} {is_silence} {size} {mtime} {ctime} {clip.file}\0"
         sha.update(line.encode(errors="surrogateescape"))
     return sha.hexdigest()[:32]

@@ -293,7 +293,7 @@ def test_dicom_in_colour_is_bytes_and_others_are_refused(tmp_path):
     assert "4 of 6 are not" in text
     assert "2.dcm: it has 3 frames" in text
     assert "3.dcm: its colours are PALETTE COLOR" in text
-    assert [line.split(":")[0][-5:] for line in text.splitlines()[1:]] == ["2.dcm", "3.dcm", "5.dcm", "4.dcm"]
+    assert [line.split(":")[0][-5:] for line in text.splitlines()[1:]] == ["2.dcm", "3.dcm", "4.dcm", "5.dcm"]
 
 
 def test_every_suffix_is_one_of_an_image():

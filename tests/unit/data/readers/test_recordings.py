@@ -171,6 +171,14 @@ def test_bad_files_can_be_left_out_and_are_told(damaged, computed):
     assert len(read().y) == 3
 
 
+def test_bad_files_are_known_again_from_another_folder(damaged, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = [clip._replace(file=clip.file.relative_to(tmp_path)) for clip in damaged]
+    first = features_of(relative, SETTINGS, skip_bad=True)
+    monkeypatch.chdir("/")
+    assert features_of(damaged, SETTINGS, skip_bad=True).skipped == first.skipped
+
+
 def test_nothing_but_bad_files(damaged):
     with pytest.raises(FedloomError, match=r"one \.wav file at least must be whole, but none of 3 is"):
         features_of([damaged[1], damaged[2], damaged[4]], SETTINGS, skip_bad=True)
