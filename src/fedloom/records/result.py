@@ -21,6 +21,7 @@ from fedloom.config.models import Fit, Unit
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
+from fedloom.records.decision import Decision
 from fedloom.records.record import (
     LARGEST_COUNT,
     Count,
@@ -663,6 +664,7 @@ class RunResult(Record):
     search: SearchSummary | None = None
     final: FinalGroup | None = None  # of a search for a group of cells
     supernet: SupernetFacts | None = None  # of a search whose samples may take their own ways
+    decisions: list[Decision] = []  # of a method that chooses on validation data, in their order
     uphill: Uphill | None = None  # None: no step that expects fine-tuning turned uphill
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedloom.records.decision import Decision
 from fedloom.records.result import FinalGroup, SearchSummary, SupernetFacts, TierResult
 
 
@@ -35,3 +36,4 @@ class Sections:
     supernet: SupernetFacts | None = None
     # By stage, bytes of the whole network that orders did not bring; None: orders bring it whole.
     left_out: Mapping[str, int] | None = None
+    decisions: tuple[Decision, ...] = ()  # what was chosen on validation data, in its order

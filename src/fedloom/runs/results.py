@@ -167,6 +167,7 @@ class Run(FinishedRun):
             "clients": [self._brief(client) for client in record.clients],
             **self._tiers(),
             **self._stages(),
+            **self._decisions(),
             "bytes": {
                 "down": record.traffic.down,
                 "up": record.traffic.up,
@@ -210,6 +211,12 @@ class Run(FinishedRun):
         if not self.record.stages:
             return {}
         return {"stages": [stage.to_json() for stage in self.record.stages]}
+
+    def _decisions(self) -> dict[str, Json]:
+        """Of a method that chooses on validation data."""
+        if not self.record.decisions:
+            return {}
+        return {"decisions": [decision.to_json() for decision in self.record.decisions]}
 
     def _judgement(self) -> dict[str, Json]:
         """Whether the figures are worth something."""

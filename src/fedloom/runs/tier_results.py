@@ -47,6 +47,8 @@ def with_sections(
         changes["final"] = sections.final
     if sections.supernet is not None:
         changes["supernet"] = sections.supernet
+    if sections.decisions:
+        changes["decisions"] = list(sections.decisions)
     return result.replace(**changes)
 
 
