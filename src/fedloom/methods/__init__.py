@@ -15,6 +15,7 @@ METHODS = Registry(
     "fedloom.methods",
     {
         ADAPT: "fedloom.runs.newcomers:adapt",
+        "auto": "fedloom.methods.auto:auto",
         "ca-feddsnas": "fedloom.methods.fedpnas:ca_feddsnas",
         "ca-fedpnas": "fedloom.methods.fedpnas:ca_fedpnas",
         "decnas": "fedloom.methods.decnas:decnas",

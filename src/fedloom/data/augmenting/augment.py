@@ -18,6 +18,7 @@ import torch
 from fedloom.data.augmenting.colour import shift_hue
 from fedloom.data.augmenting.geometry import like, pick, rotate
 from fedloom.data.augmenting.randaugment import MOST, randaugment, white_of
+from fedloom.data.augmenting.sound import add_noise, mask, shift_time
 from fedloom.errors import FedloomError, unknown
 
 __all__ = [
@@ -129,6 +130,11 @@ def uniform(x: torch.Tensor, generator: Generator, most: float) -> torch.Tensor:
     return (2 * torch.rand(len(x), generator=generator) - 1) * most
 
 
+def mean_of(about: About, x: torch.Tensor) -> torch.Tensor:
+    """The data set's mean, a number a channel."""
+    return torch.tensor(about.mean, device=x.device).view(1, -1, 1, 1)
+
+
 OPERATIONS = {
     "crop": Operation(
         about="a window somewhere in the image with a black border of PIXELS",
@@ -162,6 +168,40 @@ OPERATIONS = {
         apply=lambda x, generator, about, turns: shift_hue(x, uniform(x, generator, turns)),
         channels=(3,),
     ),
+    "timeshift": Operation(
+        about="a sound up to FRAMES earlier or later",
+        example="timeshift:5",
+        limits=(Limit("frames", 0),),
+        apply=lambda x, generator, about, frames: shift_time(
+            x, generator, int(frames), mean_of(about, x)
+        ),
+        kinds=("speech",),
+    ),
+    "noise": Operation(
+        about="noise of a SHARE of a sound's own spread",
+        example="noise:0.1",
+        limits=(Limit("share", 0, 10, whole=False),),
+        apply=lambda x, generator, about, share: add_noise(x, generator, share),
+        kinds=("speech",),
+    ),
+    "timemask": Operation(
+        about="up to FRAMES neighbouring frames of a sound become the data set's mean",
+        example="timemask:8",
+        limits=(Limit("frames", 0),),
+        apply=lambda x, generator, about, frames: mask(
+            x, generator, int(frames), 3, mean_of(about, x)
+        ),
+        kinds=("speech",),
+    ),
+    "bandmask": Operation(
+        about="up to BANDS neighbouring bands of a sound become the data set's mean",
+        example="bandmask:6",
+        limits=(Limit("bands", 0),),
+        apply=lambda x, generator, about, bands: mask(
+            x, generator, int(bands), 2, mean_of(about, x)
+        ),
+        kinds=("speech",),
+    ),
     "randaugment": Operation(
         about="COUNT random operations of MAGNITUDE (of 30)",
         example="randaugment:2:9",
@@ -176,6 +216,9 @@ OPERATIONS = {
         channels=(1, 3),
     ),
 }
+
+
+SIZED = ("crop", "cutout", "timeshift", "timemask", "bandmask")  # their amount is a length
 
 
 class Step(NamedTuple):
@@ -228,7 +271,7 @@ def check(text: str, kind: str, shape: Sequence[int]) -> None:
             needs = " or ".join(map(str, operation.channels))
             rule = f"`augment` {name} must have images of {needs} channels"
             raise FedloomError(rule, f"they have {shape[0]}", advice)
-        if name in ("crop", "cutout") and amounts[0] > max(shape[1:]):
+        if name in SIZED and amounts[0] > max(shape[1:]):
             sides = "×".join(map(str, shape[1:]))
             rule = f"`augment` {name} must not be larger than the {kind}s of {sides}"
             quarter = max(1, min(shape[1:]) // 4)

@@ -1,0 +1,581 @@
+"""auto: a network of the right size, decided on validation samples while it is trained.
+
+Its paper is docs/auto.md. One stage trains, in phases under one budget:
+
+1. `race`: several widths of a network are trained in turns, so that each takes the same MACs. After
+   each of two slices of the budget clients judge them, and the better half goes on.
+2. `invariance`: changes of samples that the winner bears are trained with from here on.
+3. `train`: federated averaging at a constant rate, until three quarters of the budget are spent or
+   validation figures stop improving.
+4. `trial`, `compare`: every client fine-tunes for a few epochs, then compares its own network with
+   the mean of all of them.
+5. `cool`: the rate falls to 0; clients train on what they had held back, too.
+
+Then, if the trial spoke for it, every client fine-tunes. In all of it a client's scores are shifted
+by its own proportions of classes (learning/prior.py), and what it says of validation samples are
+sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from fedloom.data.augmenting.augment import augmenter
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.aggregate import aggregate
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
+from fedloom.learning.averaging import received_statistics
+from fedloom.learning.judging import (
+    Judged,
+    answers,
+    disagreement,
+    held_back,
+    is_decisive,
+    judged,
+)
+from fedloom.learning.personal import FineTuned
+from fedloom.learning.prior import shifted
+from fedloom.learning.private_state import momentum_in, own_state, weights_or
+from fedloom.learning.training import final_weights, train, weights_of
+from fedloom.methods.auto_frame import (
+    answering,
+    built,
+    changes_for,
+    cost_of,
+    decision,
+    in_state,
+    joined,
+    of_size,
+    shift_of,
+    sizes_within,
+    without_others,
+)
+from fedloom.methods.auto_options import AutoOptions
+from fedloom.records.decision import Decision
+from fedloom.records.sections import Sections
+from fedloom.searchers.plateau import Check, has_plateau
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
+
+KINDS = {"race": "train", "train": "train", "cool": "train"}  # of orders, by phase
+COOLING = 0.25  # of the budget, at the end of training; after a plateau of what was spent so far
+LEAST_RATE = 0.01  # of lr: where cooling ends
+
+SUMS = {"nll": list[float], "correct": list[int], "samples": int}
+
+
+@dataclass(frozen=True)
+class Auto(Method):
+    """Race, invariance, training and the trial of fine-tuning."""
+
+    options: AutoOptions
+
+    fields = {
+        "train": Fields(tensors=("*",), meta=("loss", "nll", "correct", "samples"), writes=False),
+        "judge": Fields(meta=SUMS, writes=False),
+        "invariance": Fields(
+            meta={"plain": int, "changed": list[int], "samples": int}, writes=False
+        ),
+        "trial": Fields(tensors=("*",), meta=("loss",), writes=True),
+        "compare": Fields(meta={"up": int, "down": int, "samples": int}, writes=False),
+    }
+    privacy_notes = (
+        "Clients reply sums over their validation samples: how many a network answers rightly and "
+        "how likely it finds their labels.",
+        "A client's proportions of classes stay with it: they are part of its scores alone.",
+    )
+
+    def check_rounds(self, rounds: float | None) -> None:
+        least = 2 * len(self._questions)
+        if rounds is not None and rounds < least:
+            raise FedloomError(
+                f"--rounds must be at least {least} for auto with {len(self.options.sizes)} sizes",
+                f"got {rounds:g}",
+                "ask for more rounds, or name fewer sizes=",
+            )
+
+    @property
+    def _questions(self) -> list[str]:
+        """The rounds that decide something: the fewest that a race and what follows it take."""
+        sizes = len(self.options.sizes)
+        race = ["race"] * (sizes + (sizes + 1) // 2) + ["judge"] * 2
+        return [*race, "invariance", "trial", "compare"]
+
+    # The server
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        task = setup.task
+        tensors: dict[str, torch.Tensor] = {}
+        live = sizes_within(task, self.options)
+        for size in live:
+            tensors |= in_state(size, weights_of(built(task, self.options, size)))
+        meta: dict[str, Json] = {
+            "phase": "race",
+            "live": live,
+            "cost": {size: cost_of(task, self.options, size).macs for size in live},
+            "work": dict.fromkeys(live, 0.0),
+            "slices": 0,
+            "raced": 0.0,  # the most that any size had worked when the last slice ended
+            "changes": changes_for(task),
+            "augment": self.options.augment,
+            "checks": [],
+            "rounds": 0,
+            "tune": self.options.tune == "always",
+            "decisions": [],
+        }
+        return State(tensors, meta)
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        state = self._ready(state, r)
+        phase: str = state.meta["phase"]
+        if phase == "end":
+            return None
+        tensors, meta = self._asked(state, r)
+        clients: Sequence[int] = r.cohort()
+        if phase == "compare":
+            clients = state.meta["tried"]
+        return state, [Order(client, KINDS.get(phase, phase), tensors, meta) for client in clients]
+
+    def _ready(self, state: State, r: Round) -> State:
+        """The state in the phase that this round belongs to: what is over is left."""
+        while True:
+            phase = self._next(state, r)
+            if phase is None:
+                return with_meta(state, budget=r.budget)
+            state = self._entered(state, phase, r)
+
+    def _next(self, state: State, r: Round) -> str | None:
+        """The phase that comes now; None: the one that there is goes on."""
+        meta = state.meta
+        phase = meta["phase"]
+        if phase == "race" and len(meta["live"]) == 1:
+            return "invariance"
+        if phase == "race" and self._slice_is_over(state, r):
+            return "judge"
+        if phase == "invariance" and not self._asks_for_changes(state):
+            return "train"
+        if phase == "train" and self._training_is_over(state, r):
+            return "trial" if self.options.tune == "decide" else "cool"
+        if phase == "compared":
+            return "cool"
+        if phase == "cool" and r.spent >= meta["until"]:
+            return "end"
+        return None
+
+    def _slice_is_over(self, state: State, r: Round) -> bool:
+        meta = state.meta
+        least = min(meta["work"][size] for size in meta["live"])
+        all_raced = bool(least > meta["raced"])
+        return all_raced and r.progress >= (meta["slices"] + 1) * self.options.slice_share
+
+    def _asks_for_changes(self, state: State) -> bool:
+        return self.options.decides_changes and bool(state.meta["changes"])
+
+    def _training_is_over(self, state: State, r: Round) -> bool:
+        return r.progress >= 1 - COOLING or self._is_plateau(state)
+
+    def _is_plateau(self, state: State) -> bool:
+        checks = [Check(*check) for check in state.meta["checks"]]
+        return self.options.stop == "plateau" and has_plateau(checks, self.options.window)
+
+    def _entered(self, state: State, phase: str, r: Round) -> State:
+        if phase in ("trial", "cool") and state.meta["phase"] == "train":
+            state = self._with_stop(state, r)
+        if phase == "cool":
+            return with_meta(state, phase=phase, began=r.spent, until=self._until(state, r))
+        return with_meta(state, phase=phase)
+
+    def _with_stop(self, state: State, r: Round) -> State:
+        """Why training at a constant rate ends here."""
+        stopped = self._is_plateau(state)
+        checks = state.meta["checks"]
+        counts = {"nll": [nll for nll, _ in checks], "accuracy": [right for _, right in checks]}
+        chosen = "plateau" if stopped else "budget"
+        taken = decision("stop", ["plateau", "budget"], counts, chosen)
+        return with_meta(decided(state, taken), stopped=stopped)
+
+    def _until(self, state: State, r: Round) -> float:
+        """Where cooling ends, in the budget's unit."""
+        end = r.budget
+        if state.meta["tune"]:
+            end = (1 - self.options.tune_share) * r.budget
+        if state.meta["stopped"]:
+            return min(end, r.spent * (1 + COOLING))
+        return end
+
+    def _asked(self, state: State, r: Round) -> tuple[dict[str, Any], Meta]:
+        """What this round's orders bring."""
+        meta = state.meta
+        phase = meta["phase"]
+        if phase == "judge":
+            return without_others(meta["live"], state.tensors), {"sizes": meta["live"]}
+        size = self._size(state)
+        about: dict[str, Json] = {"size": size}
+        if phase == "invariance":
+            about["changes"] = meta["changes"]
+        elif phase != "compare":
+            about |= self._training(state, r)
+        return of_size(size, state.tensors), about
+
+    def _size(self, state: State) -> str:
+        """The network of this round: in the race the one that has worked least."""
+        meta = state.meta
+        size: str = min(meta["live"], key=lambda size: (meta["work"][size], float(size)))
+        return size
+
+    def _training(self, state: State, r: Round) -> dict[str, Json]:
+        phase = state.meta["phase"]
+        rate = self.options.lr
+        if phase == "trial":
+            rate = self.options.tuning_rate
+        if phase == "cool":
+            rate = cooled(rate, state.meta["began"], r.spent, state.meta["until"])
+        return {
+            "lr": rate,
+            "augment": state.meta["augment"],
+            "whole": phase == "cool",
+            "validate": phase == "train" and state.meta["rounds"] % self.options.check_every == 0,
+        }
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        merges: Mapping[str, Callable[..., State]] = {
+            "race": self._merge_race,
+            "judge": self._merge_judge,
+            "invariance": self._merge_invariance,
+            "train": self._merge_training,
+            "trial": self._merge_trial,
+            "compare": self._merge_compare,
+            "cool": self._merge_mean,
+        }
+        return merges[state.meta["phase"]](state, orders, replies)
+
+    def _merge_mean(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        size = self._size(state)
+        mean = aggregate(of_size(size, state.tensors), replies, orders)
+        return State({**state.tensors, **in_state(size, mean)}, state.meta)
+
+    def _merge_race(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        size = self._size(state)
+        samples = sum(total_weight(reply) for reply in replies)
+        work = dict(state.meta["work"])
+        work[size] += max(1.0, samples) * state.meta["cost"][size]
+        return with_meta(self._merge_mean(state, orders, replies), work=work)
+
+    def _merge_judge(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        live = state.meta["live"]
+        sums = {}
+        for place, size in enumerate(live):
+            sums[size] = total([judged_in(reply, place) for reply in replies])
+        slices = state.meta["slices"] + 1
+        kept = 1 if slices == 2 else (len(live) + 1) // 2
+        best = sorted(live, key=lambda size: (nll_of(sums[size]), float(size)))[:kept]
+        counts = {size: dict(sums[size]._asdict()) for size in live}
+        best.sort(key=float)
+        taken = decision(f"size, slice {slices}", live, counts, ", ".join(best))
+        raced = max(state.meta["work"].values())
+        tensors = without_others(best, state.tensors)
+        judged_state = decided(State(tensors, state.meta), taken)
+        return with_meta(judged_state, phase="race", live=best, slices=slices, raced=raced)
+
+    def _merge_invariance(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        plain = sum(reply.meta["plain"] for reply in replies)
+        changes = state.meta["changes"]
+        counts = {"plain": plain}
+        kept = []
+        for place, change in enumerate(changes):
+            counts[change] = sum(reply.meta["changed"][place] for reply in replies)
+            if plain and counts[change] >= self.options.invariance * plain:
+                kept.append(change)
+        counts["samples"] = sum(reply.meta["samples"] for reply in replies)
+        taken = decision("augmentation", changes, counts, joined(kept))
+        return with_meta(decided(state, taken), phase="train", augment=joined(kept))
+
+    def _merge_training(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        rounds = state.meta["rounds"]
+        merged = with_meta(self._merge_mean(state, orders, replies), rounds=rounds + 1)
+        is_check = rounds % self.options.check_every == 0
+        samples = sum(int(reply.meta["samples"] or 0) for reply in replies)
+        if not is_check or not samples:
+            return merged
+        nll = sum(float(reply.meta["nll"] or 0.0) for reply in replies)
+        correct = sum(int(reply.meta["correct"] or 0) for reply in replies)
+        check = [nll / samples, correct / samples]
+        return with_meta(merged, checks=[*state.meta["checks"], check])
+
+    def _merge_trial(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        merged = self._merge_mean(state, orders, replies)
+        tried = sorted(reply.client for reply in replies)
+        if not tried:
+            return with_meta(merged, phase="cool")
+        return with_meta(merged, phase="compare", tried=tried)
+
+    def _merge_compare(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        counts = {}
+        for name in ("up", "down", "samples"):
+            counts[name] = sum(reply.meta[name] for reply in replies)
+        tune = is_decisive(counts["up"], counts["down"])
+        chosen = "fine-tune" if tune else "one network"
+        taken = decision("fine-tuning", ["fine-tune", "one network"], counts, chosen)
+        return with_meta(decided(state, taken), phase="compared", tune=tune)
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """Sums of validation samples can be no more than a client has."""
+        if order.kind == "judge" and len(reply.meta["nll"]) != len(order.meta["sizes"]):
+            return "it judged another number of networks than it was sent"
+        if order.kind == "judge" and len(reply.meta["correct"]) != len(order.meta["sizes"]):
+            return "it counted for another number of networks than it was sent"
+        if order.kind == "invariance" and len(reply.meta["changed"]) != len(order.meta["changes"]):
+            return "it tried another number of changes than it was asked for"
+        judged_samples = reply.meta.get("samples")
+        if judged_samples is not None and judged_samples > samples:
+            return f"it judged {judged_samples} samples and trains on {samples}"
+        return None
+
+    def serve(self, state: State, client: int) -> Order:
+        size = self._size(state)
+        return Order(client, "evaluate", of_size(size, state.tensors), {"size": size})
+
+    def note(self, state: State, r: Round) -> Meta:
+        return {"phase": state.meta["phase"], "size": float(self._size(state))}
+
+    def sections(self, state: State) -> Sections:
+        return Sections(decisions=decisions_in(state))
+
+    # A client
+
+    def client(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State | None]:
+        works: Mapping[str, Callable[..., tuple[Reply, State | None]]] = {
+            "train": self._train,
+            "judge": self._judge,
+            "invariance": self._try_changes,
+            "trial": self._try_tuning,
+            "compare": self._compare,
+        }
+        return works[order.kind](order, data, own, run)
+
+    def _train(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        parts = held_back(data, self.options.held_back)
+        samples = data if order.meta["whole"] else parts.train
+        seen = Judged(0.0, 0, 0)
+        if order.meta["validate"]:
+            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
+        trained = self._trained(order, samples, data, run, self.options.epochs)
+        meta = {"loss": trained.loss, **seen._asdict()}
+        return Reply(order.client, final_weights(trained.net), len(samples), meta), None
+
+    def _trained(
+        self, order: Order, samples: Samples, data: Samples, run: ClientRun, epochs: int
+    ) -> Trained:
+        options = self.options.model_copy(
+            update={"augment": order.meta["augment"], "epochs": epochs}
+        )
+        net = built(run.task, self.options, order.meta["size"], order.tensors)
+        with (
+            shifted(net, shift_of(self.options, data, run.task)),
+            received_statistics(net, samples, options, run),
+        ):
+            trained = train(net, samples, options, order.meta["lr"], run)
+        return Trained(net, trained.loss)
+
+    def _judge(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        validation = held_back(data, self.options.held_back).validation
+        sums = []
+        for size in order.meta["sizes"]:
+            weights = of_size(size, order.tensors)
+            net = answering(run.task, self.options, size, weights, data)
+            sums.append(judged(net, validation, run.device))
+        meta = {
+            "nll": [each.nll for each in sums],
+            "correct": [each.correct for each in sums],
+            "samples": len(validation),
+        }
+        return Reply(order.client, meta=meta), None
+
+    def _try_changes(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        validation = held_back(data, self.options.held_back).validation
+        net = self.network(order, data, None, run)
+        changed = []
+        for change in order.meta["changes"]:
+            samples = validation
+            if len(validation):
+                change_all = augmenter(change, run.task.kind, run.task.mean, data.x)
+                moved = change_all(validation.x, run.rng(f"change {change}"))
+                samples = Samples(moved, validation.y)
+            changed.append(judged(net, samples, run.device).correct)
+        plain = judged(net, validation, run.device).correct
+        meta = {"plain": plain, "changed": changed, "samples": len(validation)}
+        return Reply(order.client, meta=meta), None
+
+    def _try_tuning(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State]:
+        """A few epochs by itself; it keeps what it made, to compare it with the mean of all."""
+        samples = held_back(data, self.options.held_back).train
+        trained = self._trained(order, samples, data, run, self.options.trial_epochs)
+        reply = Reply(
+            order.client, final_weights(trained.net), len(samples), {"loss": trained.loss}
+        )
+        return reply, State(weights_of(trained.net))
+
+    def _compare(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        """Its own network of the trial against the mean of all of them."""
+        validation = held_back(data, self.options.held_back).validation
+        if own is None or not len(validation):
+            return Reply(order.client, meta={"up": 0, "down": 0, "samples": 0}), None
+        size = order.meta["size"]
+        own_net = answering(run.task, self.options, size, own.tensors, data)
+        own_answers = answers(own_net, validation, run.device)
+        mean_net = answering(run.task, self.options, size, order.tensors, data)
+        mean_answers = answers(mean_net, validation, run.device)
+        counts = disagreement(own_answers, mean_answers, validation)
+        return Reply(order.client, meta=dict(counts._asdict())), None
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """The shared network: what a client keeps of its trial is for comparing alone."""
+        return answering(run.task, self.options, order.meta["size"], order.tensors, data)
+
+
+class Trained(NamedTuple):
+    net: nn.Module
+    loss: float
+
+
+@dataclass(frozen=True)
+class Tune(FineTuned):
+    """The last stage: every client fine-tunes, if the trial spoke for it."""
+
+    options: AutoOptions
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        assert previous is not None
+        size = previous.meta["live"][0]
+        kept = ("tune", "budget", "augment", "decisions")
+        meta = {name: previous.meta[name] for name in kept}
+        return State(of_size(size, previous.tensors), {**meta, "size": size, "started": []})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        trained = state.meta["budget"] - r.budget  # what training took, in the budget's unit
+        share = self.options.tune_share
+        if not state.meta["tune"] or r.spent >= share / (1 - share) * trained:
+            return None
+        planned = super().plan(state, r)
+        if planned is None:
+            return None
+        state, orders = planned
+        about = {"size": state.meta["size"], "augment": state.meta["augment"]}
+        return state, [replace(order, meta={**order.meta, **about}) for order in orders]
+
+    def rate(self, r: Round) -> float:
+        return self.options.tuning_rate
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        options = self.options.model_copy(update={"augment": order.meta["augment"]})
+        net = built(run.task, self.options, order.meta["size"], weights_or(own, order.tensors))
+        with shifted(net, shift_of(self.options, data, run.task)):
+            trained = train(net, data, options, order.meta["lr"], run, momentum=momentum_in(own))
+        return own_state(net, trained.momentum)
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state), {"size": state.meta["size"]})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        weights = weights_or(own, order.tensors)
+        return answering(run.task, self.options, order.meta["size"], weights, data)
+
+    def note(self, state: State, r: Round) -> Meta:
+        return {"phase": "tune", "size": float(state.meta["size"])}
+
+    def sections(self, state: State) -> Sections:
+        return Sections(decisions=decisions_in(state))
+
+
+# Small things
+
+
+def with_meta(state: State, **changes: Json) -> State:
+    return State(state.tensors, {**state.meta, **changes})
+
+
+def decided(state: State, taken: dict[str, Json]) -> State:
+    return with_meta(state, decisions=[*state.meta["decisions"], taken])
+
+
+def decisions_in(state: State) -> tuple[Decision, ...]:
+    return tuple(Decision.model_validate(taken) for taken in state.meta["decisions"])
+
+
+def cooled(rate: float, began: float, spent: float, until: float) -> float:
+    """A rate that falls in a straight line to nearly 0."""
+    length = until - began
+    done = 1.0 if length <= 0 else min(1.0, (spent - began) / length)
+    return rate * max(LEAST_RATE, 1 - done)
+
+
+def judged_in(reply: Reply, place: int) -> Judged:
+    meta = reply.meta
+    return Judged(meta["nll"][place], meta["correct"][place], meta["samples"])
+
+
+def total(sums: Sequence[Judged]) -> Judged:
+    return Judged(
+        sum(each.nll for each in sums),
+        sum(each.correct for each in sums),
+        sum(each.samples for each in sums),
+    )
+
+
+def nll_of(sums: Judged) -> float:
+    """Of a sample. Without samples no size is better than another."""
+    return sums.nll / max(1, sums.samples)
+
+
+def total_weight(reply: Reply) -> float:
+    weight = reply.weight
+    return float(weight) if isinstance(weight, int | float) else 0.0
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    options = AutoOptions(**task.options)
+    return Stage("train", Auto(options)), Stage("tune", Tune(options), share=None)
+
+
+auto = Recipe(
+    "auto: a size by a race, the client prior, augmentation, tuning and the end by validation",
+    AutoOptions,
+    stages,
+)

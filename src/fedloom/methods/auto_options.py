@@ -1,0 +1,102 @@
+"""What can be set of `auto`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from fedloom.learning.averaging import AveragedOptions
+from fedloom.learning.training import NetworkOptions
+from fedloom.options import Options
+
+SIZES = (0.35, 0.5, 0.7, 1.0)
+
+
+class RaceOptions(Options):
+    sizes: list[float] = Field(
+        list(SIZES),
+        description="widths that race against each other (.35,.5,1; in a variant .35/.5/1)",
+    )
+    slice_share: float = Field(
+        0.05, gt=0, le=0.2, description="share of the budget of each of the two slices of the race"
+    )
+    limit_macs: float | None = Field(
+        None, gt=0, description="most multiply-accumulates that the network may take a sample"
+    )
+    limit_params: float | None = Field(
+        None, gt=0, description="most parameters that the network may have"
+    )
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
+        if isinstance(value, int | float):
+            return [value]
+        if isinstance(value, str):
+            return value.replace("/", ",").split(",")
+        return value
+
+    @field_validator("sizes")
+    @classmethod
+    def _differ(cls, sizes: list[float]) -> list[float]:
+        if not sizes or min(sizes) <= 0 or len(set(sizes)) < len(sizes):
+            raise ValueError("different widths above 0, such as .35,.5,.7,1")
+        return sorted(sizes)
+
+
+class DecisionOptions(Options):
+    prior: Literal["on", "off"] = Field(
+        "on", description="a client's own proportions of classes, in its loss and in its answers"
+    )
+    changes: Literal["decide", "none"] = Field(
+        "decide",
+        description="augmentation by what the network bears on validation; what augment= says is "
+        "not decided again",
+    )
+    invariance: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="a change of samples is trained with if validation accuracy on changed samples "
+        "is at least this share of the plain one",
+    )
+    tune: Literal["decide", "always", "never"] = Field(
+        "decide", description="whether clients fine-tune: by a trial on validation, or as you say"
+    )
+    tune_share: float = Field(0.1, gt=0, lt=0.5, description="share of the budget of fine-tuning")
+    tune_lr: float | None = Field(
+        None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr"
+    )
+    trial_epochs: int = Field(3, ge=1, description="epochs of the trial of fine-tuning")
+    stop: Literal["plateau", "never"] = Field(
+        "plateau", description="training ends before its budget if validation stops improving"
+    )
+    window: int = Field(
+        5,
+        ge=1,
+        description="validation figures whose mean is compared with that of as many before them",
+    )
+    check_every: int = Field(3, ge=1, description="rounds between two validation figures")
+    held_back: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="share of a client's training samples that decisions are made on; the last "
+        "part of training has them too",
+    )
+
+
+class AutoOptions(AveragedOptions, NetworkOptions, RaceOptions, DecisionOptions):
+    """The size race, the client prior, augmentation by invariance, and what follows."""
+
+    @property
+    def decides_changes(self) -> bool:
+        return self.changes == "decide" and self.augment == "none"
+
+    @property
+    def tuning_rate(self) -> float:
+        if self.tune_lr is None:
+            return self.lr / 10
+        return self.tune_lr
