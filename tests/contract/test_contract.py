@@ -29,13 +29,13 @@ VARIANTS = [  # minutes, all together
     "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
 ]  # fmt: skip
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
-# decnas, fedoras and those with widths are below: some tests cannot hold for them
+# decnas, fedoras and those with widths are below: some tests cannot hold for them; auto needs more rounds
 WIDTHS = {
     "fjord": {"widths": [0.5, 1.0]},
     "heterofl": {"widths": [0.5, 1.0]},
     "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
 }
-NAMES = [name for name in METHODS.names() if name not in ("adapt", "decnas", "fedoras", *WIDTHS)]
+NAMES = [name for name in METHODS.names() if name not in ("adapt", "auto", "decnas", "fedoras", *WIDTHS)]
 TWINS = [
     "fedadagrad", "fedyogi",  # fedadam with another line in its server's optimiser, which has tests of its own
     "ca-feddsnas", "feddsnas",  # FedPNAS's stages without its update, which has tests of its own
@@ -48,6 +48,26 @@ class TestRegistered(MethodContract):
     @pytest.fixture(params=[*(name for name in NAMES if name not in (*TWINS, *LIKE_DECNAS)), *SLOW])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)
+
+
+class TestAuto(MethodContract):
+    """Two sizes race, and fine-tuning is tried; the toy's trial does not speak for it."""
+
+    exempt = {"sealed_state_leaves_no_trace": "no client fine-tunes, and a trial's comparison is meant to be told"}
+    rounds = 12
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of("auto", {"sizes": [0.5, 1.0]}, self.rounds)
+
+
+@pytest.mark.slow
+class TestAutoTunes(MethodContract):
+    rounds = 12
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of("auto", {"sizes": [0.5, 1.0], "tune": "always", "tune_share": 0.3}, self.rounds)
 
 
 @pytest.mark.slow

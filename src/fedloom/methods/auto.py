@@ -91,20 +91,29 @@ class Auto(Method):
     )
 
     def check_rounds(self, rounds: float | None) -> None:
-        least = 2 * len(self._questions)
+        least = 2 * self._deciding_rounds
         if rounds is not None and rounds < least:
             raise FedloomError(
-                f"--rounds must be at least {least} for auto with {len(self.options.sizes)} sizes",
+                f"--rounds must be at least {least} for auto with {len(self.options.sizes)} sizes: "
+                "half of them decide",
                 f"got {rounds:g}",
                 "ask for more rounds, or name fewer sizes=",
             )
 
     @property
-    def _questions(self) -> list[str]:
-        """The rounds that decide something: the fewest that a race and what follows it take."""
+    def _deciding_rounds(self) -> int:
+        """The fewest rounds that a race and all other decisions take."""
         sizes = len(self.options.sizes)
-        race = ["race"] * (sizes + (sizes + 1) // 2) + ["judge"] * 2
-        return [*race, "invariance", "trial", "compare"]
+        rounds = 0
+        if sizes > 1:  # every size once, then clients judge them
+            rounds += sizes + 1
+        if sizes > 2:  # the same for the better half
+            rounds += (sizes + 1) // 2 + 1
+        if self.options.decides_changes:
+            rounds += 1
+        if self.options.tune == "decide":
+            rounds += 2
+        return max(1, rounds)
 
     # The server
 
@@ -124,7 +133,8 @@ class Auto(Method):
             "changes": changes_for(task),
             "augment": self.options.augment,
             "checks": [],
-            "rounds": 0,
+            "rounds": 0,  # of training
+            "began": 0.0,  # the phase, in the budget's unit: training, then cooling
             "tune": self.options.tune == "always",
             "decisions": [],
         }
@@ -146,7 +156,7 @@ class Auto(Method):
         while True:
             phase = self._next(state, r)
             if phase is None:
-                return with_meta(state, budget=r.budget)
+                return with_meta(state, progress=r.progress)
             state = self._entered(state, phase, r)
 
     def _next(self, state: State, r: Round) -> str | None:
@@ -158,6 +168,8 @@ class Auto(Method):
         if phase == "race" and self._slice_is_over(state, r):
             return "judge"
         if phase == "invariance" and not self._asks_for_changes(state):
+            return "train"
+        if phase == "tried changes":
             return "train"
         if phase == "train" and self._training_is_over(state, r):
             return "trial" if self.options.tune == "decide" else "cool"
@@ -177,7 +189,10 @@ class Auto(Method):
         return self.options.decides_changes and bool(state.meta["changes"])
 
     def _training_is_over(self, state: State, r: Round) -> bool:
-        return r.progress >= 1 - COOLING or self._is_plateau(state)
+        trial = 0.0
+        if self.options.tune == "decide":
+            trial = self.options.trial_epochs / self.options.epochs * round_cost(state, r)
+        return r.spent + trial >= (1 - COOLING) * r.budget or self._is_plateau(state)
 
     def _is_plateau(self, state: State) -> bool:
         checks = [Check(*check) for check in state.meta["checks"]]
@@ -186,6 +201,8 @@ class Auto(Method):
     def _entered(self, state: State, phase: str, r: Round) -> State:
         if phase in ("trial", "cool") and state.meta["phase"] == "train":
             state = self._with_stop(state, r)
+        if phase == "train":
+            return with_meta(state, phase=phase, began=r.spent)
         if phase == "cool":
             return with_meta(state, phase=phase, began=r.spent, until=self._until(state, r))
         return with_meta(state, phase=phase)
@@ -258,6 +275,8 @@ class Auto(Method):
             "compare": self._merge_compare,
             "cool": self._merge_mean,
         }
+        if not any(total_weight(reply) for reply in replies):
+            return state  # nobody's word counts: the same is asked again
         return merges[state.meta["phase"]](state, orders, replies)
 
     def _merge_mean(
@@ -307,7 +326,7 @@ class Auto(Method):
                 kept.append(change)
         counts["samples"] = sum(reply.meta["samples"] for reply in replies)
         taken = decision("augmentation", changes, counts, joined(kept))
-        return with_meta(decided(state, taken), phase="train", augment=joined(kept))
+        return with_meta(decided(state, taken), phase="tried changes", augment=joined(kept))
 
     def _merge_training(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
@@ -328,8 +347,6 @@ class Auto(Method):
     ) -> State:
         merged = self._merge_mean(state, orders, replies)
         tried = sorted(reply.client for reply in replies)
-        if not tried:
-            return with_meta(merged, phase="cool")
         return with_meta(merged, phase="compare", tried=tried)
 
     def _merge_compare(
@@ -420,7 +437,7 @@ class Auto(Method):
             "correct": [each.correct for each in sums],
             "samples": len(validation),
         }
-        return Reply(order.client, meta=meta), None
+        return Reply(order.client, weight=len(data), meta=meta), None
 
     def _try_changes(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
@@ -437,7 +454,7 @@ class Auto(Method):
             changed.append(judged(net, samples, run.device).correct)
         plain = judged(net, validation, run.device).correct
         meta = {"plain": plain, "changed": changed, "samples": len(validation)}
-        return Reply(order.client, meta=meta), None
+        return Reply(order.client, weight=len(data), meta=meta), None
 
     def _try_tuning(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
@@ -456,14 +473,15 @@ class Auto(Method):
         """Its own network of the trial against the mean of all of them."""
         validation = held_back(data, self.options.held_back).validation
         if own is None or not len(validation):
-            return Reply(order.client, meta={"up": 0, "down": 0, "samples": 0}), None
+            nothing = {"up": 0, "down": 0, "samples": 0}
+            return Reply(order.client, weight=len(data), meta=nothing), None
         size = order.meta["size"]
         own_net = answering(run.task, self.options, size, own.tensors, data)
         own_answers = answers(own_net, validation, run.device)
         mean_net = answering(run.task, self.options, size, order.tensors, data)
         mean_answers = answers(mean_net, validation, run.device)
         counts = disagreement(own_answers, mean_answers, validation)
-        return Reply(order.client, meta=dict(counts._asdict())), None
+        return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The shared network: what a client keeps of its trial is for comparing alone."""
@@ -484,14 +502,12 @@ class Tune(FineTuned):
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None
         size = previous.meta["live"][0]
-        kept = ("tune", "budget", "augment", "decisions")
+        kept = ("tune", "progress", "augment", "decisions")
         meta = {name: previous.meta[name] for name in kept}
         return State(of_size(size, previous.tensors), {**meta, "size": size, "started": []})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        trained = state.meta["budget"] - r.budget  # what training took, in the budget's unit
-        share = self.options.tune_share
-        if not state.meta["tune"] or r.spent >= share / (1 - share) * trained:
+        if not state.meta["tune"] or r.progress >= self._share_of_rest(state):
             return None
         planned = super().plan(state, r)
         if planned is None:
@@ -499,6 +515,13 @@ class Tune(FineTuned):
         state, orders = planned
         about = {"size": state.meta["size"], "augment": state.meta["augment"]}
         return state, [replace(order, meta={**order.meta, **about}) for order in orders]
+
+    def _share_of_rest(self, state: State) -> float:
+        """How much of what training left fine-tuning may take: its share of what both take."""
+        trained = state.meta["progress"]
+        share = self.options.tune_share
+        wanted = share / (1 - share) * trained
+        return min(1.0, wanted / max(1 - trained, wanted))
 
     def rate(self, r: Round) -> float:
         return self.options.tuning_rate
@@ -537,6 +560,14 @@ def decided(state: State, taken: dict[str, Json]) -> State:
 
 def decisions_in(state: State) -> tuple[Decision, ...]:
     return tuple(Decision.model_validate(taken) for taken in state.meta["decisions"])
+
+
+def round_cost(state: State, r: Round) -> float:
+    """Of a round of training so far, in the budget's unit."""
+    rounds = state.meta["rounds"]
+    if not rounds:
+        return 0.0
+    return float(r.spent - state.meta["began"]) / rounds
 
 
 def cooled(rate: float, began: float, spent: float, until: float) -> float:

@@ -381,7 +381,10 @@ def schedule(phases: Sequence[Phase]) -> str:
         ours.append(f"{phase.rounds} {phase.phase} ({share:.0f} %)")
         if phase.paper is not None:
             paper.append(f"{100 * phase.paper:.0f}")
-    return f" Rounds by phase: {', '.join(ours)}; the paper's {', '.join(paper)} %."
+    ended = f" Rounds by phase: {', '.join(ours)}"
+    if paper:
+        ended += f"; the paper's {', '.join(paper)} %"
+    return f"{ended}."
 
 
 def earlier(result: RunResult) -> str:
