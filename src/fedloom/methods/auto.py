@@ -19,76 +19,43 @@ sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
-from fedloom.data.augmenting.augment import augmenter
-from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
-from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
-from fedloom.learning.averaging import received_statistics
-from fedloom.learning.judging import (
-    Judged,
-    answers,
-    disagreement,
-    held_back,
-    is_decisive,
-    judged,
-)
-from fedloom.learning.personal import FineTuned
-from fedloom.learning.prior import shifted
-from fedloom.learning.private_state import momentum_in, own_state, weights_or
-from fedloom.learning.training import final_weights, train, weights_of
+from fedloom.federation.protocol.method import Recipe, Stage
+from fedloom.learning.judging import Judged, is_decisive
+from fedloom.learning.training import weights_of
+from fedloom.methods.auto_client import AutoClient
 from fedloom.methods.auto_frame import (
-    answering,
     built,
     changes_for,
     cost_of,
     decision,
+    decisions_in,
     in_state,
     joined,
     of_size,
-    shift_of,
     sizes_within,
     without_others,
 )
 from fedloom.methods.auto_options import AutoOptions
-from fedloom.records.decision import Decision
+from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
 from fedloom.searchers.plateau import Check, has_plateau
-from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
+from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task
 
 KINDS = {"race": "train", "train": "train", "cool": "train"}  # of orders, by phase
 COOLING = 0.25  # of the budget, at the end of training; after a plateau of what was spent so far
 LEAST_RATE = 0.01  # of lr: where cooling ends
 
-SUMS = {"nll": list[float], "correct": list[int], "samples": int}
-
 
 @dataclass(frozen=True)
-class Auto(Method):
+class Auto(AutoClient):
     """Race, invariance, training and the trial of fine-tuning."""
-
-    options: AutoOptions
-
-    fields = {
-        "train": Fields(tensors=("*",), meta=("loss", "nll", "correct", "samples"), writes=False),
-        "judge": Fields(meta=SUMS, writes=False),
-        "invariance": Fields(
-            meta={"plain": int, "changed": list[int], "samples": int}, writes=False
-        ),
-        "trial": Fields(tensors=("*",), meta=("loss",), writes=True),
-        "compare": Fields(meta={"up": int, "down": int, "samples": int}, writes=False),
-    }
-    privacy_notes = (
-        "Clients reply sums over their validation samples: how many a network answers rightly and "
-        "how likely it finds their labels.",
-        "A client's proportions of classes stay with it: they are part of its scores alone.",
-    )
 
     def check_rounds(self, rounds: float | None) -> None:
         least = 2 * self._deciding_rounds
@@ -360,188 +327,12 @@ class Auto(Method):
         taken = decision("fine-tuning", ["fine-tune", "one network"], counts, chosen)
         return with_meta(decided(state, taken), phase="compared", tune=tune)
 
-    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """Sums of validation samples can be no more than a client has."""
-        if order.kind == "judge" and len(reply.meta["nll"]) != len(order.meta["sizes"]):
-            return "it judged another number of networks than it was sent"
-        if order.kind == "judge" and len(reply.meta["correct"]) != len(order.meta["sizes"]):
-            return "it counted for another number of networks than it was sent"
-        if order.kind == "invariance" and len(reply.meta["changed"]) != len(order.meta["changes"]):
-            return "it tried another number of changes than it was asked for"
-        judged_samples = reply.meta.get("samples")
-        if judged_samples is not None and judged_samples > samples:
-            return f"it judged {judged_samples} samples and trains on {samples}"
-        return None
-
     def serve(self, state: State, client: int) -> Order:
         size = self._size(state)
         return Order(client, "evaluate", of_size(size, state.tensors), {"size": size})
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"], "size": float(self._size(state))}
-
-    def sections(self, state: State) -> Sections:
-        return Sections(decisions=decisions_in(state))
-
-    # A client
-
-    def client(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, State | None]:
-        works: Mapping[str, Callable[..., tuple[Reply, State | None]]] = {
-            "train": self._train,
-            "judge": self._judge,
-            "invariance": self._try_changes,
-            "trial": self._try_tuning,
-            "compare": self._compare,
-        }
-        return works[order.kind](order, data, own, run)
-
-    def _train(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, None]:
-        parts = held_back(data, self.options.held_back)
-        samples = data if order.meta["whole"] else parts.train
-        seen = Judged(0.0, 0, 0)
-        if order.meta["validate"]:
-            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
-        trained = self._trained(order, samples, data, run, self.options.epochs)
-        meta = {"loss": trained.loss, **seen._asdict()}
-        return Reply(order.client, final_weights(trained.net), len(samples), meta), None
-
-    def _trained(
-        self, order: Order, samples: Samples, data: Samples, run: ClientRun, epochs: int
-    ) -> Trained:
-        options = self.options.model_copy(
-            update={"augment": order.meta["augment"], "epochs": epochs}
-        )
-        net = built(run.task, self.options, order.meta["size"], order.tensors)
-        with (
-            shifted(net, shift_of(self.options, data, run.task)),
-            received_statistics(net, samples, options, run),
-        ):
-            trained = train(net, samples, options, order.meta["lr"], run)
-        return Trained(net, trained.loss)
-
-    def _judge(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, None]:
-        validation = held_back(data, self.options.held_back).validation
-        sums = []
-        for size in order.meta["sizes"]:
-            weights = of_size(size, order.tensors)
-            net = answering(run.task, self.options, size, weights, data)
-            sums.append(judged(net, validation, run.device))
-        meta = {
-            "nll": [each.nll for each in sums],
-            "correct": [each.correct for each in sums],
-            "samples": len(validation),
-        }
-        return Reply(order.client, weight=len(data), meta=meta), None
-
-    def _try_changes(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, None]:
-        validation = held_back(data, self.options.held_back).validation
-        net = self.network(order, data, None, run)
-        changed = []
-        for change in order.meta["changes"]:
-            samples = validation
-            if len(validation):
-                change_all = augmenter(change, run.task.kind, run.task.mean, data.x)
-                moved = change_all(validation.x, run.rng(f"change {change}"))
-                samples = Samples(moved, validation.y)
-            changed.append(judged(net, samples, run.device).correct)
-        plain = judged(net, validation, run.device).correct
-        meta = {"plain": plain, "changed": changed, "samples": len(validation)}
-        return Reply(order.client, weight=len(data), meta=meta), None
-
-    def _try_tuning(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, State]:
-        """A few epochs by itself; it keeps what it made, to compare it with the mean of all."""
-        samples = held_back(data, self.options.held_back).train
-        trained = self._trained(order, samples, data, run, self.options.trial_epochs)
-        reply = Reply(
-            order.client, final_weights(trained.net), len(samples), {"loss": trained.loss}
-        )
-        return reply, State(weights_of(trained.net))
-
-    def _compare(
-        self, order: Order, data: Samples, own: State | None, run: ClientRun
-    ) -> tuple[Reply, None]:
-        """Its own network of the trial against the mean of all of them."""
-        validation = held_back(data, self.options.held_back).validation
-        if own is None or not len(validation):
-            nothing = {"up": 0, "down": 0, "samples": 0}
-            return Reply(order.client, weight=len(data), meta=nothing), None
-        size = order.meta["size"]
-        own_net = answering(run.task, self.options, size, own.tensors, data)
-        own_answers = answers(own_net, validation, run.device)
-        mean_net = answering(run.task, self.options, size, order.tensors, data)
-        mean_answers = answers(mean_net, validation, run.device)
-        counts = disagreement(own_answers, mean_answers, validation)
-        return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
-
-    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The shared network: what a client keeps of its trial is for comparing alone."""
-        return answering(run.task, self.options, order.meta["size"], order.tensors, data)
-
-
-class Trained(NamedTuple):
-    net: nn.Module
-    loss: float
-
-
-@dataclass(frozen=True)
-class Tune(FineTuned):
-    """The last stage: every client fine-tunes, if the trial spoke for it."""
-
-    options: AutoOptions
-
-    def init(self, setup: Setup, previous: State | None) -> State:
-        assert previous is not None
-        size = previous.meta["live"][0]
-        kept = ("tune", "progress", "augment", "decisions")
-        meta = {name: previous.meta[name] for name in kept}
-        return State(of_size(size, previous.tensors), {**meta, "size": size, "started": []})
-
-    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        if not state.meta["tune"] or r.progress >= self._share_of_rest(state):
-            return None
-        planned = super().plan(state, r)
-        if planned is None:
-            return None
-        state, orders = planned
-        about = {"size": state.meta["size"], "augment": state.meta["augment"]}
-        return state, [replace(order, meta={**order.meta, **about}) for order in orders]
-
-    def _share_of_rest(self, state: State) -> float:
-        """How much of what training left fine-tuning may take: its share of what both take."""
-        trained = state.meta["progress"]
-        share = self.options.tune_share
-        wanted = share / (1 - share) * trained
-        return min(1.0, wanted / max(1 - trained, wanted))
-
-    def rate(self, r: Round) -> float:
-        return self.options.tuning_rate
-
-    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        options = self.options.model_copy(update={"augment": order.meta["augment"]})
-        net = built(run.task, self.options, order.meta["size"], weights_or(own, order.tensors))
-        with shifted(net, shift_of(self.options, data, run.task)):
-            trained = train(net, data, options, order.meta["lr"], run, momentum=momentum_in(own))
-        return own_state(net, trained.momentum)
-
-    def serve(self, state: State, client: int) -> Order:
-        return Order(client, "evaluate", shared(state), {"size": state.meta["size"]})
-
-    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        weights = weights_or(own, order.tensors)
-        return answering(run.task, self.options, order.meta["size"], weights, data)
-
-    def note(self, state: State, r: Round) -> Meta:
-        return {"phase": "tune", "size": float(state.meta["size"])}
 
     def sections(self, state: State) -> Sections:
         return Sections(decisions=decisions_in(state))
@@ -558,13 +349,9 @@ def decided(state: State, taken: dict[str, Json]) -> State:
     return with_meta(state, decisions=[*state.meta["decisions"], taken])
 
 
-def decisions_in(state: State) -> tuple[Decision, ...]:
-    return tuple(Decision.model_validate(taken) for taken in state.meta["decisions"])
-
-
 def round_cost(state: State, r: Round) -> float:
     """Of a round of training so far, in the budget's unit."""
-    rounds = state.meta["rounds"]
+    rounds: int = state.meta["rounds"]
     if not rounds:
         return 0.0
     return float(r.spent - state.meta["began"]) / rounds
@@ -574,7 +361,7 @@ def cooled(rate: float, began: float, spent: float, until: float) -> float:
     """A rate that falls in a straight line to nearly 0."""
     length = until - began
     done = 1.0 if length <= 0 else min(1.0, (spent - began) / length)
-    return rate * max(LEAST_RATE, 1 - done)
+    return float(rate * max(LEAST_RATE, 1 - done))
 
 
 def judged_in(reply: Reply, place: int) -> Judged:

@@ -16,7 +16,8 @@ from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.nets.model import Model
 from fedloom.networks.building import build_model
-from fedloom.types import Json, Task, Tensors
+from fedloom.records.decision import Decision
+from fedloom.types import Json, State, Task, Tensors
 
 # Changes of samples that a network may be asked to bear, by kind of data.
 CHANGES: Mapping[str, Sequence[str]] = {
@@ -135,3 +136,7 @@ def joined(changes: Sequence[str]) -> str:
 def decision(what: str, options: Sequence[str], counts: Json, chosen: str) -> dict[str, Json]:
     """A decision as result.json has it."""
     return {"decision": what, "options": list(options), "counts": counts, "chosen": chosen}
+
+
+def decisions_in(state: State) -> tuple[Decision, ...]:
+    return tuple(Decision.model_validate(taken) for taken in state.meta["decisions"])

@@ -1,0 +1,167 @@
+"""What a client does in `auto`: it trains, judges networks on samples that it held back, and tries.
+
+See docs/auto.md. What it replies beside weights are sums over validation samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import nn
+
+from fedloom.data.augmenting.augment import augmenter
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.method import ClientRun, Method
+from fedloom.learning.averaging import received_statistics
+from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
+from fedloom.learning.prior import shifted
+from fedloom.learning.training import final_weights, train, weights_of
+from fedloom.methods.auto_frame import answering, built, of_size, shift_of
+from fedloom.methods.auto_options import AutoOptions
+from fedloom.types import Fields, Order, Reply, State
+
+SUMS = {"nll": list[float], "correct": list[int], "samples": int}
+
+
+class Trained(NamedTuple):
+    net: nn.Module
+    loss: float
+
+
+@dataclass(frozen=True)
+class AutoClient(Method):
+    """The client side of `auto`."""
+
+    options: AutoOptions
+
+    fields = {
+        "train": Fields(tensors=("*",), meta=("loss", "nll", "correct", "samples"), writes=False),
+        "judge": Fields(meta=SUMS, writes=False),
+        "invariance": Fields(
+            meta={"plain": int, "changed": list[int], "samples": int}, writes=False
+        ),
+        "trial": Fields(tensors=("*",), meta=("loss",), writes=True),
+        "compare": Fields(meta={"up": int, "down": int, "samples": int}, writes=False),
+    }
+    privacy_notes = (
+        "Clients reply sums over their validation samples: how many a network answers rightly and "
+        "how likely it finds their labels.",
+        "A client's proportions of classes stay with it: they are part of its scores alone.",
+    )
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """Sums of validation samples can be no more than a client has."""
+        if order.kind == "judge" and len(reply.meta["nll"]) != len(order.meta["sizes"]):
+            return "it judged another number of networks than it was sent"
+        if order.kind == "judge" and len(reply.meta["correct"]) != len(order.meta["sizes"]):
+            return "it counted for another number of networks than it was sent"
+        if order.kind == "invariance" and len(reply.meta["changed"]) != len(order.meta["changes"]):
+            return "it tried another number of changes than it was asked for"
+        judged_samples = reply.meta.get("samples")
+        if judged_samples is not None and judged_samples > samples:
+            return f"it judged {judged_samples} samples and trains on {samples}"
+        return None
+
+    def client(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State | None]:
+        works: Mapping[str, Callable[..., tuple[Reply, State | None]]] = {
+            "train": self._train,
+            "judge": self._judge,
+            "invariance": self._try_changes,
+            "trial": self._try_tuning,
+            "compare": self._compare,
+        }
+        return works[order.kind](order, data, own, run)
+
+    def _train(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        parts = held_back(data, self.options.held_back)
+        samples = data if order.meta["whole"] else parts.train
+        seen = Judged(0.0, 0, 0)
+        if order.meta["validate"]:
+            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
+        trained = self._trained(order, samples, data, run, self.options.epochs)
+        meta = {"loss": trained.loss, **seen._asdict()}
+        return Reply(order.client, final_weights(trained.net), len(samples), meta), None
+
+    def _trained(
+        self, order: Order, samples: Samples, data: Samples, run: ClientRun, epochs: int
+    ) -> Trained:
+        options = self.options.model_copy(
+            update={"augment": order.meta["augment"], "epochs": epochs}
+        )
+        net = built(run.task, self.options, order.meta["size"], order.tensors)
+        with (
+            shifted(net, shift_of(self.options, data, run.task)),
+            received_statistics(net, samples, options, run),
+        ):
+            trained = train(net, samples, options, order.meta["lr"], run)
+        return Trained(net, trained.loss)
+
+    def _judge(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        validation = held_back(data, self.options.held_back).validation
+        sums = []
+        for size in order.meta["sizes"]:
+            weights = of_size(size, order.tensors)
+            net = answering(run.task, self.options, size, weights, data)
+            sums.append(judged(net, validation, run.device))
+        meta = {
+            "nll": [each.nll for each in sums],
+            "correct": [each.correct for each in sums],
+            "samples": len(validation),
+        }
+        return Reply(order.client, weight=len(data), meta=meta), None
+
+    def _try_changes(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        validation = held_back(data, self.options.held_back).validation
+        net = self.network(order, data, None, run)
+        changed = []
+        for change in order.meta["changes"]:
+            samples = validation
+            if len(validation):
+                change_all = augmenter(change, run.task.kind, run.task.mean, data.x)
+                moved = change_all(validation.x, run.rng(f"change {change}"))
+                samples = Samples(moved, validation.y)
+            changed.append(judged(net, samples, run.device).correct)
+        plain = judged(net, validation, run.device).correct
+        meta = {"plain": plain, "changed": changed, "samples": len(validation)}
+        return Reply(order.client, weight=len(data), meta=meta), None
+
+    def _try_tuning(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State]:
+        """A few epochs by itself; it keeps what it made, to compare it with the mean of all."""
+        samples = held_back(data, self.options.held_back).train
+        trained = self._trained(order, samples, data, run, self.options.trial_epochs)
+        reply = Reply(
+            order.client, final_weights(trained.net), len(samples), {"loss": trained.loss}
+        )
+        return reply, State(weights_of(trained.net))
+
+    def _compare(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, None]:
+        """Its own network of the trial against the mean of all of them."""
+        validation = held_back(data, self.options.held_back).validation
+        if own is None or not len(validation):
+            nothing = {"up": 0, "down": 0, "samples": 0}
+            return Reply(order.client, weight=len(data), meta=nothing), None
+        size = order.meta["size"]
+        own_net = answering(run.task, self.options, size, own.tensors, data)
+        own_answers = answers(own_net, validation, run.device)
+        mean_net = answering(run.task, self.options, size, order.tensors, data)
+        mean_answers = answers(mean_net, validation, run.device)
+        counts = disagreement(own_answers, mean_answers, validation)
+        return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """The shared network: what a client keeps of its trial is for comparing alone."""
+        return answering(run.task, self.options, order.meta["size"], order.tensors, data)

@@ -1,0 +1,330 @@
+"""auto against docs/auto.md: what its server asks, and what it makes of the answers."""
+
+import pytest
+import torch
+
+from fedloom.errors import FedloomError
+from fedloom.methods.auto import Auto, cooled
+from fedloom.methods.auto_client import AutoClient
+from fedloom.methods.auto_frame import answering, changes_for, cost_of, of_size, sizes_within
+from fedloom.methods.auto_options import AutoOptions
+from fedloom.methods.auto_tune import Tune
+from fedloom.testing import Toy
+from fedloom.types import Order, Reply, Round, Setup, State, Task
+
+TASK = Task("auto", {}, "image", (1, 8, 8), ("a", "b", "c"), 0, (0.5,), (0.3,))
+CLIENTS = 4
+
+
+def at(progress, number=1, budget=1000.0):
+    return Round(number, progress * budget, budget, range(CLIENTS), 1.0, 0)
+
+
+def made(**options):
+    method = Auto(AutoOptions(**options))
+    return method, method.init(Setup(TASK, CLIENTS), None)
+
+
+def as_it_was(order, **meta):
+    """A reply that brings the weights back as they came."""
+    return Reply(order.client, order.tensors, 10, {"loss": 1.0, "nll": 0.0, "correct": 0, "samples": 0, **meta})
+
+
+def judgement(order, nll, samples=20):
+    return Reply(order.client, weight=10, meta={"nll": nll, "correct": [0] * len(nll), "samples": samples})
+
+
+def trained(method, state, r):
+    """One round in which clients bring back what they got."""
+    state, orders = method.plan(state, r)
+    return method.merge(state, orders, [as_it_was(order) for order in orders], r), orders
+
+
+def raced(method, state, progress):
+    """All rounds of a slice, which is over at this progress: the size that each trained."""
+    sizes = []
+    for number in range(200):
+        planned, orders = method.plan(state, at(progress if number else 0.0, number))
+        if orders[0].kind == "judge":
+            return state, sizes
+        sizes.append(orders[0].meta["size"])
+        state = method.merge(planned, orders, [as_it_was(order) for order in orders], at(0.0, number))
+    raise AssertionError("the slice never ended")
+
+
+def after_race(**options):
+    method, state = made(sizes=[1.0], **options)
+    return method, state
+
+
+# The race
+
+
+def test_every_size_starts_from_the_seed_and_is_trained_in_turn():
+    method, state = made()
+    assert state.meta["live"] == ["0.35", "0.5", "0.7", "1"]
+    _, orders = method.plan(state, at(0.0))
+    assert {order.meta["size"] for order in orders} == {"0.35"}
+    assert [order.client for order in orders] == list(range(CLIENTS))
+    assert not any("/" in name for name in orders[0].tensors)  # of one size alone, by the network's names
+
+
+def test_sizes_race_at_equal_macs():
+    method, state = made()
+    costs = {size: cost_of(TASK, method.options, size).macs for size in state.meta["live"]}
+    work = dict.fromkeys(costs, 0)
+    for number in range(60):
+        state, orders = trained(method, state, at(0.0, number))
+        work[orders[0].meta["size"]] += costs[orders[0].meta["size"]] * 10 * CLIENTS
+    assert work == state.meta["work"]
+    assert max(work.values()) - min(work.values()) <= max(costs.values()) * 10 * CLIENTS
+
+
+def test_a_slice_ends_when_its_share_is_spent_and_every_size_was_trained():
+    method, state = made()
+    state, sizes = raced(method, state, 0.05)
+    assert set(sizes) == {"0.35", "0.5", "0.7", "1"}
+    _, orders = method.plan(state, at(0.049))
+    assert orders[0].kind == "train"
+    _, orders = method.plan(state, at(0.05))
+    assert orders[0].kind == "judge"
+    assert orders[0].meta["sizes"] == ["0.35", "0.5", "0.7", "1"]
+
+
+def test_the_better_half_goes_on_with_its_weights_then_the_best():
+    method, state = made()
+    state, _ = raced(method, state, 0.05)
+    state, orders = method.plan(state, at(0.05))
+    replies = [judgement(order, [40.0, 10.0, 30.0, 20.0]) for order in orders]
+    before = state
+    state = method.merge(state, orders, replies, at(0.05))
+    assert state.meta["live"] == ["0.5", "1"]
+    for size in ("0.5", "1"):
+        for name, tensor in of_size(size, before.tensors).items():
+            assert torch.equal(state.tensors[f"{size}/{name}"], tensor)
+    assert not of_size("0.7", state.tensors)
+    assert state.meta["decisions"][0] == {
+        "decision": "size, slice 1",
+        "options": ["0.35", "0.5", "0.7", "1"],
+        "counts": {
+            "0.35": {"nll": 160.0, "correct": 0, "samples": 80},
+            "0.5": {"nll": 40.0, "correct": 0, "samples": 80},
+            "0.7": {"nll": 120.0, "correct": 0, "samples": 80},
+            "1": {"nll": 80.0, "correct": 0, "samples": 80},
+        },
+        "chosen": "0.5, 1",
+    }
+    state, sizes = raced(method, state, 0.1)
+    assert set(sizes) == {"0.5", "1"}
+    state, orders = method.plan(state, at(0.1))
+    state = method.merge(state, orders, [judgement(order, [2.0, 1.0]) for order in orders], at(0.1))
+    assert state.meta["live"] == ["1"]
+    assert state.meta["decisions"][1]["chosen"] == "1"
+
+
+def test_two_sizes_need_one_slice():
+    method, state = made(sizes=[0.5, 1.0])
+    state, _ = raced(method, state, 0.05)
+    state, orders = method.plan(state, at(0.05))
+    state = method.merge(state, orders, [judgement(order, [1.0, 2.0]) for order in orders], at(0.05))
+    assert state.meta["live"] == ["0.5"]
+    _, orders = method.plan(state, at(0.06))
+    assert orders[0].kind == "invariance"
+
+
+def test_clients_are_weighed_by_their_samples():
+    """A sum over all samples, not a mean of means: the client with many decides."""
+    method, state = made(sizes=[0.5, 1.0])
+    state, _ = raced(method, state, 0.05)
+    state, orders = method.plan(state, at(0.05))
+    replies = [judgement(orders[0], [100.0, 50.0], samples=100), judgement(orders[1], [1.0, 9.0], samples=5)]
+    assert method.merge(state, orders, replies, at(0.05)).meta["live"] == ["1"]
+
+
+def test_limits_leave_sizes_out():
+    options = AutoOptions()
+    half = cost_of(TASK, options, "0.5")
+    assert sizes_within(TASK, AutoOptions(limit_macs=half.macs)) == ["0.35", "0.5"]
+    assert sizes_within(TASK, AutoOptions(limit_params=half.params - 1)) == ["0.35"]
+    smallest = cost_of(TASK, options, "0.35")
+    words = f"limits must leave at least one size.*0.35 of the width, takes {smallest.macs:,} MACs"
+    with pytest.raises(FedloomError, match=words):
+        sizes_within(TASK, AutoOptions(limit_macs=10))
+
+
+# Invariance
+
+
+@pytest.mark.parametrize(("changed", "chosen"), [([90, 89, 100], "flip+rotate:10"), ([0, 0, 0], "none")])
+def test_changes_are_kept_at_nine_tenths(changed, chosen):
+    method, state = after_race()
+    state, orders = method.plan(state, at(0.1))
+    assert orders[0].meta["changes"] == ["flip", "crop:1", "rotate:10"]
+    meta = {"plain": 100, "changed": changed, "samples": 120}
+    state = method.merge(state, orders, [Reply(0, weight=9, meta=meta)], at(0.1))
+    assert state.meta["decisions"][-1]["chosen"] == chosen
+    _, orders = method.plan(state, at(0.1))
+    assert orders[0].meta["augment"] == chosen
+
+
+def test_changes_by_kind_of_data():
+    assert changes_for(TASK) == ["flip", "crop:1", "rotate:10"]
+    speech = Task("auto", {}, "speech", (1, 40, 51), ("a", "b"), 0, (0.0,), (1.0,))
+    assert changes_for(speech) == ["timeshift:5", "noise:0.2", "timemask:6", "bandmask:6"]
+    assert changes_for(Task("auto", {}, "text", (80,), ("a", "b"), 0, (), ())) == []
+
+
+@pytest.mark.parametrize("options", [{"changes": "none"}, {"augment": "flip"}])
+def test_nothing_is_asked_where_changes_are_settled(options):
+    method, state = after_race(**options)
+    _, orders = method.plan(state, at(0.1))
+    assert orders[0].kind == "train"
+    assert orders[0].meta["augment"] == options.get("augment", "none")
+
+
+# Training, its end, the trial
+
+
+def checked(method, state, number, nll, correct):
+    """A round of training, in which clients judge what they got if they are asked to."""
+    r = at(0.2 + number / 1000, number)
+    state, orders = method.plan(state, r)
+    meta = {"nll": nll * 20, "correct": correct, "samples": 20} if orders[0].meta["validate"] else {}
+    return method.merge(state, orders, [as_it_was(order, **meta) for order in orders], r), orders
+
+
+def test_validation_figures_come_every_third_round():
+    method, state = after_race(changes="none")
+    asked = []
+    for number in range(7):
+        state, orders = checked(method, state, number, 0.5, 10)
+        asked.append(orders[0].meta["validate"])
+        assert not orders[0].meta["whole"]
+        assert orders[0].meta["lr"] == 0.05
+    assert asked == [True, False, False, True, False, False, True]
+    assert state.meta["checks"] == [[0.5, 0.5]] * 3
+
+
+def test_a_plateau_ends_training_early_and_what_follows_takes_a_quarter_of_it():
+    method, state = after_race(changes="none", window=2, check_every=1, tune="never")
+    for number in range(4):
+        state, _ = checked(method, state, number, 0.5, 10)
+    state, orders = method.plan(state, at(0.4))
+    assert orders[0].meta["whole"]  # cooling has all samples
+    assert state.meta["until"] == pytest.approx(500.0)
+    assert state.meta["decisions"][-1]["chosen"] == "plateau"
+    assert method.plan(state, at(0.5)) is None
+
+
+def test_without_a_plateau_training_has_its_whole_budget():
+    method, state = after_race(changes="none", window=2, check_every=1, tune="never")
+    for number in range(4):
+        state, _ = checked(method, state, number, 0.5 - number / 10, 10)
+    _, orders = method.plan(state, at(0.74))
+    assert not orders[0].meta["whole"]
+    state, orders = method.plan(state, at(0.75))
+    assert orders[0].meta["whole"]
+    assert state.meta["until"] == 1000.0
+    assert state.meta["decisions"][-1]["chosen"] == "budget"
+
+
+def test_never_stop_is_never():
+    method, state = after_race(changes="none", window=1, check_every=1, tune="never", stop="never")
+    for number in range(9):
+        state, orders = checked(method, state, number, 0.5, 10)
+    assert not orders[0].meta["whole"]
+
+
+def test_the_trial_begins_while_it_can_be_paid():
+    """Rounds cost a hundredth of the budget, so three epochs cost three: the trial ends at three quarters."""
+    method, state = after_race(changes="none")
+    for number in range(8):
+        state, orders = method.plan(state, at(0.1 + number / 100, number))
+        state = method.merge(state, orders, [as_it_was(order) for order in orders], at(0.0))
+    _, orders = method.plan(state, at(0.1 + 8 / 100, 8))
+    assert orders[0].kind == "train"
+    assert method.plan(state, at(0.718, 9))[1][0].kind == "trial"
+
+
+@pytest.mark.parametrize(("up", "down", "tunes"), [(30, 14, True), (12, 8, False), (4, 0, True), (1, 0, False)])
+def test_fine_tuning_by_who_alone_is_right(up, down, tunes):
+    method, state = after_race(changes="none")
+    state, _ = checked(method, state, 0, 0.5, 10)
+    state, orders = method.plan(state, at(0.75))
+    assert orders[0].kind == "trial"
+    assert orders[0].meta["lr"] == pytest.approx(0.005)
+    state = method.merge(state, orders, [as_it_was(order) for order in orders[1:]], at(0.75))
+    state, orders = method.plan(state, at(0.78))
+    assert orders[0].kind == "compare"
+    assert [order.client for order in orders] == [1, 2, 3]  # those who tried
+    reply = Reply(1, weight=9, meta={"up": up, "down": down, "samples": 100})
+    state = method.merge(state, orders, [reply], at(0.78))
+    assert state.meta["tune"] is tunes
+    state, _ = method.plan(state, at(0.79))
+    assert state.meta["until"] == (900.0 if tunes else 1000.0)
+    tune = Tune(method.options)
+    planned = tune.plan(tune.init(Setup(TASK, CLIENTS), state), at(0.0))
+    assert (planned is not None) is tunes
+
+
+def test_fine_tuning_takes_a_tenth_of_what_was_used():
+    tune = Tune(AutoOptions())
+    half = State({}, {"tune": True, "progress": 0.45})
+    assert tune._share_of_rest(half) * 0.55 == pytest.approx(0.05)
+    assert tune._share_of_rest(State({}, {"tune": True, "progress": 0.9})) == 1.0
+
+
+def test_nobody_s_word_asks_again():
+    method, state = after_race()
+    state, orders = method.plan(state, at(0.1))
+    silent = [Reply(0, weight=0, meta={"plain": 0, "changed": [0, 0, 0], "samples": 0})]
+    assert method.merge(state, orders, silent, at(0.1)) == state
+    assert method.merge(state, orders, [], at(0.1)) == state
+
+
+def test_cooling_is_a_straight_line():
+    assert cooled(0.1, 100, 100, 200) == 0.1
+    assert cooled(0.1, 100, 150, 200) == pytest.approx(0.05)
+    assert cooled(0.1, 100, 300, 200) == pytest.approx(0.001)
+    assert cooled(0.1, 100, 100, 100) == pytest.approx(0.001)
+
+
+# Clients
+
+
+def client_side(**options):
+    toy = Toy.of("auto", {"sizes": [1.0], "changes": "none", **options}, 12)
+    method = toy.stages[0].method
+    assert isinstance(method, AutoClient)
+    return toy, method
+
+
+def test_a_client_s_scores_have_its_prior():
+    toy, method = client_side()
+    data = toy.data[0].train
+    state = method.init(Setup(toy.task, 3), None)
+    with_prior = answering(toy.task, method.options, "1", of_size("1", state.tensors), data)
+    x = data.x[:3]
+    with_scores = with_prior.eval()(x).detach()
+    without = AutoOptions(**{**toy.task.options, "prior": "off"})
+    plain = answering(toy.task, without, "1", of_size("1", state.tensors), data).eval()(x).detach()
+    counts = torch.bincount(data.y, minlength=len(toy.task.labels)) + 0.5
+    torch.testing.assert_close(with_scores - plain, (counts / counts.sum()).log().expand(3, -1).float())
+
+
+def test_cheating_sums_are_refused():
+    _, method = client_side()
+    judge = Order(0, "judge", {}, {"sizes": ["0.5", "1"]})
+    sums = {"nll": [1.0], "correct": [1, 1], "samples": 3}
+    assert "another number of networks" in method.check_reply(judge, Reply(0, meta=sums), 10)
+    many = {"nll": [1.0, 1.0], "correct": [1, 1], "samples": 11}
+    assert "judged 11 samples" in method.check_reply(judge, Reply(0, meta=many), 10)
+    honest = {"nll": [1.0, 1.0], "correct": [1, 1], "samples": 3}
+    assert method.check_reply(judge, Reply(0, meta=honest), 10) is None
+
+
+def test_too_few_rounds_are_refused_before_training():
+    with pytest.raises(FedloomError, match="--rounds must be at least 22 for auto with 4 sizes.*got 21"):
+        Auto(AutoOptions()).check_rounds(21)
+    Auto(AutoOptions()).check_rounds(22)
+    Auto(AutoOptions()).check_rounds(None)
