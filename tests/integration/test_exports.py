@@ -31,6 +31,7 @@ OWN = {
     "local-adaptation": {**tiny.SMALL, "adapt_share": 0.5}, "local": tiny.SMALL, "fedrep": tiny.SMALL,
     "knn-per": tiny.SMALL, "fedmn": tiny.SMALL, "fednas": {**CELLS, "personal": True},
     "spider": {**CELLS, "t_s": 1, "tau": 1},
+    "auto": {**tiny.SMALL, "sizes": [1.0], "changes": "none", "tune": "always"},
 }  # fmt: skip
 SHARED = {"fedavg": tiny.SMALL}
 SCRIPT = """
@@ -61,7 +62,7 @@ def place(tmp_path_factory):
 def runs(place):
     """A finished run of every kind."""
     for method, options in {**OWN, **SHARED}.items():
-        rounds = {"spider": 4, "fednas": 3}.get(method, 2)
+        rounds = {"auto": 5, "spider": 4, "fednas": 3}.get(method, 2)
         given = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
         tiny.start(place / method, method, {**given, "options": options})
     return place
@@ -131,6 +132,8 @@ def test_the_card_says_what_it_is(exported):
         assert words in card
     assert f"{100 * high:.1f}" in card
     assert "remembers the client's samples" in (folders["knn-per"] / "README.md").read_text()
+    assert "its answers lean to those that were common here" in (folders["auto"] / "README.md").read_text()
+    assert "lean to those" not in card
 
 
 def test_an_exported_architecture_builds_the_same_network_again(exported):

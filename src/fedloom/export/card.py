@@ -42,7 +42,7 @@ def card(
         "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
         "## Where it comes from": origin(finished, about),
         "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
-        "## Limits": LIMITS.splitlines(),
+        "## Limits": [*LIMITS.splitlines(), *assumptions(finished)],
     }
     if paths is None:
         del sections["## Paths"]
@@ -88,6 +88,11 @@ def colours(finished: Finished) -> list[str]:
         return []
     how = "red is the grey value, green a half of it, blue a quarter, bytes rounded"
     return [f"- Grey images were tinted ({how}): give them in these three channels."]
+
+
+def assumptions(finished: Finished) -> list[str]:
+    """What the method takes for granted where its network is used."""
+    return [f"- {sentence}" for sentence in finished.stage.method.assumptions]
 
 
 def interface(about: ModelDescription) -> list[str]:

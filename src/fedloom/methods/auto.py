@@ -96,6 +96,7 @@ class Auto(AutoClient):
             "cost": {size: cost_of(task, self.options, size).macs for size in live},
             "work": dict.fromkeys(live, 0.0),
             "slices": 0,
+            "trained_on": 0.0,  # samples, in the last round of the race
             "raced": 0.0,  # the most that any size had worked when the last slice ended
             "changes": changes_for(task),
             "augment": self.options.augment,
@@ -147,10 +148,15 @@ class Auto(AutoClient):
         return None
 
     def _slice_is_over(self, state: State, r: Round) -> bool:
+        """Its share is spent, and no size could be trained once more without being ahead."""
         meta = state.meta
-        least = min(meta["work"][size] for size in meta["live"])
-        all_raced = bool(least > meta["raced"])
-        return all_raced and r.progress >= (meta["slices"] + 1) * self.options.slice_share
+        if r.progress < (meta["slices"] + 1) * self.options.slice_share:
+            return False
+        work = [meta["work"][size] for size in meta["live"]]
+        most = max(work)
+        all_raced = min(work) > meta["raced"]
+        behind = [size for size in meta["live"] if work_after(state, size) <= most]
+        return all_raced and not behind
 
     def _asks_for_changes(self, state: State) -> bool:
         return self.options.decides_changes and bool(state.meta["changes"])
@@ -259,8 +265,9 @@ class Auto(AutoClient):
         size = self._size(state)
         samples = sum(total_weight(reply) for reply in replies)
         work = dict(state.meta["work"])
-        work[size] += max(1.0, samples) * state.meta["cost"][size]
-        return with_meta(self._merge_mean(state, orders, replies), work=work)
+        work[size] += samples * state.meta["cost"][size]
+        merged = self._merge_mean(state, orders, replies)
+        return with_meta(merged, work=work, trained_on=samples)
 
     def _merge_judge(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
@@ -347,6 +354,12 @@ def with_meta(state: State, **changes: Json) -> State:
 
 def decided(state: State, taken: dict[str, Json]) -> State:
     return with_meta(state, decisions=[*state.meta["decisions"], taken])
+
+
+def work_after(state: State, size: str) -> float:
+    """How much a size of the race will have worked after one more round, in MACs."""
+    meta = state.meta
+    return float(meta["work"][size] + meta["cost"][size] * meta["trained_on"])
 
 
 def round_cost(state: State, r: Round) -> float:

@@ -18,7 +18,7 @@ from fedloom.learning.averaging import received_statistics
 from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
 from fedloom.learning.prior import shifted
 from fedloom.learning.training import final_weights, train, weights_of
-from fedloom.methods.auto_frame import answering, built, of_size, shift_of
+from fedloom.methods.auto_frame import answering, assumptions_of, built, of_size, shift_of
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.types import Fields, Order, Reply, State
 
@@ -161,6 +161,10 @@ class AutoClient(Method):
         mean_answers = answers(mean_net, validation, run.device)
         counts = disagreement(own_answers, mean_answers, validation)
         return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return assumptions_of(self.options)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The shared network: what a client keeps of its trial is for comparing alone."""

@@ -62,6 +62,17 @@ def shift_of(options: AutoOptions, data: Samples, task: Task) -> torch.Tensor | 
     return log_prior(data.y, len(task.labels))
 
 
+def assumptions_of(options: AutoOptions) -> tuple[str, ...]:
+    """What an exported network takes for granted."""
+    if options.prior == "off":
+        return ()
+    return (
+        "How often each class came up in this client's training samples is part of its scores "
+        "(of the shared model's, if it has no client: every class equally). Where classes come up "
+        "in other proportions, its answers lean to those that were common here.",
+    )
+
+
 # Sizes
 
 

@@ -13,7 +13,14 @@ from fedloom.learning.personal import FineTuned
 from fedloom.learning.prior import shifted
 from fedloom.learning.private_state import momentum_in, own_state, weights_or
 from fedloom.learning.training import train
-from fedloom.methods.auto_frame import answering, built, decisions_in, of_size, shift_of
+from fedloom.methods.auto_frame import (
+    answering,
+    assumptions_of,
+    built,
+    decisions_in,
+    of_size,
+    shift_of,
+)
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.records.sections import Sections
 from fedloom.types import Meta, Order, Round, Setup, State
@@ -61,6 +68,10 @@ class Tune(FineTuned):
 
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", shared(state), {"size": state.meta["size"]})
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return assumptions_of(self.options)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         weights = weights_or(own, order.tensors)

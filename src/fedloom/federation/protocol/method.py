@@ -159,6 +159,11 @@ class Method:
         """
         return None
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold where the exported network is used, in sentences for its card."""
+        return ()
+
     def personal_names(self, net: nn.Module) -> frozenset[str]:
         """Of a network that `network` made, the tensors that are a client's own.
 
