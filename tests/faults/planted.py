@@ -2425,9 +2425,75 @@ FRONT_DOOR = (
     ),
 )
 
+AUTO = (
+    Fault(
+        "A client's prior stays in the weights that it sends.",
+        "learning/prior.py",
+        "        hook.remove()\n",
+        "        fold_shift(net, shift)\n",
+        ("unit/test_prior.py",),
+    ),
+    Fault(
+        "A client with a class that never came up gives it no chance at all.",
+        "learning/prior.py",
+        "HALF = 0.5",
+        "HALF = 0.0",
+        ("unit/test_prior.py",),
+    ),
+    Fault(
+        "Sizes of a race get equally many rounds instead of equally many MACs.",
+        "methods/auto.py",
+        'work[size] += samples * state.meta["cost"][size]',
+        "work[size] += samples",
+        ("unit/methods/test_auto.py",),
+    ),
+    Fault(
+        "The worse half of a race goes on.",
+        "methods/auto.py",
+        "(nll_of(sums[size]), float(size)))[:kept]",
+        "(-nll_of(sums[size]), float(size)))[:kept]",
+        ("unit/methods/test_auto.py",),
+    ),
+    Fault(
+        "A change that the network does not bear is trained with.",
+        "methods/auto.py",
+        "counts[change] >= self.options.invariance * plain",
+        "counts[change] >= 0",
+        ("unit/methods/test_auto.py",),
+    ),
+    Fault(
+        "A trial of fine-tuning is won by chance.",
+        "learning/judging.py",
+        "up - down > sqrt(up + down)",
+        "up > down",
+        ("unit/test_judging.py",),
+    ),
+    Fault(
+        "A loss that rises alone ends training.",
+        "searchers/plateau.py",
+        "not loss_falls and not accuracy_rises",
+        "not loss_falls",
+        ("unit/searchers/test_plateau.py",),
+    ),
+    Fault(
+        "Training after a plateau goes on to the end of its budget.",
+        "methods/auto.py",
+        "return min(end, r.spent * (1 + COOLING))",
+        "return end",
+        ("unit/methods/test_auto.py",),
+    ),
+    Fault(
+        "Networks are judged on samples that they were trained on.",
+        "learning/judging.py",
+        "return Parts(*data.split(1 - share))",
+        "return Parts(data, data.split(1 - share)[1])",
+        ("unit/test_judging.py",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
     *LABELS, *BY_THE_CLOCK, *CLUSTERS,
-    *SUB_SPACES, *PATHS, *FRONT_DOOR,
+    *SUB_SPACES, *PATHS, *FRONT_DOOR, *AUTO,
 )  # fmt: skip

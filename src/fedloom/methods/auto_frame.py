@@ -22,7 +22,7 @@ from fedloom.types import Json, State, Task, Tensors
 # Changes of samples that a network may be asked to bear, by kind of data.
 CHANGES: Mapping[str, Sequence[str]] = {
     "image": ("flip", "crop:SHIFT", "rotate:10"),
-    "speech": ("timeshift:SHIFT", "noise:0.2", "timemask:MASK", "bandmask:MASK"),
+    "speech": ("timeshift:SHIFT", "hiss:0.2", "timemask:MASK", "bandmask:MASK"),
 }
 OF_SIDE = {"SHIFT": 8, "MASK": 6}  # an amount in pixels or frames: the side over this
 

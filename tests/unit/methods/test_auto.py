@@ -170,7 +170,7 @@ def test_changes_are_kept_at_nine_tenths(changed, chosen):
 def test_changes_by_kind_of_data():
     assert changes_for(TASK) == ["flip", "crop:1", "rotate:10"]
     speech = Task("auto", {}, "speech", (1, 40, 51), ("a", "b"), 0, (0.0,), (1.0,))
-    assert changes_for(speech) == ["timeshift:5", "noise:0.2", "timemask:6", "bandmask:6"]
+    assert changes_for(speech) == ["timeshift:5", "hiss:0.2", "timemask:6", "bandmask:6"]
     assert changes_for(Task("auto", {}, "text", (80,), ("a", "b"), 0, (), ())) == []
 
 

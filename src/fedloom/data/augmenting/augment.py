@@ -177,9 +177,9 @@ OPERATIONS = {
         ),
         kinds=("speech",),
     ),
-    "noise": Operation(
+    "hiss": Operation(
         about="noise of a SHARE of a sound's own spread",
-        example="noise:0.1",
+        example="hiss:0.1",
         limits=(Limit("share", 0, 10, whole=False),),
         apply=lambda x, generator, about, share: add_noise(x, generator, share),
         kinds=("speech",),
