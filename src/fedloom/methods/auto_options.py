@@ -74,9 +74,10 @@ class DecisionOptions(Options):
         "plateau", description="training ends before its budget if validation stops improving"
     )
     window: int = Field(
-        5,
+        8,
         ge=1,
-        description="validation figures whose mean is compared with that of as many before them",
+        description="validation figures, at least, whose mean is compared with that of as many "
+        "before them; a third of all, if that is more",
     )
     check_every: int = Field(3, ge=1, description="rounds between two validation figures")
     held_back: float = Field(

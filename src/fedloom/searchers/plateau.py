@@ -1,6 +1,7 @@
 """When training has nothing more to gain: validation figures that no longer get better.
 
-Single figures jump from round to round, so two windows of them are compared. Training goes on
+Single figures jump from round to round, so two windows of them are compared, which grow with
+training: what is learnt in the end is learnt slowly, and seen in longer means alone. Training goes on
 while either the loss falls or the accuracy rises from one window to the next: a network that gets
 surer of what it already knows loses likelihood on what it does not, and may still be learning.
 """
@@ -19,11 +20,12 @@ class Check(NamedTuple):
     accuracy: float
 
 
-def has_plateau(checks: Sequence[Check], window: int) -> bool:
-    """Whether the last `window` checks are no better than as many before them.
+def has_plateau(checks: Sequence[Check], least: int) -> bool:
+    """Whether the last third of the checks is no better than the third before it.
 
-    With fewer than two windows nothing can be said yet.
+    Either has at least `least` checks; with fewer nothing can be said yet.
     """
+    window = max(least, len(checks) // 3)
     if len(checks) < 2 * window:
         return False
     before = checks[-2 * window : -window]

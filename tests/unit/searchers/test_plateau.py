@@ -43,10 +43,21 @@ def test_steady_learning_never_stops():
 
 
 def test_overfitting_stops_soon_after_it_begins():
-    """Better for 20 checks, worse from there on: the middle of the two windows is past the turn."""
+    """Better up to figure 20 (from 0), worse from there on, by the same steps.
+
+    Of 30 figures the last ten are 20 to 29, nearer to the turn than 10 to 19; of 31 they are 21 to 30, farther than
+    11 to 20.
+    """
     steps = np.arange(60)
     nll = np.abs(steps - 20) / 20
-    assert stops_at(checks(nll, 1 - nll), 5) == 25 + 1
+    assert stops_at(checks(nll, 1 - nll), 5) == 31
+
+
+def test_windows_grow_to_a_third():
+    """Worse in the last five checks, better in the last third."""
+    nll = [*np.linspace(3, 2, 20), *np.linspace(2, 1, 5), *[1.2] * 5]
+    assert not has_plateau(checks(nll, [0.5] * 30), 5)
+    assert has_plateau(checks([1.0] * 5 + [1.2] * 5, [0.5] * 10), 5)
 
 
 @pytest.mark.parametrize("window", [3, 5, 8])
