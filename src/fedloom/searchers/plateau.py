@@ -1,9 +1,9 @@
 """When training has nothing more to gain: validation figures that no longer get better.
 
 Single figures jump from round to round, so two windows of them are compared, which grow with
-training: what is learnt in the end is learnt slowly, and seen in longer means alone. Training goes on
-while either the loss falls or the accuracy rises from one window to the next: a network that gets
-surer of what it already knows loses likelihood on what it does not, and may still be learning.
+training: what is learnt in the end is learnt slowly, and seen in longer means alone. Training goes
+on while either the loss falls or the accuracy rises from one window to the next: a network that
+gets surer of what it already knows loses likelihood on what it does not, and may still be learning.
 """
 
 from __future__ import annotations
