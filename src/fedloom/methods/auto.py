@@ -18,7 +18,7 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,8 @@ from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
 from fedloom.methods.auto_frame import (
     built,
-    changes_for,
     cost_of,
-    decision,
-    decisions_in,
     in_state,
-    joined,
     of_size,
     sizes_within,
     without_others,
@@ -45,16 +41,15 @@ from fedloom.methods.auto_frame import (
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
-from fedloom.searchers.plateau import Check, has_plateau
+from fedloom.stages.decisions import decision, decisions_in, judged_in, total
+from fedloom.stages.phases import InPhases, Merging, decided, total_weight, with_meta
 from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task
 
 KINDS = {"race": "train", "train": "train", "cool": "train"}  # of orders, by phase
-COOLING = 0.25  # of the budget, at the end of training; after a plateau of what was spent so far
-LEAST_RATE = 0.01  # of lr: where cooling ends
 
 
 @dataclass(frozen=True)
-class Auto(AutoClient):
+class Auto(InPhases, AutoClient):
     """Race, invariance, training and the trial of fine-tuning."""
 
     def check_rounds(self, rounds: float | None) -> None:
@@ -91,6 +86,7 @@ class Auto(AutoClient):
         for size in live:
             tensors |= in_state(size, weights_of(built(task, self.options, size)))
         meta: dict[str, Json] = {
+            **self.first_meta(task),
             "phase": "race",
             "live": live,
             "cost": {size: cost_of(task, self.options, size).macs for size in live},
@@ -98,18 +94,12 @@ class Auto(AutoClient):
             "slices": 0,
             "trained_on": 0.0,  # samples, in the last round of the race
             "raced": 0.0,  # the most that any size had worked when the last slice ended
-            "changes": changes_for(task),
-            "augment": self.options.augment,
-            "checks": [],
-            "rounds": 0,  # of training
-            "began": 0.0,  # the phase, in the budget's unit: training, then cooling
             "tune": self.options.tune == "always",
-            "decisions": [],
         }
         return State(tensors, meta)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        state = self._ready(state, r)
+        state = self.ready(state, r)
         phase: str = state.meta["phase"]
         if phase == "end":
             return None
@@ -119,27 +109,18 @@ class Auto(AutoClient):
             clients = state.meta["tried"]
         return state, [Order(client, KINDS.get(phase, phase), tensors, meta) for client in clients]
 
-    def _ready(self, state: State, r: Round) -> State:
-        """The state in the phase that this round belongs to: what is over is left."""
-        while True:
-            phase = self._next(state, r)
-            if phase is None:
-                return with_meta(state, progress=r.progress)
-            state = self._entered(state, phase, r)
-
-    def _next(self, state: State, r: Round) -> str | None:
-        """The phase that comes now; None: the one that there is goes on."""
+    def next_phase(self, state: State, r: Round) -> str | None:
         meta = state.meta
         phase = meta["phase"]
         if phase == "race" and len(meta["live"]) == 1:
             return "invariance"
         if phase == "race" and self._slice_is_over(state, r):
             return "judge"
-        if phase == "invariance" and not self._asks_for_changes(state):
+        if phase == "invariance" and not self.asks_for_changes(state):
             return "train"
         if phase == "tried changes":
             return "train"
-        if phase == "train" and self._training_is_over(state, r):
+        if phase == "train" and self.training_is_over(state, r):
             return "trial" if self.options.tune == "decide" else "cool"
         if phase == "compared":
             return "cool"
@@ -158,45 +139,15 @@ class Auto(AutoClient):
         behind = [size for size in meta["live"] if work_after(state, size) <= most]
         return all_raced and not behind
 
-    def _asks_for_changes(self, state: State) -> bool:
-        return self.options.decides_changes and bool(state.meta["changes"])
+    def cost_of_trials(self, state: State, r: Round) -> float:
+        if self.options.tune != "decide":
+            return 0.0
+        return self.options.trial_epochs / self.options.epochs * round_cost(state, r)
 
-    def _training_is_over(self, state: State, r: Round) -> bool:
-        trial = 0.0
-        if self.options.tune == "decide":
-            trial = self.options.trial_epochs / self.options.epochs * round_cost(state, r)
-        return r.spent + trial >= (1 - COOLING) * r.budget or self._is_plateau(state)
-
-    def _is_plateau(self, state: State) -> bool:
-        checks = [Check(*check) for check in state.meta["checks"]]
-        return self.options.stop == "plateau" and has_plateau(checks, self.options.window)
-
-    def _entered(self, state: State, phase: str, r: Round) -> State:
-        if phase in ("trial", "cool") and state.meta["phase"] == "train":
-            state = self._with_stop(state, r)
-        if phase == "train":
-            return with_meta(state, phase=phase, began=r.spent)
-        if phase == "cool":
-            return with_meta(state, phase=phase, began=r.spent, until=self._until(state, r))
-        return with_meta(state, phase=phase)
-
-    def _with_stop(self, state: State, r: Round) -> State:
-        """Why training at a constant rate ends here."""
-        stopped = self._is_plateau(state)
-        checks = state.meta["checks"]
-        counts = {"nll": [nll for nll, _ in checks], "accuracy": [right for _, right in checks]}
-        chosen = "plateau" if stopped else "budget"
-        taken = decision("stop", ["plateau", "budget"], counts, chosen)
-        return with_meta(decided(state, taken), stopped=stopped)
-
-    def _until(self, state: State, r: Round) -> float:
-        """Where cooling ends, in the budget's unit."""
-        end = r.budget
-        if state.meta["tune"]:
-            end = (1 - self.options.tune_share) * r.budget
-        if state.meta["stopped"]:
-            return min(end, r.spent * (1 + COOLING))
-        return end
+    def end_of_cooling(self, state: State, r: Round) -> float:
+        if not state.meta["tune"]:
+            return r.budget
+        return (1 - self.options.tune_share) * r.budget
 
     def _asked(self, state: State, r: Round) -> tuple[dict[str, Any], Meta]:
         """What this round's orders bring."""
@@ -209,7 +160,7 @@ class Auto(AutoClient):
         if phase == "invariance":
             about["changes"] = meta["changes"]
         elif phase != "compare":
-            about |= self._training(state, r)
+            about |= self.training(state, r)
         return of_size(size, state.tensors), about
 
     def _size(self, state: State) -> str:
@@ -218,41 +169,25 @@ class Auto(AutoClient):
         size: str = min(meta["live"], key=lambda size: (meta["work"][size], float(size)))
         return size
 
-    def _training(self, state: State, r: Round) -> dict[str, Json]:
-        phase = state.meta["phase"]
-        rate = self.options.lr
-        if phase == "trial":
-            rate = self.options.tuning_rate
-        if phase == "cool":
-            rate = cooled(rate, state.meta["began"], r.spent, state.meta["until"])
-        return {
-            "lr": rate,
-            "augment": state.meta["augment"],
-            "whole": phase == "cool",
-            "validate": phase == "train" and state.meta["rounds"] % self.options.check_every == 0,
-        }
+    def training(self, state: State, r: Round) -> dict[str, Json]:
+        about = super().training(state, r)
+        if state.meta["phase"] == "trial":
+            about["lr"] = self.options.tuning_rate
+        return about
 
-    def merge(
-        self,
-        state: State,
-        orders: Sequence[Order],
-        replies: Collection[Reply],
-        r: Round,
-    ) -> State:
-        merges: Mapping[str, Callable[..., State]] = {
+    @property
+    def merges(self) -> Mapping[str, Merging]:
+        return {
             "race": self._merge_race,
             "judge": self._merge_judge,
-            "invariance": self._merge_invariance,
-            "train": self._merge_training,
+            "invariance": self.merge_invariance,
+            "train": self.merge_training,
             "trial": self._merge_trial,
             "compare": self._merge_compare,
-            "cool": self._merge_mean,
+            "cool": self.merge_mean,
         }
-        if not any(total_weight(reply) for reply in replies):
-            return state  # nobody's word counts: the same is asked again
-        return merges[state.meta["phase"]](state, orders, replies)
 
-    def _merge_mean(
+    def merge_mean(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
         size = self._size(state)
@@ -266,7 +201,7 @@ class Auto(AutoClient):
         samples = sum(total_weight(reply) for reply in replies)
         work = dict(state.meta["work"])
         work[size] += samples * state.meta["cost"][size]
-        merged = self._merge_mean(state, orders, replies)
+        merged = self.merge_mean(state, orders, replies)
         return with_meta(merged, work=work, trained_on=samples)
 
     def _merge_judge(
@@ -287,39 +222,10 @@ class Auto(AutoClient):
         judged_state = decided(State(tensors, state.meta), taken)
         return with_meta(judged_state, phase="race", live=best, slices=slices, raced=raced)
 
-    def _merge_invariance(
-        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
-    ) -> State:
-        plain = sum(reply.meta["plain"] for reply in replies)
-        changes = state.meta["changes"]
-        counts = {"plain": plain}
-        kept = []
-        for place, change in enumerate(changes):
-            counts[change] = sum(reply.meta["changed"][place] for reply in replies)
-            if plain and counts[change] >= self.options.invariance * plain:
-                kept.append(change)
-        counts["samples"] = sum(reply.meta["samples"] for reply in replies)
-        taken = decision("augmentation", changes, counts, joined(kept))
-        return with_meta(decided(state, taken), phase="tried changes", augment=joined(kept))
-
-    def _merge_training(
-        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
-    ) -> State:
-        rounds = state.meta["rounds"]
-        merged = with_meta(self._merge_mean(state, orders, replies), rounds=rounds + 1)
-        is_check = rounds % self.options.check_every == 0
-        samples = sum(int(reply.meta["samples"] or 0) for reply in replies)
-        if not is_check or not samples:
-            return merged
-        nll = sum(float(reply.meta["nll"] or 0.0) for reply in replies)
-        correct = sum(int(reply.meta["correct"] or 0) for reply in replies)
-        check = [nll / samples, correct / samples]
-        return with_meta(merged, checks=[*state.meta["checks"], check])
-
     def _merge_trial(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
-        merged = self._merge_mean(state, orders, replies)
+        merged = self.merge_mean(state, orders, replies)
         tried = sorted(reply.client for reply in replies)
         return with_meta(merged, phase="compare", tried=tried)
 
@@ -348,14 +254,6 @@ class Auto(AutoClient):
 # Small things
 
 
-def with_meta(state: State, **changes: Json) -> State:
-    return State(state.tensors, {**state.meta, **changes})
-
-
-def decided(state: State, taken: dict[str, Json]) -> State:
-    return with_meta(state, decisions=[*state.meta["decisions"], taken])
-
-
 def work_after(state: State, size: str) -> float:
     """How much a size of the race will have worked after one more round, in MACs."""
     meta = state.meta
@@ -370,34 +268,9 @@ def round_cost(state: State, r: Round) -> float:
     return float(r.spent - state.meta["began"]) / rounds
 
 
-def cooled(rate: float, began: float, spent: float, until: float) -> float:
-    """A rate that falls in a straight line to nearly 0."""
-    length = until - began
-    done = 1.0 if length <= 0 else min(1.0, (spent - began) / length)
-    return float(rate * max(LEAST_RATE, 1 - done))
-
-
-def judged_in(reply: Reply, place: int) -> Judged:
-    meta = reply.meta
-    return Judged(meta["nll"][place], meta["correct"][place], meta["samples"])
-
-
-def total(sums: Sequence[Judged]) -> Judged:
-    return Judged(
-        sum(each.nll for each in sums),
-        sum(each.correct for each in sums),
-        sum(each.samples for each in sums),
-    )
-
-
 def nll_of(sums: Judged) -> float:
     """Of a sample. Without samples no size is better than another."""
     return sums.nll / max(1, sums.samples)
-
-
-def total_weight(reply: Reply) -> float:
-    weight = reply.weight
-    return float(weight) if isinstance(weight, int | float) else 0.0
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -11,18 +11,26 @@ from typing import NamedTuple
 
 from torch import nn
 
-from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method
 from fedloom.learning.averaging import received_statistics
 from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
 from fedloom.learning.prior import shifted
 from fedloom.learning.training import final_weights, train, weights_of
-from fedloom.methods.auto_frame import answering, assumptions_of, built, of_size, shift_of
+from fedloom.methods.auto_frame import answering, built, of_size
 from fedloom.methods.auto_options import AutoOptions
+from fedloom.stages.decisions import (
+    INVARIANCE_FIELDS,
+    JUDGE_FIELDS,
+    PRIVACY_NOTES,
+    TRAINING_META,
+    assumptions_of,
+    changes_reply,
+    dishonest_sums,
+    shift_of,
+    sums_reply,
+)
 from fedloom.types import Fields, Order, Reply, State
-
-SUMS = {"nll": list[float], "correct": list[int], "samples": int}
 
 
 class Trained(NamedTuple):
@@ -37,32 +45,18 @@ class AutoClient(Method):
     options: AutoOptions
 
     fields = {
-        "train": Fields(tensors=("*",), meta=("loss", "nll", "correct", "samples"), writes=False),
-        "judge": Fields(meta=SUMS, writes=False),
-        "invariance": Fields(
-            meta={"plain": int, "changed": list[int], "samples": int}, writes=False
-        ),
+        "train": Fields(tensors=("*",), meta=TRAINING_META, writes=False),
+        "judge": JUDGE_FIELDS,
+        "invariance": INVARIANCE_FIELDS,
         "trial": Fields(tensors=("*",), meta=("loss",), writes=True),
         "compare": Fields(meta={"up": int, "down": int, "samples": int}, writes=False),
     }
-    privacy_notes = (
-        "Clients reply sums over their validation samples: how many a network answers rightly and "
-        "how likely it finds their labels.",
-        "A client's proportions of classes stay with it: they are part of its scores alone.",
-    )
+    privacy_notes = PRIVACY_NOTES
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
         """Sums of validation samples can be no more than a client has."""
-        if order.kind == "judge" and len(reply.meta["nll"]) != len(order.meta["sizes"]):
-            return "it judged another number of networks than it was sent"
-        if order.kind == "judge" and len(reply.meta["correct"]) != len(order.meta["sizes"]):
-            return "it counted for another number of networks than it was sent"
-        if order.kind == "invariance" and len(reply.meta["changed"]) != len(order.meta["changes"]):
-            return "it tried another number of changes than it was asked for"
-        judged_samples = reply.meta.get("samples")
-        if judged_samples is not None and judged_samples > samples:
-            return f"it judged {judged_samples} samples and trains on {samples}"
-        return None
+        networks = len(order.meta.get("sizes", []))
+        return dishonest_sums(order, networks, reply, samples)
 
     def client(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
@@ -111,29 +105,13 @@ class AutoClient(Method):
             weights = of_size(size, order.tensors)
             net = answering(run.task, self.options, size, weights, data)
             sums.append(judged(net, validation, run.device))
-        meta = {
-            "nll": [each.nll for each in sums],
-            "correct": [each.correct for each in sums],
-            "samples": len(validation),
-        }
-        return Reply(order.client, weight=len(data), meta=meta), None
+        return sums_reply(order, data, sums), None
 
     def _try_changes(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, None]:
-        validation = held_back(data, self.options.held_back).validation
         net = self.network(order, data, None, run)
-        changed = []
-        for change in order.meta["changes"]:
-            samples = validation
-            if len(validation):
-                change_all = augmenter(change, run.task.kind, run.task.mean, data.x)
-                moved = change_all(validation.x, run.rng(f"change {change}"))
-                samples = Samples(moved, validation.y)
-            changed.append(judged(net, samples, run.device).correct)
-        plain = judged(net, validation, run.device).correct
-        meta = {"plain": plain, "changed": changed, "samples": len(validation)}
-        return Reply(order.client, weight=len(data), meta=meta), None
+        return changes_reply(net, order, data, self.options, run), None
 
     def _try_tuning(
         self, order: Order, data: Samples, own: State | None, run: ClientRun

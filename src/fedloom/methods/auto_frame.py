@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,20 +11,13 @@ from torch import nn
 from fedloom.cost.count import macs, parameters
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.learning.prior import fold_shift, log_prior
+from fedloom.learning.prior import fold_shift
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.nets.model import Model
 from fedloom.networks.building import build_model
-from fedloom.records.decision import Decision
-from fedloom.types import Json, State, Task, Tensors
-
-# Changes of samples that a network may be asked to bear, by kind of data.
-CHANGES: Mapping[str, Sequence[str]] = {
-    "image": ("flip", "crop:SHIFT", "rotate:10"),
-    "speech": ("timeshift:SHIFT", "hiss:0.2", "timemask:MASK", "bandmask:MASK"),
-}
-OF_SIDE = {"SHIFT": 8, "MASK": 6}  # an amount in pixels or frames: the side over this
+from fedloom.stages.decisions import shift_of
+from fedloom.types import Task, Tensors
 
 
 @dataclass(frozen=True)
@@ -53,24 +46,6 @@ def answering(
     net = built(task, options, size, weights)
     fold_shift(net, shift_of(options, data, task))
     return net
-
-
-def shift_of(options: AutoOptions, data: Samples, task: Task) -> torch.Tensor | None:
-    """What a client's prior adds to the scores; None: nothing."""
-    if options.prior == "off":
-        return None
-    return log_prior(data.y, len(task.labels))
-
-
-def assumptions_of(options: AutoOptions) -> tuple[str, ...]:
-    """What an exported network takes for granted."""
-    if options.prior == "off":
-        return ()
-    return (
-        "How often each class came up in this client's training samples is part of its scores "
-        "(of the shared model's, if it has no client: every class equally). Where classes come up "
-        "in other proportions, its answers lean to those that were common here.",
-    )
 
 
 # Sizes
@@ -122,32 +97,3 @@ def without_others(sizes: Sequence[str], tensors: Tensors) -> dict[str, torch.Te
     for size in sizes:
         kept |= in_state(size, of_size(size, tensors))
     return kept
-
-
-# Changes of samples
-
-
-def changes_for(task: Task) -> list[str]:
-    """The changes that are tried on such samples."""
-    if task.kind not in CHANGES:
-        return []
-    side = min(task.shape[1:])
-    changes = []
-    for text in CHANGES[task.kind]:
-        for amount, part in OF_SIDE.items():
-            text = text.replace(amount, str(max(1, side // part)))
-        changes.append(text)
-    return changes
-
-
-def joined(changes: Sequence[str]) -> str:
-    return "+".join(changes) or "none"
-
-
-def decision(what: str, options: Sequence[str], counts: Json, chosen: str) -> dict[str, Json]:
-    """A decision as result.json has it."""
-    return {"decision": what, "options": list(options), "counts": counts, "chosen": chosen}
-
-
-def decisions_in(state: State) -> tuple[Decision, ...]:
-    return tuple(Decision.model_validate(taken) for taken in state.meta["decisions"])

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from fedloom.learning.averaging import AveragedOptions
 from fedloom.learning.training import NetworkOptions
 from fedloom.options import Options
+from fedloom.stages.decisions import DecisionOptions
 
 SIZES = (0.35, 0.5, 0.7, 1.0)
 
@@ -46,22 +47,9 @@ class RaceOptions(Options):
         return sorted(sizes)
 
 
-class DecisionOptions(Options):
-    prior: Literal["on", "off"] = Field(
-        "on", description="a client's own proportions of classes, in its loss and in its answers"
-    )
-    changes: Literal["decide", "none"] = Field(
-        "decide",
-        description="augmentation by what the network bears on validation; what augment= says is "
-        "not decided again",
-    )
-    invariance: float = Field(
-        0.9,
-        gt=0,
-        le=1,
-        description="a change of samples is trained with if validation accuracy on changed samples "
-        "is at least this share of the plain one",
-    )
+class TuneOptions(Options):
+    """Fine-tuning."""
+
     tune: Literal["decide", "always", "never"] = Field(
         "decide", description="whether clients fine-tune: by a trial on validation, or as you say"
     )
@@ -70,31 +58,10 @@ class DecisionOptions(Options):
         None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr"
     )
     trial_epochs: int = Field(3, ge=1, description="epochs of the trial of fine-tuning")
-    stop: Literal["plateau", "never"] = Field(
-        "plateau", description="training ends before its budget if validation stops improving"
-    )
-    window: int = Field(
-        8,
-        ge=1,
-        description="validation figures, at least, whose mean is compared with that of as many "
-        "before them; a third of all, if that is more",
-    )
-    check_every: int = Field(3, ge=1, description="rounds between two validation figures")
-    held_back: float = Field(
-        0.2,
-        gt=0,
-        lt=1,
-        description="share of a client's training samples that decisions are made on; the last "
-        "part of training has them too",
-    )
 
 
-class AutoOptions(AveragedOptions, NetworkOptions, RaceOptions, DecisionOptions):
+class AutoOptions(AveragedOptions, NetworkOptions, RaceOptions, DecisionOptions, TuneOptions):
     """The size race, the client prior, augmentation by invariance, and what follows."""
-
-    @property
-    def decides_changes(self) -> bool:
-        return self.changes == "decide" and self.augment == "none"
 
     @property
     def tuning_rate(self) -> float:

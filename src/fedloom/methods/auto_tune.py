@@ -13,16 +13,10 @@ from fedloom.learning.personal import FineTuned
 from fedloom.learning.prior import shifted
 from fedloom.learning.private_state import momentum_in, own_state, weights_or
 from fedloom.learning.training import train
-from fedloom.methods.auto_frame import (
-    answering,
-    assumptions_of,
-    built,
-    decisions_in,
-    of_size,
-    shift_of,
-)
+from fedloom.methods.auto_frame import answering, built, of_size
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.records.sections import Sections
+from fedloom.stages.decisions import assumptions_of, decisions_in, shift_of
 from fedloom.types import Meta, Order, Round, Setup, State
 
 

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.methods.auto import Auto, cooled
+from fedloom.methods.auto import Auto
 from fedloom.methods.auto_client import AutoClient
-from fedloom.methods.auto_frame import answering, changes_for, cost_of, of_size, sizes_within
+from fedloom.methods.auto_frame import answering, cost_of, of_size, sizes_within
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.methods.auto_tune import Tune
+from fedloom.stages.decisions import changes_for
+from fedloom.stages.phases import cooled
 from fedloom.testing import Toy
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 
