@@ -29,10 +29,11 @@ VARIANTS = [  # minutes, all together
     "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
 ]  # fmt: skip
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
-# decnas, fedoras and those with widths are below: some tests cannot hold for them; auto needs more rounds
+# decnas, fedoras and those with widths are below: some tests cannot hold for them; auto and auto-tiers need more rounds
 WIDTHS = {
     "fjord": {"widths": [0.5, 1.0]},
     "heterofl": {"widths": [0.5, 1.0]},
+    "auto-tiers": {"widths": [0.5, 1.0]},
     "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
 }
 NAMES = [name for name in METHODS.names() if name not in ("adapt", "auto", "decnas", "fedoras", *WIDTHS)]
@@ -100,6 +101,17 @@ class TestWidths(MethodContract):
     @pytest.fixture(params=["fjord", pytest.param("heterofl", marks=pytest.mark.slow)])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param, WIDTHS[request.param], self.rounds)
+
+
+class TestRandomWidths(MethodContract):
+    """Every phase of auto-tiers: a tenth of the rounds, the changes, training, judging and cooling."""
+
+    exempt = {"identical_clients_are_one": "each client draws a width of its own"}
+    rounds = 8
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of("auto-tiers", WIDTHS["auto-tiers"], self.rounds)
 
 
 @pytest.mark.slow

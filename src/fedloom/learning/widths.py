@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from pydantic import Field, field_validator
@@ -37,7 +37,7 @@ from fedloom.spaces.cost_table import CostTable, OpCost, Unit
 from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors, Tier
 
-STEPS = 16  # a limit is met by the largest sixteenth of the width that fits
+STEPS = 16  # a limit is met by the largest sixteenth of the width that fits, or a usual width
 USUAL = (0.25, 0.5, 0.75, 1.0)  # widths where nobody asks for any, nor for limits
 STATISTICS = "statistics/"  # of the state: what BN remembers, a width each
 
@@ -46,6 +46,7 @@ class WidthOptions(AveragedOptions, NetworkOptions):
     """A fixed network whose narrower ones lie in its wider ones."""
 
     measures_received = False  # every width has statistics of its own
+    usual_widths: ClassVar[tuple[float, ...]] = USUAL
 
     widths: list[float] | None = Field(
         None,
@@ -172,25 +173,27 @@ class WidthRule(TierRule):
         return [float(cost.of(cast(Unit, unit))) for cost in costs]
 
 
-def tiered(
-    task: Task,
-    options: WidthOptions,
-    usual_widths: Sequence[float] = USUAL,
-) -> Tiered:
+def possible_widths(options: WidthOptions) -> list[float]:
+    """What a limit chooses from: sixteenths, and the widths that are usual."""
+    sixteenths = [step / STEPS for step in range(1, STEPS + 1)]
+    return sorted({*sixteenths, *options.usual_widths})
+
+
+def tiered(task: Task, options: WidthOptions) -> Tiered:
     """What tiers limit: as if a network were one layer, with a width for every operation."""
     plan = Plan.of(task, options)
-    steps = [step / STEPS for step in range(1, STEPS + 1)]
-    row = tuple(cost_of(plan, width).cost for width in steps)
-    widths = options.widths or usual_widths
-    rule = WidthRule.of(plan, widths)
-    names = tuple(f"{width:g}" for width in steps)
+    possible = possible_widths(options)
+    row = tuple(cost_of(plan, width).cost for width in possible)
+    rule = WidthRule.of(plan, options.widths or options.usual_widths)
+    names = tuple(f"{width:g}" for width in possible)
     return Tiered(CostTable(OpCost(), (row,)), rule, (names,), choice="width")
 
 
 def widths_of_tiers(plan: Plan, options: WidthOptions, tiers: Sequence[Tier]) -> list[float]:
     """The width of every tier's network: as asked for, or the largest that fits its limit."""
     if options.widths is None:
-        return [largest_width(plan, tier) for tier in tiers]
+        possible = possible_widths(options)
+        return [largest_width(plan, possible, tier) for tier in tiers]
     if len(options.widths) != len(tiers):
         raise FedloomError(
             f"--widths must have a number for each of the {len(tiers)} tiers",
@@ -202,9 +205,8 @@ def widths_of_tiers(plan: Plan, options: WidthOptions, tiers: Sequence[Tier]) ->
     return list(options.widths)
 
 
-def largest_width(plan: Plan, tier: Tier) -> float:
-    for step in range(STEPS, 0, -1):
-        width = step / STEPS
+def largest_width(plan: Plan, possible: Sequence[float], tier: Tier) -> float:
+    for width in sorted(possible, reverse=True):
         if excess(plan, width, tier.limit) is None:
             return width
     raise AssertionError("whoever made the limits saw that the smallest width fits")

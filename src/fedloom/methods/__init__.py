@@ -16,6 +16,7 @@ METHODS = Registry(
     {
         ADAPT: "fedloom.runs.newcomers:adapt",
         "auto": "fedloom.methods.auto:auto",
+        "auto-tiers": "fedloom.methods.auto_tiers:auto_tiers",
         "ca-feddsnas": "fedloom.methods.fedpnas:ca_feddsnas",
         "ca-fedpnas": "fedloom.methods.fedpnas:ca_fedpnas",
         "decnas": "fedloom.methods.decnas:decnas",

@@ -47,11 +47,11 @@ from fedloom.types import (
     Tensors,
 )
 
-WHOLE = (1.0,)  # the paper's network is as wide for everybody
-
 
 class ZeroFLOptions(WidthOptions):
     """ZeroFL: sparse training, of which the kept part goes up."""
+
+    usual_widths = (1.0,)  # the paper's network is as wide for everybody
 
     sparsity: float = Field(
         0.9,
@@ -214,7 +214,7 @@ def kept_places(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator
 
 
 def tiers_of(task: Task) -> Tiered:
-    return tiered(task, ZeroFLOptions(**task.options), WHOLE)
+    return tiered(task, ZeroFLOptions(**task.options))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -1,0 +1,294 @@
+"""auto-tiers: one training for all sizes of devices, with the decisions of `auto`.
+
+Widths of a network lie in one another: a narrow one is the first channels of every layer. Each
+round every client draws one of them, whatever its tier, and trains it; every weight becomes the
+mean of those who held it, and every width has statistics of BN of its own. A client whose width is
+always its tier's would teach the wide networks' outer channels what the large devices' clients have
+alone; a random one lets all clients' samples reach all of them. In the end every client uses the
+widest network that its tier's limit allows.
+
+One stage, in phases under one budget (docs/auto.md, stages/phases.py):
+
+1. `begin`: training without augmentation, for a tenth of the budget.
+2. `invariance`: changes of samples that the widest network bears are trained with from here on.
+3. `train`: a constant rate, until three quarters of the budget are spent or validation figures stop
+   improving. A client judges the width that it was sent, so a figure is over all of them.
+4. `judge`: clients judge all widths, while their validation samples are still new to them.
+5. `cool`: the rate falls to 0; clients train on what they had held back, too.
+
+In all of it a client's scores are shifted by its own proportions of classes (learning/prior.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from pydantic import field_validator
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, Tiered
+from fedloom.learning.averaging import server_step
+from fedloom.learning.judging import Judged, held_back, judged
+from fedloom.learning.prior import fold_shift, shifted
+from fedloom.learning.private_state import with_prefix, without_prefix
+from fedloom.learning.training import final_weights, train
+from fedloom.learning.widths import (
+    STATISTICS,
+    Nested,
+    Plan,
+    WidthOptions,
+    inside_in,
+    inside_of,
+    key_of,
+    statistics_prefix,
+    tiered,
+    widths_in,
+)
+from fedloom.nets.nesting import is_statistic
+from fedloom.records.sections import Sections
+from fedloom.stages.decisions import (
+    INVARIANCE_FIELDS,
+    JUDGE_FIELDS,
+    PRIVACY_NOTES,
+    TRAINING_META,
+    DecisionOptions,
+    changes_reply,
+    decision,
+    decisions_in,
+    dishonest_sums,
+    judged_in,
+    shift_of,
+    sums_reply,
+    total,
+)
+from fedloom.stages.phases import InPhases, Merging, decided, with_meta
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+
+BEFORE_CHANGES = 0.1  # of the budget: then the network knows enough to be asked what it bears
+LEAST_ROUNDS = 8  # with fewer, none would be left for cooling
+
+
+class AutoTiersOptions(WidthOptions, DecisionOptions):
+    """Nested widths of one network, one drawn for every client and round."""
+
+    usual_widths = (0.5, 0.7, 1.0)
+
+    @field_validator("widths")
+    @classmethod
+    def _rise(cls, widths: list[float] | None) -> list[float] | None:
+        """In any order: the narrowest is that of the smallest devices."""
+        if widths is None:
+            return None
+        if not widths or min(widths) <= 0 or max(widths) > 1:
+            raise ValueError("widths above 0 and up to 1, such as .5,.7,1")
+        return sorted(widths)
+
+
+@dataclass(frozen=True)
+class AutoTiers(InPhases, Nested):
+    options: AutoTiersOptions
+
+    fields = {
+        "train": Fields(
+            tensors=("net.*",), optional=(f"{STATISTICS}*",), meta=TRAINING_META, writes=False
+        ),
+        "judge": JUDGE_FIELDS,
+        "invariance": INVARIANCE_FIELDS,
+    }
+    privacy_notes = PRIVACY_NOTES
+
+    def check_rounds(self, rounds: float | None) -> None:
+        if rounds is not None and rounds < LEAST_ROUNDS:
+            raise FedloomError(
+                f"--rounds must be at least {LEAST_ROUNDS} for auto-tiers: "
+                "two of them decide, and training ends with a quarter of them",
+                f"got {rounds:g}",
+                "ask for more rounds",
+            )
+
+    # The server
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        state = super().init(setup, previous)
+        return with_meta(state, phase="begin", **self.first_meta(setup.task))
+
+    def next_phase(self, state: State, r: Round) -> str | None:
+        phase = state.meta["phase"]
+        if phase == "begin" and not self.asks_for_changes(state):
+            return "train"
+        if phase == "begin" and r.progress >= BEFORE_CHANGES:
+            return "invariance"
+        if phase == "tried changes":
+            return "train"
+        if phase == "train" and self.training_is_over(state, r):
+            return "judge"
+        if phase == "judged":
+            return "cool"
+        if phase == "cool" and r.spent >= state.meta["until"]:
+            return "end"
+        return None
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        state = self.ready(state, r)
+        phase = state.meta["phase"]
+        if phase == "end":
+            return None
+        if phase == "invariance":
+            return state, self._invariance_orders(state, r)
+        if phase == "judge":
+            return state, self._judge_orders(state, r)
+        return state, self._training_orders(state, r)
+
+    def _training_orders(self, state: State, r: Round) -> list[Order]:
+        """Every client has a width of its own, drawn anew."""
+        clients = r.cohort()
+        widths = widths_in(state)
+        draws = r.rng("widths").integers(len(widths), size=len(clients))
+        training = self.training(state, r)
+        tensors: dict[float, Tensors] = {}  # orders of one width share them
+        regions = {}
+        orders = []
+        for client, draw in zip(clients, draws, strict=True):
+            width = widths[draw]
+            if width not in tensors:
+                tensors[width] = self.part(state, width)
+                regions[width] = inside_in(state, width).region() or None
+            meta = {"width": width, **training}
+            orders.append(Order(client, "train", tensors[width], meta, regions[width]))
+        return orders
+
+    def _invariance_orders(self, state: State, r: Round) -> list[Order]:
+        widest = max(widths_in(state))
+        tensors = self.part(state, widest)
+        meta = {"width": widest, "changes": state.meta["changes"]}
+        return [Order(client, "invariance", tensors, meta) for client in r.cohort()]
+
+    def _judge_orders(self, state: State, r: Round) -> list[Order]:
+        """The widest network, which all others lie in, and the statistics of all."""
+        widths = widths_in(state)
+        widest = max(widths)
+        tensors = self.part(state, widest)
+        for width in widths:
+            prefix = statistics_prefix(width)
+            tensors.update(with_prefix(prefix, without_prefix(prefix, state.tensors)))
+        meta = {"width": widest, "widths": widths}
+        return [Order(client, "judge", tensors, meta) for client in r.cohort()]
+
+    @property
+    def merges(self) -> Mapping[str, Merging]:
+        return {
+            "begin": self.merge_mean,
+            "invariance": self.merge_invariance,
+            "train": self.merge_training,
+            "judge": self._merge_judge,
+            "cool": self.merge_mean,
+        }
+
+    def merge_mean(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        return server_step(self.options, state, orders, replies)
+
+    def _merge_judge(
+        self, state: State, orders: Sequence[Order], replies: Collection[Reply]
+    ) -> State:
+        """A tier's width follows from its limit; the sums say what a narrower one costs."""
+        counts: dict[str, Json] = {}
+        for place, width in enumerate(widths_in(state)):
+            sums = total([judged_in(reply, place) for reply in replies])
+            counts[key_of(width)] = dict(sums._asdict())
+        chosen = []
+        for row in state.meta["tiers"]:
+            chosen.append(f"tier {row['tier']}: {key_of(row['width'])}")
+        taken = decision("size a tier", list(counts), counts, ", ".join(chosen))
+        return with_meta(decided(state, taken), phase="judged")
+
+    def note(self, state: State, r: Round) -> Meta:
+        return {"phase": state.meta["phase"]}
+
+    def sections(self, state: State) -> Sections:
+        return replace(super().sections(state), decisions=decisions_in(state))
+
+    # A client
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """Sums of validation samples can be no more than a client has."""
+        networks = len(order.meta.get("widths", []))
+        return dishonest_sums(order, networks, reply, samples)
+
+    def client(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State | None]:
+        self.check_device(order, run)
+        works: Mapping[str, Callable[[Order, Samples, ClientRun], Reply]] = {
+            "train": self._train,
+            "judge": self._judge,
+            "invariance": self._try_changes,
+        }
+        return works[order.kind](order, data, run), None
+
+    def _train(self, order: Order, data: Samples, run: ClientRun) -> Reply:
+        parts = held_back(data, self.options.held_back)
+        samples = data if order.meta["whole"] else parts.train
+        seen = Judged(0.0, 0, 0)
+        if order.meta["validate"]:
+            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
+        width = order.meta["width"]
+        options = self.options.model_copy(update={"augment": order.meta["augment"]})
+        net = self.received(order, width, run)
+        with shifted(net, shift_of(self.options, data, run.task)):
+            trained = train(net, samples, options, order.meta["lr"], run)
+        meta = {"loss": trained.loss, **seen._asdict()}
+        return Reply(order.client, in_order(net, width), len(samples), meta)
+
+    def _judge(self, order: Order, data: Samples, run: ClientRun) -> Reply:
+        validation = held_back(data, self.options.held_back).validation
+        plan = Plan.of(run.task, self.options)
+        sums = []
+        for width in order.meta["widths"]:
+            weights = inside_of(plan, width, order.meta["width"]).take(order.tensors)
+            weights.update(without_prefix(statistics_prefix(width), order.tensors))
+            net = self.model(run.task, width, weights)
+            fold_shift(net, shift_of(self.options, data, run.task))
+            sums.append(judged(net, validation, run.device))
+        return sums_reply(order, data, sums)
+
+    def _try_changes(self, order: Order, data: Samples, run: ClientRun) -> Reply:
+        net = self.network(order, data, None, run)
+        return changes_reply(net, order, data, self.options, run)
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """The client's prior is part of the scores."""
+        net = super().network(order, data, own, run)
+        fold_shift(net, shift_of(self.options, data, run.task))
+        return net
+
+
+def in_order(net: nn.Module, width: float) -> dict[str, torch.Tensor]:
+    """The tensors of a trained network, by the names that its order had for them."""
+    tensors = {}
+    for name, tensor in final_weights(net).items():
+        if is_statistic(name):
+            name = f"{statistics_prefix(width)}{name}"
+        tensors[name] = tensor
+    return tensors
+
+
+def tiers_of(task: Task) -> Tiered:
+    return tiered(task, AutoTiersOptions(**task.options))
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", AutoTiers(AutoTiersOptions(**task.options))),)
+
+
+auto_tiers = Recipe(
+    "auto-tiers: nested widths, one drawn for every client and round, with auto's decisions",
+    AutoTiersOptions,
+    stages,
+    tiered=tiers_of,
+)
