@@ -1491,6 +1491,7 @@ TEXT = (
 FJORD = "unit/methods/test_fjord.py"
 HETEROFL = "unit/methods/test_heterofl.py"
 ZEROFL = "unit/methods/test_zerofl.py"
+AUTO_TIERS = "unit/methods/test_auto_tiers.py"
 
 WIDTHS = (
     Fault(
@@ -1527,6 +1528,38 @@ WIDTHS = (
         "tensors[name] = unpacked(reply.tensors, name, order.tensors[name])",
         "tensors[name] = order.tensors[name]",
         (ZEROFL,),
+    ),
+    Fault(
+        "A client of auto-tiers always trains the width of the same draw.",
+        "methods/auto_tiers.py",
+        'draws = r.rng("widths").integers(len(widths), size=len(clients))',
+        "draws = [client % len(widths) for client in clients]",
+        (AUTO_TIERS,),
+    ),
+    Fault(
+        "auto-tiers trains without the client's prior, and answers with it.",
+        "methods/auto_tiers.py",
+        "with shifted(net, shift_of(self.options, data, run.task)):",
+        "with shifted(net, None):",
+        (f"{AUTO_TIERS}::test_with_one_width_it_trains_as_auto_does",),
+    ),
+    Fault(
+        "auto-tiers judges all widths with the statistics of the widest one's first channels.",
+        "methods/auto_tiers.py",
+        "weights.update(without_prefix(statistics_prefix(width), order.tensors))",
+        """widest = without_prefix(statistics_prefix(order.meta["width"]), order.tensors)
+            own = without_prefix(statistics_prefix(width), order.tensors)
+            weights.update({name: widest[name][: len(t)] if t.dim() else t for name, t in own.items()})""",
+        (f"{AUTO_TIERS}::test_a_client_judges_every_width_as_it_would_answer_with_it",),
+    ),
+    Fault(
+        "auto-tiers judges widths after their validation samples were trained on.",
+        "methods/auto_tiers.py",
+        'return "judge"\n        if phase == "judged":\n            return "cool"\n'
+        '        if phase == "cool" and r.spent >= state.meta["until"]:\n            return "end"',
+        'return "cool"\n        if phase == "judged":\n            return "end"\n'
+        '        if phase == "cool" and r.spent >= state.meta["until"]:\n            return "judge"',
+        (f"{AUTO_TIERS}::test_all_widths_are_judged_by_everybody_before_held_back_samples_are_trained_on",),
     ),
 )
 

@@ -170,6 +170,7 @@ SPENT = {
     "ditto": (4, FIXED),
     "local-adaptation": (10, FIXED),
     "fedrep": (3, FIXED),
+    "auto-tiers": (12, FIXED),  # a round has several widths
     "fednas": (4, CELLS),
     "fednas:personal=true": (6, CELLS),
     "fednas:personal=true,finish=adapt": (6, CELLS),

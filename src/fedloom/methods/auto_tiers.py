@@ -1,11 +1,11 @@
 """auto-tiers: one training for all sizes of devices, with the decisions of `auto`.
 
 Widths of a network lie in one another: a narrow one is the first channels of every layer. Each
-round every client draws one of them, whatever its tier, and trains it; every weight becomes the
-mean of those who held it, and every width has statistics of BN of its own. A client whose width is
-always its tier's would teach the wide networks' outer channels what the large devices' clients have
-alone; a random one lets all clients' samples reach all of them. In the end every client uses the
-widest network that its tier's limit allows.
+round every client is sent one of them by chance, whatever its tier, and trains it. Every weight
+becomes the mean of those who held it, and every width has statistics of BN of its own. If a client
+always had its tier's width, the outer channels would learn from the clients of large devices alone.
+In the end every client uses the widest network that its tier's limit allows: limits are about using
+a network, not about training it. A device that cannot train a width declines it.
 
 One stage, in phases under one budget (docs/auto.md, stages/phases.py):
 
@@ -37,7 +37,6 @@ from fedloom.learning.prior import fold_shift, shifted
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train
 from fedloom.learning.widths import (
-    STATISTICS,
     Nested,
     Plan,
     WidthOptions,
@@ -93,9 +92,7 @@ class AutoTiers(InPhases, Nested):
     options: AutoTiersOptions
 
     fields = {
-        "train": Fields(
-            tensors=("net.*",), optional=(f"{STATISTICS}*",), meta=TRAINING_META, writes=False
-        ),
+        "train": Fields(tensors=("*",), meta=TRAINING_META, writes=False),
         "judge": JUDGE_FIELDS,
         "invariance": INVARIANCE_FIELDS,
     }
