@@ -2489,7 +2489,7 @@ AUTO = (
     ),
     Fault(
         "A change that the network does not bear is trained with.",
-        "methods/auto.py",
+        "stages/phases.py",
         "counts[change] >= self.options.invariance * plain",
         "counts[change] >= 0",
         ("unit/methods/test_auto.py",),
@@ -2510,7 +2510,7 @@ AUTO = (
     ),
     Fault(
         "Training after a plateau goes on to the end of its budget.",
-        "methods/auto.py",
+        "stages/phases.py",
         "return min(end, r.spent * (1 + COOLING))",
         "return end",
         ("unit/methods/test_auto.py",),

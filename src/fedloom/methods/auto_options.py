@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from fedloom.learning.averaging import AveragedOptions
-from fedloom.learning.training import NetworkOptions
+from fedloom.learning.training import NetworkOptions, SgdOptions
 from fedloom.options import Options
 from fedloom.stages.decisions import DecisionOptions
 
@@ -60,8 +59,10 @@ class TuneOptions(Options):
     trial_epochs: int = Field(3, ge=1, description="epochs of the trial of fine-tuning")
 
 
-class AutoOptions(AveragedOptions, NetworkOptions, RaceOptions, DecisionOptions, TuneOptions):
+class AutoOptions(SgdOptions, NetworkOptions, RaceOptions, DecisionOptions, TuneOptions):
     """The size race, the client prior, augmentation by invariance, and what follows."""
+
+    measures_received = True
 
     @property
     def tuning_rate(self) -> float:

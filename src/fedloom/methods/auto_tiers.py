@@ -55,6 +55,7 @@ from fedloom.stages.decisions import (
     PRIVACY_NOTES,
     TRAINING_META,
     DecisionOptions,
+    assumptions_of,
     changes_reply,
     decision,
     decisions_in,
@@ -206,6 +207,10 @@ class AutoTiers(InPhases, Nested):
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"]}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return assumptions_of(self.options)
 
     def sections(self, state: State) -> Sections:
         return replace(super().sections(state), decisions=decisions_in(state))

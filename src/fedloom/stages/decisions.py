@@ -57,6 +57,9 @@ class DecisionOptions(StepOptions):
         description="a change of samples is trained with if validation accuracy on changed samples "
         "is at least this share of the plain one",
     )
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine", description="of the learning rate at the end; until then it is constant"
+    )
     stop: Literal["plateau", "never"] = Field(
         "plateau", description="training ends before its budget if validation stops improving"
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fedloom.federation.protocol.method import Method
+from fedloom.learning.training import cosine
 from fedloom.searchers.plateau import Check, has_plateau
 from fedloom.stages.decisions import DecisionOptions, changes_for, decision, joined
 from fedloom.types import Json, Order, Reply, Round, State, Task
@@ -117,7 +118,7 @@ class InPhases(Method):
         """What an order to train says of how."""
         phase = state.meta["phase"]
         rate = self.options.lr
-        if phase == "cool":
+        if phase == "cool" and self.options.schedule == "cosine":
             rate = cooled(rate, state.meta["began"], r.spent, state.meta["until"])
         return {
             "lr": rate,
@@ -179,10 +180,10 @@ def decided(state: State, taken: dict[str, Json]) -> State:
 
 
 def cooled(rate: float, began: float, spent: float, until: float) -> float:
-    """A rate that falls in a straight line to nearly 0."""
+    """A rate that falls to nearly 0 along half a cosine."""
     length = until - began
     done = 1.0 if length <= 0 else min(1.0, (spent - began) / length)
-    return float(rate * max(LEAST_RATE, 1 - done))
+    return max(LEAST_RATE * rate, cosine(rate, done))
 
 
 def total_weight(reply: Reply) -> float:

@@ -284,11 +284,22 @@ def test_nobody_s_word_asks_again():
     assert method.merge(state, orders, [], at(0.1)) == state
 
 
-def test_cooling_is_a_straight_line():
+def test_cooling_is_half_a_cosine():
     assert cooled(0.1, 100, 100, 200) == 0.1
     assert cooled(0.1, 100, 150, 200) == pytest.approx(0.05)
+    assert cooled(0.1, 100, 125, 200) == pytest.approx(0.1 * (2 + 2**0.5) / 4)
     assert cooled(0.1, 100, 300, 200) == pytest.approx(0.001)
     assert cooled(0.1, 100, 100, 100) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(("schedule", "rate"), [("cosine", 0.025), ("constant", 0.05)])
+def test_a_constant_schedule_does_not_cool(schedule, rate):
+    method, state = after_race(changes="none", tune="never", schedule=schedule)
+    state, _ = checked(method, state, 0, 0.5, 10)
+    state, _ = method.plan(state, at(0.8))
+    _, orders = method.plan(state, at(0.9))
+    assert orders[0].meta["whole"]
+    assert orders[0].meta["lr"] == pytest.approx(rate)
 
 
 # Clients

@@ -16,6 +16,7 @@ from fedloom.testing import Toy
 FULL_BATCH = {"batch": 100}
 GROUP = {"ops": "s3", "nodes": 1, "group": 2, "stack": 1, "lambda1": 1, "pretrain": 1}
 OPTIONS = {
+    "auto": {"sizes": [1.0], "changes": "none", "tune": "never"},
     "decnas": GROUP,
     "finch": GROUP,
     "fednas": {"cells": 1, "nodes": 1, "ops": "s3"},
