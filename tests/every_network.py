@@ -24,7 +24,7 @@ LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 LABELS = ("a", "b", "c")
 ARCHITECTURES = 3  # drawn from every space
 # What a network of width 1 has where it has fewest: with width k / that, it has k there. A new one may leave it out.
-FEWEST_CHANNELS = {"alexnet": 64, "densenet": 12, "lstm": 256, "resnet18": 64, "vgg16": 64}
+FEWEST_CHANNELS = {"alexnet": 64, "densenet": 12, "lstm": 256, "mlp": 64, "resnet18": 64, "vgg16": 64}
 USUAL_CHANNELS = 16
 CHANNELS_OF_A_CHAIN = 8  # it has a size of its own
 
@@ -76,6 +76,8 @@ def spaces(channels: int) -> Iterator[SpaceOptions]:
 def task_of(kind: str, shape: tuple[int, ...]) -> Task:
     if kind == "text":
         return Task("fedavg", {}, kind, (6,), LABELS, 0, (), ())
+    if kind == "table":
+        return Task("fedavg", {}, kind, (6,), LABELS, 0, (0.5,) * 6, (0.25,) * 6)
     return Task("fedavg", {}, kind, shape, LABELS, 0, (0.5,) * shape[0], (0.25,) * shape[0])
 
 
@@ -83,6 +85,8 @@ def built(name: str, net: nn.Module, task: Task, layout: str) -> Built:
     draw = torch.Generator().manual_seed(0)
     if task.kind == "text":
         return Built(name, net.train(), torch.randint(0, len(LABELS), (4, *task.shape), generator=draw))
+    if task.kind == "table":
+        return Built(name, net.train(), torch.rand(4, *task.shape, generator=draw))
     net.to(memory_format=LAYOUTS[layout])
     samples = torch.rand(4, *task.shape, generator=draw).contiguous(memory_format=LAYOUTS[layout])
     return Built(name, net.train(), samples)

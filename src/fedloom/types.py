@@ -84,12 +84,19 @@ class Task:
 
     method: str  # a registered name or path/file.py:Name
     options: Meta
-    kind: str  # "image"
+    kind: str  # "image", "speech", "text", "table" or "regression"
     shape: tuple[int, ...]  # of one sample, channels first
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # a network has a score for each; of a regression the label's column
     seed: int
     mean: tuple[float, ...]  # per channel, in raw units: the data set's fixed normalisation
     std: tuple[float, ...]
+    # Mean and standard deviation of a label that is a number. Networks are trained on, and answer
+    # in, standard deviations from the mean. None: labels are classes.
+    target: tuple[float, float] | None = None
+
+    @property
+    def is_regression(self) -> bool:
+        return self.target is not None
 
 
 @dataclass(frozen=True)

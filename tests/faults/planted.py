@@ -1806,8 +1806,8 @@ HONEST = (
     Fault(
         "A difference of balanced accuracies has the wrong sign.",
         "report/tables.py",
-        'cells.append(f"{100 * (own.mean - first.mean):+.1f}")',
-        'cells.append(f"{100 * (first.mean - own.mean):+.1f}")',
+        'cells.append(row.judged_by.text_beside(own.mean - first.mean, "+"))',
+        'cells.append(row.judged_by.text_beside(first.mean - own.mean, "+"))',
         ("unit/report/test_tables.py::test_differences_of_what_stands_beside_accuracy",),
     ),
 )

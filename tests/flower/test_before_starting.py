@@ -742,9 +742,9 @@ def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
     monkeypatch.setattr(server, "ask", lambda grid, nodes, until, survey: {node: claims[node] for node in nodes})
     monkeypatch.setattr(server, "name_in", lambda message: message)
     registered = SimpleNamespace(insecure=False, sites=("a", "b"), nodes={"a": 7, "b": 9})
-    assert server.nodes_of(grid, registered, lambda event: None) == {"a": 7, "b": 9}
+    assert server.nodes_of(grid, registered, lambda event: None, server.Survey()) == {"a": 7, "b": 9}
     anybody = SimpleNamespace(insecure=True, sites=("a", "b"), nodes={})
-    assert server.nodes_of(grid, anybody, lambda event: None) == {"a": 8, "b": 7}
+    assert server.nodes_of(grid, anybody, lambda event: None, server.Survey()) == {"a": 8, "b": 7}
 
 
 def test_a_run_hears_its_own_events_alone(tmp_path):

@@ -635,6 +635,7 @@ NUMERIC = {
     "--norm-bound": ("0", "1", "-5", "x", "inf", "nan"),
     "--cost": ["much"], "--shares": ["x,y"], "--resize": ("0", "3", "x", "9999"),
     "--fit": ("squeeze", "pad"), "--devices": ("abaci", "no.csv"),
+    "--label": ("outcome",), "--task": ("guessing", "regression"), "--ignore": ("id",), "--categorical": ("zip,ward",),
 }  # fmt: skip
 
 

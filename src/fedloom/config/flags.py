@@ -39,6 +39,27 @@ FLAGS = (
         "leave out image and .wav files that cannot be read, and record which",
         switch=True,
     ),
+    Flag("label", "data.label", "COLUMN", "of a table: the column of labels (default label)"),
+    Flag(
+        "task",
+        "data.task",
+        "WHAT",
+        "of a table: classification, regression, or auto, by the label column (default auto)",
+    ),
+    Flag(
+        "ignore",
+        "data.ignore",
+        "A,B,…",
+        "of a table: columns to leave out; repeatable",
+        several=True,
+    ),
+    Flag(
+        "categorical",
+        "data.categorical",
+        "A,B,…",
+        "of a table: columns of numbers that are categories; repeatable",
+        several=True,
+    ),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
     Flag(
         "partition",

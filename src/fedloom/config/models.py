@@ -29,6 +29,7 @@ Unit = Literal["rounds", "macs", "bytes", "wan", "seconds"]
 Limit = Literal["seconds", "wan", "bytes", "macs"]
 LIMITS: tuple[str, ...] = get_args(Limit)
 Fit = Literal["stretch", "crop", "pad"]  # images that are not square, into a square
+TableTask = Literal["auto", "classification", "regression"]  # what a table's label is
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
 # What decides who is together in a cluster, where the method does not; or a JSON file does.
@@ -75,6 +76,22 @@ class DataConfig(Section):
         False,
         description="leave out image and .wav files that cannot be read, and record which",
     )
+    label: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="of a table: the column of labels (label)",
+    )
+    task: Annotated[TableTask, Absent("auto")] = Field(
+        "auto",
+        description="of a table: classification, regression, or auto, by the label column",
+    )
+    ignore: Annotated[list[str], Absent([])] = Field(
+        [],
+        description="of a table: columns to leave out",
+    )
+    categorical: Annotated[list[str], Absent([])] = Field(
+        [],
+        description="of a table: columns of numbers that are categories",
+    )
     parts: Literal["own", "official"] | None = Field(
         None,
         description="test parts: own (default), or the data set's",
@@ -113,6 +130,19 @@ class DataConfig(Section):
         None,
         description="per channel, in raw units: input normalisation",
     )
+
+    @field_validator("ignore", "categorical", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        """`a,b` as well as a list."""
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            return value
+        names: list[str] = []
+        for text in value:
+            names += [name.strip() for name in str(text).split(",") if name.strip()]
+        return names
 
 
 class BudgetConfig(Section):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MAX_CLASSES = 65_536  # a label above this is a mistake, and would make as many class names
 LEAST_CLASSES = 2  # of all that a model learns from
 LEAST_OF_A_SITE = 1  # others may have the rest
-KINDS = ("image", "speech", "text")
+TABLES = ("table", "regression")  # kinds whose samples are rows of numbers
+KINDS = ("image", "speech", "text", *TABLES)
 
 
 class Part(NamedTuple):
@@ -46,9 +47,16 @@ def checked(
     """The samples in the one form that everything after reads. What has it stays as it is."""
     if kind not in KINDS:
         raise unknown(f"the kind of {where}", kind, KINDS)
-    count = class_count(where, labels, classes, least)
     x = np.asarray(x)
-    x = windows(where, x, count) if kind == "text" else images(where, x)
+    if kind == "regression":
+        return Part(where, rows(where, x), numbers(where, np.asarray(y), len(x)), labels)
+    count = class_count(where, labels, classes, least)
+    if kind == "text":
+        x = windows(where, x, count)
+    elif kind == "table":
+        x = rows(where, x)
+    else:
+        x = images(where, x)
     y = targets(where, np.asarray(y))
     if len(x) != len(y):
         rule = f"{where} must have as many labels as samples"
@@ -161,6 +169,26 @@ def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
             raise FedloomError(rule, found, "number the symbols from 0")
     dtype = np.uint8 if symbols <= 256 else np.int32
     return x.astype(dtype, copy=False)  # overlapping windows stay a view
+
+
+# Tables
+
+
+def rows(where: str, x: np.ndarray) -> np.ndarray:
+    """[n,inputs], finite float32."""
+    if x.ndim != 2 or x.size == 0 or x.dtype.kind != "f":
+        rule = f"{where} must be [n,inputs] numbers"
+        found = f"got {x.dtype} of shape {x.shape}"
+        raise FedloomError(rule, found, "give at least one row of floats")
+    return finite(where, x)
+
+
+def numbers(where: str, y: np.ndarray, samples: int) -> np.ndarray:
+    """[n], finite float32: labels that are no classes."""
+    if y.shape != (samples,) or y.dtype.kind != "f" or not np.isfinite(y).all():
+        rule = f"{where} must have a finite number as the label of each of its {samples} samples"
+        raise FedloomError(rule, f"got {y.dtype} of shape {y.shape}", "correct the labels")
+    return y.astype(np.float32, copy=False)
 
 
 # Labels

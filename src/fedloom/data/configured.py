@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedloom.config.models import DataConfig
 from fedloom.data.checks import LEAST_CLASSES
+from fedloom.data.fetching.catalogue import WITHOUT_FILES
 from fedloom.data.fetching.places import fetched
 from fedloom.data.image_rules import ImageRules
 from fedloom.data.partition import brings_clients, parse
@@ -13,6 +16,8 @@ from fedloom.data.resizing import resized_source
 from fedloom.data.source import Source
 from fedloom.data.sources import SOURCES, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
+from fedloom.data.tables.encoding import Encoding
+from fedloom.data.tables.rules import TableRules
 from fedloom.errors import FedloomError
 
 DEFAULT_CLIENTS = 8
@@ -20,8 +25,17 @@ DEFAULT_CLIENTS = 8
 USUAL_PARTITIONS = {"site": "sites", "client": "natural"}
 
 
-def configured_source(data: DataConfig, *, least: int = LEAST_CLASSES) -> Source:
-    """`least`: how many classes there must be."""
+def configured_source(
+    data: DataConfig,
+    agreed: Encoding | None = None,
+    classes: Sequence[str] = (),
+    *,
+    least: int = LEAST_CLASSES,
+) -> Source:
+    """`agreed`: what the columns of a table are to become, and its classes; None: it decides.
+
+    `least`: how many classes there must be.
+    """
     source = open_source(
         reference(data.name),
         optional_path(data.dir),
@@ -30,6 +44,7 @@ def configured_source(data: DataConfig, *, least: int = LEAST_CLASSES) -> Source
         std=data.std,
         images=image_rules(data),
         least=least,
+        tables=replace(table_rules(data), agreed=agreed, classes=tuple(classes)),
     )
     if data.resize is None:
         return source
@@ -41,6 +56,10 @@ def image_rules(data: DataConfig) -> ImageRules:
         rule = f"--fit {data.fit} must be with --resize"
         raise FedloomError(rule, "there is none", "add --resize N, or leave --fit out")
     return ImageRules(data.resize, data.fit, data.skip_bad)
+
+
+def table_rules(data: DataConfig) -> TableRules:
+    return TableRules(data.label, data.task, tuple(data.ignore), tuple(data.categorical))
 
 
 def optional_path(path: str | None) -> Path | None:
@@ -70,12 +89,18 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
 
 
 def with_usual_partition(data: DataConfig, source: Source) -> DataConfig:
-    """Unless a partition is asked for, what comes by site or client stays as it comes."""
-    usual = USUAL_PARTITIONS.get(source.grouping)
-    is_asked = "partition" in data.model_fields_set or data.split is not None
-    if is_asked or source.groups is None or usual is None:
+    """Unless a partition is asked for, what comes by site or client stays as it comes.
+
+    Numbers to foretell are no classes, which the usual partition deals out unevenly.
+    """
+    if "partition" in data.model_fields_set or data.split is not None:
         return data
-    return data.model_copy(update={"partition": usual})
+    usual = USUAL_PARTITIONS.get(source.grouping)
+    if source.groups is not None and usual is not None:
+        return data.model_copy(update={"partition": usual})
+    if source.kind == "regression":
+        return data.model_copy(update={"partition": "iid"})
+    return data
 
 
 def asked_partition(data: DataConfig) -> str:
@@ -123,7 +148,7 @@ def full_directory(data: DataConfig) -> Path | None:
     if data.dir is not None:
         return Path(data.dir).resolve()
     plain, _ = sized(data.name)
-    if plain == "digits" or plain not in SOURCES.names():  # digits need no files
+    if plain in WITHOUT_FILES or plain not in SOURCES.names():
         return None
     return fetched(plain) or Path.cwd()
 

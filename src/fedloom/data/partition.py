@@ -41,6 +41,7 @@ class Kind:
     value: Callable[[str, str | None], float | None]  # (whole text, its value) -> checked value
     owners: Callable[[Ask], tuple[np.ndarray, int]]  # the client of each sample, how many clients
     brings_clients: bool = False  # whether the data itself says how many clients there are
+    counts_classes: bool = False  # whether it deals out samples by their labels
 
 
 def partition(
@@ -57,6 +58,12 @@ def partition(
     """
     rule = parse(text)
     check_changes(rule, source)
+    if source.kind == "regression" and PARTITIONS[rule.name].counts_classes:
+        raise FedloomError(
+            f"--partition {rule.name} must be for labels that are classes",
+            f"those of {source.name} are numbers",
+            "try --partition iid, or a client column",
+        )
     ask = Ask(rule, source, np.sort(indices), clients, seed, min_samples)
     owner, count = PARTITIONS[rule.name].owners(ask)
     grouped = ask.indices[np.argsort(owner, kind="stable")]  # stable: sorted within each client
@@ -111,26 +118,31 @@ PARTITIONS: Mapping[str, Kind] = {
         "dirichlet:ALPHA, label skew; the smaller ALPHA the fewer classes a client has",
         values.concentration,
         dirichlet,
+        counts_classes=True,
     ),
     "dirichlet-equal": Kind(
         "dirichlet-equal:ALPHA, the same with clients of equal size",
         values.concentration,
         dirichlet_equal,
+        counts_classes=True,
     ),
     "label-skew": Kind(
         "label-skew:N, every client has N classes; equal sizes",
         values.class_count,
         label_skew,
+        counts_classes=True,
     ),
     "dominant": Kind(
         "dominant:SHARE, this share of every client's samples has one class; equal sizes",
         values.dominant_share,
         dominant,
+        counts_classes=True,
     ),
     "missing": Kind(
         "missing:SHARE, every client lacks this share of the classes; equal sizes",
         values.missing_share,
         missing,
+        counts_classes=True,
     ),
     "natural": Kind(
         "one writer, speaker, role or site of the data a client; --clients cuts or joins them",

@@ -10,8 +10,8 @@ import torch
 
 @dataclass(frozen=True)
 class Samples:
-    x: torch.Tensor  # raw values, channels first; the network normalises
-    y: torch.Tensor  # int64
+    x: torch.Tensor  # raw values, channels first; the model normalises
+    y: torch.Tensor  # int64; labels that are numbers: float32, standardised
 
     def __len__(self) -> int:
         return len(self.y)

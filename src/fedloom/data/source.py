@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedloom.data.mapped import blocks
+
+if TYPE_CHECKING:
+    from fedloom.data.tables.samples import TableForm
 
 
 class SkippedFile(NamedTuple):
@@ -30,13 +33,15 @@ class Source:
     """
 
     name: str
-    # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers
+    # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers; of a
+    # table [n,inputs], float32
     x: np.ndarray
-    y: np.ndarray  # [n], int64
+    y: np.ndarray  # [n], int64; of a regression float32, in units of the label's own spread
     labels: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()  # per channel, in raw units
     std: tuple[float, ...] = ()
-    kind: str = "image"  # or "speech" or "text"
+    # "image", "speech", "text", "table", or "regression": a table whose label is a number
+    kind: str = "image"
     groups: np.ndarray | None = None  # [n], int64, who a sample comes from, in group_names
     group_names: tuple[str, ...] = ()
     grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
@@ -44,6 +49,14 @@ class Source:
     official: np.ndarray | None = None
     skipped: tuple[SkippedFile, ...] = ()
     notices: tuple[str, ...] = ()  # what a person should hear of how it was read
+    table: TableForm | None = None  # what the columns of a table became; None: it is none
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        """Mean and standard deviation of a label that is a number, in its own units."""
+        if self.table is None:
+            return None
+        return self.table.encoding.target
 
     @cached_property
     def digest(self) -> str:

@@ -1,7 +1,8 @@
 """Data sets as arrays, by a name, by a path, or by `path/file.py:Name`.
 
 A name is `digits`, `cifar10`, …. A path leads to an .npz, a folder of them, a site each, a folder
-of class folders, a .csv of files and labels, or files of idx or CIFAR.
+of class folders, a .csv or .parquet of numbers and categories or a folder of them, a .csv of files
+and labels, or files of idx or CIFAR.
 
 How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4,
 else channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is
@@ -32,6 +33,9 @@ from fedloom.data.checks import (
 from fedloom.data.fetching.places import fetched
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.source import Source as Source
+from fedloom.data.tables.rules import USUAL, TableRules
+from fedloom.data.tables.samples import one_table
+from fedloom.data.tables.table import Table
 from fedloom.errors import FedloomError, unknown
 from fedloom.registry import Registry, absolute, from_file
 
@@ -40,9 +44,11 @@ SOURCES = Registry(
     "--data",
     "fedloom.data",
     {
+        "breast-cancer": "fedloom.data.readers.scikit_tables:breast_cancer",
         "cifar10": "fedloom.data.readers.cifar:cifar10",
         "cifar100": "fedloom.data.readers.cifar:cifar100",
         "cinic10": "fedloom.data.readers.tree:cinic10",
+        "diabetes": "fedloom.data.readers.scikit_tables:diabetes",
         "digits": "fedloom.data.readers.digits:digits",
         "fashion-mnist": "fedloom.data.readers.idx:fashion_mnist",
         "fsdd": "fedloom.data.readers.fsdd:fsdd",
@@ -53,6 +59,7 @@ SOURCES = Registry(
         "speech-commands:logmel": "fedloom.data.readers.speech:commands_logmel",
         "speech-commands-12": "fedloom.data.readers.keywords:commands12",
         "speech-commands-12:logmel": "fedloom.data.readers.keywords:commands12_logmel",
+        "wine": "fedloom.data.readers.scikit_tables:wine",
     },
 )
 
@@ -68,8 +75,8 @@ class Scale(NamedTuple):
 # What a path may lead to, for whoever gave something else.
 FORMATS = (
     "an .npz of arrays x and y or a folder of them, a folder of class folders of images or .wav "
-    "files, a .csv of files and labels, a .txt, LEAF's .json, files of idx or of CIFAR's binary "
-    "version, or file.py:Name"
+    "files, a .csv or .parquet of numbers and categories or a folder of them, a .csv of files and "
+    "labels, a .txt, LEAF's .json, files of idx or of CIFAR's binary version, or file.py:Name"
 )
 TEXT_SCALE = Scale(0, 0.0, 1.0)  # symbols have no scale, and go into a network as they are
 
@@ -90,18 +97,22 @@ def open_source(
     std: Floats = None,
     images: ImageRules = AS_THEY_ARE,
     least: int = LEAST_CLASSES,
+    tables: TableRules = USUAL,
 ) -> Source:
     """The data set of this name or path, checked.
 
-    A relative path is looked for under `directory` too. `images` are rules for image files; arrays
-    come as they are. `least` is how many classes there must be.
+    A relative path is looked for under `directory` too. `images` are rules for image files, and
+    `tables` for tables; arrays come as they are. `least` is how many classes there must be.
     """
     try:
-        source = find(name, directory, classes, images, least)
+        source = find(name, directory, classes, images, least, tables)
     except OSError as error:  # what no reader looks after: folders, for the most part
         rule = f"{error.filename or f'--data {name}'} must be readable"
         found = f"it is not ({error.strerror or error})"
         raise FedloomError(rule, found, "mend or remove it") from error
+    if source.table is None and not tables.are_usual:
+        rule = "--label, --task, --ignore and --categorical must be for a table"
+        raise FedloomError(rule, f"--data {name} is {source.kind}", "leave them out")
     part = checked(
         f"--data {name}",
         source.x,
@@ -113,6 +124,9 @@ def open_source(
     )
     if source.kind == "text" and (mean is not None or std is not None):
         rule = f"mean and std must be of numbers, and --data {name} is text"
+        raise FedloomError(rule, "they are given", "leave them out")
+    if source.table is not None and (mean is not None or std is not None or classes is not None):
+        rule = f"mean, std and classes must be left to the columns of --data {name}, a table"
         raise FedloomError(rule, "they are given", "leave them out")
     if mean is None:
         mean = source.mean
@@ -148,6 +162,7 @@ def find(
     classes: int | None,
     images: ImageRules,
     least: int,
+    tables: TableRules,
 ) -> Source:
     plain, sizes = sized(name)
     if sizes:
@@ -155,15 +170,15 @@ def find(
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
         file = locate(path, directory) or path
-        return called(name, from_file(f"{file}:{attribute}"), directory)
+        return called(name, from_file(f"{file}:{attribute}"), directory, tables)
     if name in SOURCES.names():
-        return called(name, registered(name, images.skip_bad), directory)
+        return called(name, registered(name, images.skip_bad), directory, tables)
     place = locate(name, directory)
     if place is not None:
-        return read_path(place, classes, images, least)
+        return read_path(place, classes, images, least, tables)
     if "," in name:
         return read_list(name, directory)
-    if "/" in name or name.endswith((".npz", ".txt", ".json")):
+    if "/" in name or name.endswith((".npz", ".txt", ".json", ".csv", ".parquet")):
         raise missing(name, directory)
     what = "--data, unless it is a path to an .npz or to a folder of them,"
     raise unknown(what, name, SOURCES.names())
@@ -175,6 +190,35 @@ def registered(name: str, skip_bad: bool) -> Any:
     if skip_bad and callable(make) and "skip_bad" in inspect.signature(make).parameters:
         return partial(make, skip_bad=True)
     return make
+
+
+def table_named(name: str, directory: Path | None = None) -> Table | None:
+    """The table of this name or path, as it was read; None: it is none."""
+    from fedloom.data.readers import table_files
+
+    if name in SOURCES.names():
+        make = SOURCES.get(name)
+        if not callable(make):
+            return None
+        if inspect.signature(make).return_annotation not in (Table, "Table"):
+            return None
+        table: Table = make(directory)
+        return table
+    place = locate(name, directory)
+    if place is None or not place.is_file() or not table_files.is_table(place):
+        return None
+    return table_files.read_table(place, USUAL)
+
+
+def open_table(name: str, directory: Path | None = None) -> Table:
+    """The same, where it must be one."""
+    table = table_named(name, directory)
+    if table is not None:
+        return table
+    if name not in SOURCES.names() and locate(name, directory) is None:
+        raise missing(name, directory)
+    rule = f"--data {name} must be one table, as the run's data was"
+    raise FedloomError(rule, "it is none", "give a .csv or .parquet with the same columns")
 
 
 def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
@@ -199,9 +243,10 @@ def read_path(
     classes: int | None,
     images: ImageRules = AS_THEY_ARE,
     least: int = LEAST_CLASSES,
+    tables: TableRules = USUAL,
 ) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
-    from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree
+    from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, table_files, text, tree
 
     if idx.is_idx(path):
         return idx.read_path(path)
@@ -213,8 +258,12 @@ def read_path(
         return speech.read_tree(path, skip_bad=images.skip_bad, least=least)
     if path.is_dir() and any(path.glob("*.npz")):
         return npz.read_folder(path, classes)
+    if path.is_dir() and table_files.holds_tables(path):
+        return table_files.read_folder(path, tables)
     if path.is_dir():
         return tree.read_folder(path, images)
+    if table_files.is_table(path):
+        return table_files.read_file(path, tables)
     if path.suffix.lower() == ".csv":
         return table.read_csv(path, images)
     if cifar.is_batch(path):
@@ -251,11 +300,18 @@ def read_list(names: str, directory: Path | None) -> Source:
     return cifar.read_files(files)
 
 
-def called(name: str, make: Callable[[Path | None], Any], directory: Path | None) -> Source:
+def called(
+    name: str,
+    make: Callable[[Path | None], Any],
+    directory: Path | None,
+    tables: TableRules = USUAL,
+) -> Source:
     """What a registered callable gives for this folder, or for the one that was fetched."""
     result: Any = make
     if callable(make):
         result = make(directory or fetched(name))
+    if isinstance(result, Table):
+        result = one_table(name, result, tables)
     if not callable(make) or not isinstance(result, Source):
         rule = f"--data {name} must be a callable (directory) -> Source"
         found = f"got {type(result).__name__}"

@@ -26,7 +26,7 @@ import tomli_w
 from fedloom.config.models import DataConfig
 from fedloom.deploy.guard import COMPONENTS
 from fedloom.deploy.kits import INSECURE, Federation, Kit
-from fedloom.deploy.site_data import site_source, to_words
+from fedloom.deploy.site_data import site_source, site_table, to_words
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower import QUIET
 from fedloom.files import write_whole
@@ -268,6 +268,20 @@ def last_seen(node: Mapping[str, Json]) -> str | None:
 # A site
 
 
+def samples_of(data: DataConfig) -> int:
+    """How many there are; errors and files that are left out are better reported here.
+
+    Which column of a table is the label is for a run to say.
+    """
+    table = site_table(data)
+    if table is not None:
+        return len(table)
+    source = site_source(data)
+    for file in source.skipped:
+        print(f"fedloom: skipped {file.file}: {file.reason}", file=sys.stderr, flush=True)
+    return len(source.y)
+
+
 def attend(
     kit: Kit,
     data: DataConfig,
@@ -277,11 +291,9 @@ def attend(
     insecure: bool = False,
 ) -> int:
     """Run the SuperNode until it is stopped."""
-    source = site_source(data)  # its errors are better reported here
-    for file in source.skipped:
-        print(f"fedloom: skipped {file.file}: {file.reason}", file=sys.stderr, flush=True)
+    count = samples_of(data)
     check_server(kit, insecure=insecure)
-    samples = f"{len(source.y)} samples"
+    samples = f"{count} samples"
     print(f"fedloom: site {kit.site} serves {samples} to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
     while True:

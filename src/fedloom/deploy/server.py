@@ -18,6 +18,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from fedloom.config.models import Experiment
 from fedloom.deploy.kits import Federation
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.settled import (
@@ -29,7 +30,15 @@ from fedloom.deploy.settled import (
     settle,
     terms_of,
 )
-from fedloom.deploy.terms import DEVICE, SIZE, Facts, ImageSize
+from fedloom.deploy.terms import (
+    DEVICE,
+    SIZE,
+    TABLE,
+    USUAL_TABLE,
+    Facts,
+    ImageSize,
+    TableQuestion,
+)
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import (
     AWAY,
@@ -88,7 +97,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell)
             tell(event.to_json())
 
         note_versions(folder, pass_on)
-        nodes = nodes_of(grid, federation, tell)
+        nodes = nodes_of(grid, federation, tell, Survey.of(folder.config()))
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
             rule = "every site must be known to the server"
@@ -110,10 +119,7 @@ def prepare(
 ) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
     if not (folder.path / "split.json").exists():
-        config = folder.config()
-        asks_device = recipe(config.method).tiered is not None
-        survey = Survey(asks_device, ImageSize.of(config.data))
-        settle(folder, ask_all(grid, nodes, tell, survey))
+        settle(folder, ask_all(grid, nodes, tell, Survey.of(folder.config())))
     prepared = checked(folder, federation.path)
     for text in (*notices_of_labels(folder, prepared), *notices_of_skipped(folder)):
         log.warning(text)
@@ -135,7 +141,12 @@ def note_tiers(folder: RunFolder, prepared: Prepared, tell: Tell) -> None:
 # Which node a site is
 
 
-def nodes_of(grid: Grid, federation: Federation, tell: Tell) -> dict[str, int]:
+def nodes_of(
+    grid: Grid,
+    federation: Federation,
+    tell: Tell,
+    survey: Survey,
+) -> dict[str, int]:
     """Every site's node: the one that its registered key was given, never its own claim."""
     if not federation.insecure:
         return in_site_order(federation, federation.nodes)
@@ -146,8 +157,11 @@ def nodes_of(grid: Grid, federation: Federation, tell: Tell) -> dict[str, int]:
         time.sleep(1.0)
         nodes = list(grid.get_node_ids())
     claims = {}
-    for node, message in ask(grid, nodes, until, Survey()).items():
-        claims[name_in(message)] = node
+    for node, message in ask(grid, nodes, until, survey).items():
+        name = name_in(message)
+        if not name and message.has_content():
+            tell(Notice(f"a site that does not say its name: {why_not(message)}").to_json())
+        claims[name] = node
     return in_site_order(federation, claims)
 
 
@@ -164,11 +178,21 @@ class Survey:
 
     asks_device: bool = False
     size: ImageSize | None = None
+    table: TableQuestion = USUAL_TABLE
+
+    @classmethod
+    def of(cls, config: Experiment) -> Survey:
+        """What a run wants to know of every site."""
+        asks_device = recipe(config.method).tiered is not None
+        return cls(asks_device, ImageSize.of(config.data), TableQuestion.of(config.data))
 
     def to_record(self) -> ConfigRecord:
+        """Without what the run does not say of images or tables."""
         record = ConfigRecord({"ask": "facts", DEVICE: self.asks_device})
         if self.size is not None:
             record[SIZE] = self.size.model_dump_json()
+        if self.table != USUAL_TABLE:
+            record[TABLE] = self.table.to_json()
         return record
 
 

@@ -19,10 +19,22 @@ from fedloom.data.labels import label_notices, with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.split import Split
+from fedloom.data.tables.samples import TableForm
+from fedloom.data.tables.sums import TableSums
 from fedloom.deploy.devices import SiteTiers, tiers_of_sites
 from fedloom.deploy.kit_file import KitFile
 from fedloom.deploy.site_data import site_source
-from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled, split_of, task_of
+from fedloom.deploy.terms import (
+    Facts,
+    ImageSize,
+    Terms,
+    agreed_table,
+    facts_agreed,
+    own_data,
+    settled,
+    split_of,
+    task_of,
+)
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
@@ -38,7 +50,7 @@ from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
 from fedloom.runs.loop_settings import experiment_id
-from fedloom.runs.preparing import Prepared
+from fedloom.runs.preparing import Prepared, check_numbers_foretold, check_space_for_table
 from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import kept
@@ -54,7 +66,7 @@ def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
     rows = {}
     for name, site in facts.items():
-        rows[name] = site.model_dump(mode="json", exclude_defaults=True)
+        rows[name] = site.to_row()
     folder.write_json(SITES, rows)
     folder.write_head(joins_labels=True)
     split.save(folder.path / "split.json")
@@ -87,10 +99,19 @@ def prepared_from(folder: RunFolder) -> Prepared:
     """What the run is about, as its sites told when it began. There are no samples."""
     config = config_of(folder)
     facts = kept_facts(folder)
-    joins_labels = folder.head().joins_labels
-    common = settled(facts, config.data.mean, config.data.std, joins_labels=joins_labels)
+    table = None
+    target = None
+    agreed = agreed_table(facts, config.data.task)
+    if agreed is None:
+        joins_labels = folder.head().joins_labels
+        common = settled(facts, config.data.mean, config.data.std, joins_labels=joins_labels)
+    else:
+        common = facts_agreed(agreed, facts)
+        table = TableForm(agreed.encoding, table_sums_in(facts))
+        target = agreed.encoding.target
     options = resolve_options(config.method, config.options)
-    task = task_of(config.method, options, common, config.seed)
+    task = task_of(config.method, options, common, config.seed, target)
+    check_space_for_table(task)
     tiers = None
     of_sites = site_tiers(config, task, facts)
     if of_sites is not None:
@@ -104,7 +125,9 @@ def prepared_from(folder: RunFolder) -> Prepared:
         std=common.std,
         kind=common.kind,
         group_names=tuple(sorted(facts)),
+        table=table,
     )
+    check_numbers_foretold(task.method, config, without_samples)
     return Prepared(
         config=config,
         source=without_samples,
@@ -115,6 +138,11 @@ def prepared_from(folder: RunFolder) -> Prepared:
         tiers=tiers,
         written=folder.config_bytes(),
     )
+
+
+def table_sums_in(facts: Mapping[str, Facts]) -> dict[str, TableSums]:
+    """Of the sites that have tables."""
+    return {name: site.table for name, site in facts.items() if site.table is not None}
 
 
 def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> SiteTiers | None:
@@ -131,10 +159,14 @@ def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> Si
 
 
 def notices_of_labels(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
-    """What the operator of a federation should hear of its sites' classes."""
+    """What the operator of a federation should hear of its sites' classes and columns."""
     labels = prepared.task.labels
+    facts = kept_facts(folder)
+    agreed = agreed_table(facts, prepared.config.data.task)
+    if agreed is not None:
+        return agreed.notices
     by_site = {}
-    for name, site in kept_facts(folder).items():
+    for name, site in facts.items():
         if site.kind != "text" and set(site.labels) <= set(labels):  # others are refused by name
             by_site[name] = site.labels
     return label_notices(by_site, labels)
@@ -186,8 +218,16 @@ def note_identity(folder: RunFolder, prepared: Prepared) -> None:
 
 def terms_of(prepared: Prepared) -> Terms:
     data = prepared.config.data
-    size = ImageSize.of(data)
-    return Terms(seed=prepared.task.seed, test=data.test, hold=prepared.hold, size=size)
+    encoding = None
+    if prepared.source.table is not None:
+        encoding = prepared.source.table.encoding
+    return Terms(
+        seed=prepared.task.seed,
+        test=data.test,
+        hold=prepared.hold,
+        size=ImageSize.of(data),
+        table=encoding,
+    )
 
 
 def open_at_site(path: Path | str, kit: Path, data: DataConfig) -> Finished:
@@ -216,7 +256,8 @@ def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
     """The site whose start kit this is, with its own samples and states."""
     task = prepared.task
     terms = terms_of(prepared)
-    source = with_labels(site_source(data, terms.size), task.labels)
+    samples = site_source(data, terms.size, terms.table, task.labels)
+    source = with_labels(samples, task.labels)
     if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
         raise FedloomError(
             "--kit-data must be the samples that the site took part with",

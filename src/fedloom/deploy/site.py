@@ -16,19 +16,25 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedloom.allocator import settle
+from fedloom.config.models import DataConfig
 from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
+from fedloom.data.tables.samples import table_sums
 from fedloom.deploy.kits import Kit
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.site_data import site_data, site_source
+from fedloom.deploy.site_data import site_data, site_source, site_table
 from fedloom.deploy.terms import (
+    COLUMNS,
     DEVICE,
     SIZE,
+    TABLE,
+    USUAL_TABLE,
     DeviceFacts,
     Facts,
     ImageSize,
+    TableQuestion,
     Terms,
     own_data,
 )
@@ -78,9 +84,8 @@ def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     asked = message.content.config_records["survey"]
     size = size_in(asked, kit.policy)
-    source = data_of(config, size)
     device = told_device(kit.policy, bool(asked.get(DEVICE, False)))
-    facts = Facts.of(source, has_named_labels(source), device)
+    facts = facts_here(site_data(config), kit.policy, size, question_in(asked), device)
     record = ConfigRecord({"json": facts.to_json(), "site": kit.site})
     return Message(RecordDict({"facts": record}), reply_to=message)
 
@@ -92,10 +97,41 @@ def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
     try:
         size = ImageSize.read(str(asked[SIZE]))
     except ValueError as error:
-        rule = "a survey must be a message of fedloom's"
-        raise FedloomError(rule, f"{error}", "use the same version") from None
+        raise no_survey(error) from None
     check_image_size(policy, size)
     return size
+
+
+def question_in(asked: Mapping[str, object]) -> TableQuestion:
+    """Which columns of a table are what, if this site has one."""
+    if TABLE not in asked:
+        return USUAL_TABLE
+    try:
+        return TableQuestion.read(str(asked[TABLE]))
+    except ValueError as error:
+        raise no_survey(error) from None
+
+
+def no_survey(error: ValueError) -> FedloomError:
+    rule = "a survey must be a message of fedloom's"
+    return FedloomError(rule, f"{error}", "use the same version")
+
+
+def facts_here(
+    data: DataConfig,
+    policy: Policy,
+    size: ImageSize | None,
+    question: TableQuestion,
+    device: DeviceFacts | None,
+) -> Facts:
+    """Of a table the sums of its columns, if the policy lets them leave."""
+    table = site_table(data, size)
+    if table is None:
+        source = site_source(data, size)
+        return Facts.of(source, has_named_labels(source), device)
+    check_names((COLUMNS,), policy.fields, "fields")
+    sums = table_sums(table, question.rules)
+    return Facts.of_table(sums, len(table), device)
 
 
 def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
@@ -103,11 +139,6 @@ def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
     if not asked or not matches(DEVICE, policy.fields):
         return None
     return DeviceFacts.of(policy.device.limit())
-
-
-def data_of(config: Mapping[str, object], size: ImageSize | None) -> Source:
-    """The site's samples, with images of the run's size, if it names one."""
-    return site_source(site_data(config), size)
 
 
 def has_named_labels(source: Source) -> bool:
@@ -139,7 +170,8 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
 
 def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
     """This site as one experiment meets it."""
-    source = with_labels(data_of(config, terms.size), stamp.task.labels)
+    samples = site_source(site_data(config), terms.size, terms.table, stamp.task.labels)
+    source = with_labels(samples, stamp.task.labels)
 
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.config.models import DataConfig, validated
 from fedloom.data.checks import LEAST_OF_A_SITE
-from fedloom.data.configured import configured_source, found_anywhere
+from fedloom.data.configured import (
+    configured_source,
+    found_anywhere,
+    image_rules,
+    optional_path,
+)
 from fedloom.data.source import Source
+from fedloom.data.sources import table_named
+from fedloom.data.tables.encoding import Encoding
+from fedloom.data.tables.table import Table
 from fedloom.deploy.terms import ImageSize
+from fedloom.errors import FedloomError
 
 # What a site's process is told of its data, by the names of the flags.
 OPTIONS = {
@@ -41,12 +50,30 @@ def to_words(data: DataConfig) -> dict[str, str]:
     return words
 
 
-def site_source(data: DataConfig, size: ImageSize | None = None) -> Source:
+def site_source(
+    data: DataConfig,
+    size: ImageSize | None = None,
+    agreed: Encoding | None = None,
+    classes: Sequence[str] = (),
+) -> Source:
     """The site's samples, with images of the run's size, if it names one.
 
-    They may be of one class: other sites have the others.
+    `agreed` is what the columns of a table become at all sites of the run, and `classes` its
+    classes. Samples may be of one class: other sites have the others.
     """
-    return configured_source(as_asked(data, size), least=LEAST_OF_A_SITE)
+    return configured_source(as_asked(data, size), agreed, classes, least=LEAST_OF_A_SITE)
+
+
+def site_table(data: DataConfig, size: ImageSize | None = None) -> Table | None:
+    """The site's table, as it was read; None: it has none. Nothing in it can be resized."""
+    table = table_named(data.name, optional_path(data.dir))
+    if table is None:
+        return None
+    image_rules(data)  # whose error names a --fit without --resize
+    if as_asked(data, size).resize is not None:
+        found = f"{data.name} is a table"
+        raise FedloomError("--resize must be given to images", found, "leave it out")
+    return table
 
 
 def as_asked(data: DataConfig, size: ImageSize | None) -> DataConfig:

@@ -1,7 +1,12 @@
-"""What a server asks of a site beside its orders: facts of its data, then how to divide it."""
+"""What a server asks of a site beside its orders: facts of its data, then how to divide it.
+
+Of a table a site tells sums of its columns. From those of all sites the server makes what columns
+become, and sends it with the terms.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedloom.config.models import LEAST_SIDE, MOST_SIDE, DataConfig, Fit
+from fedloom.config.models import LEAST_SIDE, MOST_SIDE, DataConfig, Fit, TableTask
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.checks import KINDS, LEAST_CLASSES, MAX_CLASSES, constants
 from fedloom.data.labels import are_numbers, united
@@ -21,9 +26,12 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.source import Source
 from fedloom.data.sources import Floats
 from fedloom.data.split import Split
+from fedloom.data.tables.encoding import Encoding
+from fedloom.data.tables.rules import TableRules
+from fedloom.data.tables.sums import Agreement, TableSums, agreement
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import read_json
-from fedloom.types import Task
+from fedloom.types import Json, Task
 
 MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
 MOST_VALUES = 1 << 28  # of one sample
@@ -34,6 +42,8 @@ DEVICE = (
     "device"  # in a survey: whether the site's device is asked for; in a policy: whether it may
 )
 SIZE = "size"  # in a survey: what images are brought to
+TABLE = "table"  # in a survey: which columns of a table are what
+COLUMNS = "columns"  # in a policy: whether sums of a table's columns may leave
 
 # What the labels of a site are, where sites' labels are joined.
 NUMBERS = "numbers"
@@ -75,7 +85,8 @@ class Terms(Closed):
     seed: int
     test: float = Field(gt=0, lt=1)
     hold: float = Field(ge=0, lt=1)
-    size: ImageSize | None = None
+    size: ImageSize | None = None  # what images are brought to; None: they stay as they are
+    table: Encoding | None = None  # what the columns of a table become; None: it is none
 
     def to_json(self) -> str:
         """Without what is not asked for: a site of an earlier version knows nothing of it."""
@@ -86,6 +97,40 @@ class Terms(Closed):
         terms = cls.model_validate_json(text)
         read_json(text)  # refuses a key that stands twice
         return terms
+
+
+class TableQuestion(Closed):
+    """Which columns of a table are what, as the run's configuration has it."""
+
+    label: Label | None = None
+    task: TableTask = "auto"
+    ignore: tuple[Label, ...] = ()
+    categorical: tuple[Label, ...] = ()
+
+    @classmethod
+    def of(cls, data: DataConfig) -> TableQuestion:
+        return cls(
+            label=data.label,
+            task=data.task,
+            ignore=tuple(data.ignore),
+            categorical=tuple(data.categorical),
+        )
+
+    def to_json(self) -> str:
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def read(cls, text: str) -> TableQuestion:
+        question = cls.model_validate_json(text)
+        read_json(text)  # refuses a key that stands twice
+        return question
+
+    @property
+    def rules(self) -> TableRules:
+        return TableRules(self.label, self.task, self.ignore, self.categorical)
+
+
+USUAL_TABLE = TableQuestion()  # of a run whose configuration says nothing of tables
 
 
 class DeviceFacts(Closed):
@@ -128,6 +173,8 @@ class Facts(Closed):
     samples: int = Field(ge=0, le=MOST_SAMPLES)
     skipped: int = Field(0, ge=0, le=MOST_SAMPLES)  # files that cannot be read, by --skip-bad there
     device: DeviceFacts | None = None  # None: nobody asked, or the site keeps it to itself
+    # Of a table, whose columns and labels are settled by all sites: the rest says nothing of them.
+    table: TableSums | None = None
 
     @model_validator(mode="after")
     def consistent(self) -> Facts:
@@ -158,9 +205,30 @@ class Facts(Closed):
             device=device,
         )
 
+    @classmethod
+    def of_table(cls, sums: TableSums, samples: int, device: DeviceFacts | None = None) -> Facts:
+        """Of a table nothing but its sums is told: its form is the federation's to say."""
+        return cls(
+            kind="table",
+            shape=(1,),
+            labels=(sums.label,),
+            named=True,
+            mean=(0.0,),
+            std=(1.0,),
+            samples=samples,
+            device=device,
+            table=sums,
+        )
+
     def to_json(self) -> str:
-        """Without what is not told."""
-        return self.model_dump_json(exclude_defaults=True)
+        return json.dumps(self.to_row())
+
+    def to_row(self) -> dict[str, Json]:
+        """Without what is not told: a server of an earlier version knows nothing of it."""
+        row = self.model_dump(mode="json", exclude_none=True)
+        if self.skipped == 0:
+            del row["skipped"]
+        return row
 
     @classmethod
     def read(cls, text: str) -> Facts:
@@ -220,6 +288,37 @@ def check_units(facts: Mapping[str, Facts], common: Facts) -> None:
                 f"{name} has {own} where most have {others}",
                 f"{change}, or set data.mean and data.std for all",
             )
+
+
+def agreed_table(facts: Mapping[str, Facts], task: TableTask) -> Agreement | None:
+    """What the columns and labels of all sites' tables are; None: they have none."""
+    sums: dict[str, TableSums] = {}
+    for name in sorted(facts):
+        table = facts[name].table
+        if table is not None:
+            sums[name] = table
+    if not sums:
+        return None
+    if len(sums) < len(facts):
+        without = next(name for name in sorted(facts) if name not in sums)
+        rule = "all sites must have tables if one has"
+        found = f"{next(iter(sums))} has one and {without} has {facts[without].kind} data"
+        raise FedloomError(rule, found, "leave one out")
+    return agreement(sums, task)
+
+
+def facts_agreed(agreed: Agreement, facts: Mapping[str, Facts]) -> Facts:
+    """What the run is about, where sites have tables."""
+    encoding = agreed.encoding
+    return Facts(
+        kind=agreed.kind,
+        shape=(len(encoding.inputs),),
+        labels=agreed.labels,
+        named=agreed.labels != tuple(map(str, range(len(agreed.labels)))),
+        mean=encoding.mean,
+        std=encoding.std,
+        samples=sum(site.samples for site in facts.values()),
+    )
 
 
 @dataclass(frozen=True)
@@ -322,7 +421,13 @@ def own_data(source: Source, client: int, terms: Terms) -> ClientData:
     )
 
 
-def task_of(method: str, options: Mapping[str, Any], facts: Facts, seed: int) -> Task:
+def task_of(
+    method: str,
+    options: Mapping[str, Any],
+    facts: Facts,
+    seed: int,
+    target: tuple[float, float] | None = None,
+) -> Task:
     return Task(
         method=method,
         options=dict(options),
@@ -332,4 +437,5 @@ def task_of(method: str, options: Mapping[str, Any], facts: Facts, seed: int) ->
         seed=seed,
         mean=facts.mean,
         std=facts.std,
+        target=target,
     )

@@ -19,7 +19,7 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     """The row of a method, with what its runs tell beside the metric; text has fewer of them."""
     changes: dict[str, Json] = {"cautions": added_up(run.known_cautions for run in runs)}
     for name in runs[0].columns:
-        if name in ("balanced_accuracy", "auc"):
+        if name in ("balanced_accuracy", "auc", "mae"):
             changes[name] = seeds([run.spread_of(name).mean for run in runs])
     changes.update(of_pooled_and_shared(runs))
     most_common = seeds([run.most_common_class for run in runs])

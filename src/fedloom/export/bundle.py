@@ -33,14 +33,14 @@ from fedloom.export.description import MARK, NAME, ModelDescription, ModelInput
 from fedloom.export.finished import Finished, Served
 from fedloom.export.input_values import input_values
 from fedloom.export.paths import NO_PATHS, PathFacts, Wish, leaving, own_samples
-from fedloom.export.template import model_file
+from fedloom.export.template import Answer, model_file
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import Program, program
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
 from fedloom.nets.heads import head_of_network
-from fedloom.nets.model import seeded
+from fedloom.nets.model import seeded, shaped
 from fedloom.reading import Unreadable
 from fedloom.records.folder import making
 from fedloom.spaces.space import Size
@@ -138,7 +138,7 @@ def export(
         place = place_for(finished, client, out)
         samples = compared(finished, client)
         leaves = leaving(network, wish, own, finished.task, samples)
-        whole = Whole(leaves.network)
+        whole = Whole(leaves.network, finished.task.target)
         written = program(traced(whole))
         about = description(finished, client, model, whole, leaves.facts)
         with making(place):
@@ -217,6 +217,7 @@ def write(
         last=about.channels_last,
         resize=about.input.resize,
         fit=about.input.fit,
+        answers=answer_of(finished),
     )
     readme = card(finished, about, notes(model, about.client), paths)
     architecture = json.dumps(about.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -230,6 +231,14 @@ def write(
     for name, chunks in contents.items():
         write_whole(place / name, chunks, durable=True)
     return tuple(contents)
+
+
+def answer_of(finished: Finished) -> Answer:
+    if finished.task.is_regression:
+        return "number of a row"
+    if finished.encoding is not None:
+        return "class of a row"
+    return "class"
 
 
 def forget_other_formats(place: Path, weights: Sequence[Chunk]) -> None:
@@ -269,6 +278,8 @@ def description(
     )
     if values.has_range:
         samples = samples.replace(low=values.low, high=values.high)
+    if finished.encoding is not None:
+        samples = samples.replace(table=finished.encoding.to_json())
     resize = finished.resize
     if resize is not None:
         samples = samples.replace(resize=resize, fit=finished.fit)
@@ -337,8 +348,8 @@ def compared(finished: Finished, client: int | None) -> torch.Tensor:
     draw = torch.Generator().manual_seed(task.seed)
     if task.kind == "text":
         return torch.randint(0, len(task.labels), (COMPARED, *task.shape), generator=draw)
-    mean = torch.tensor(task.mean).view(1, -1, 1, 1)
-    std = torch.tensor(task.std).view(1, -1, 1, 1)
+    mean = shaped(torch.tensor(task.mean), task.kind)
+    std = shaped(torch.tensor(task.std), task.kind)
     return mean + std * torch.randn(COMPARED, *task.shape, generator=draw)
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedloom.config.models import Fit
+from fedloom.data.tables.encoding import CategoryColumn, Encoding, NumberColumn
 from fedloom.export.description import ModelDescription
 from fedloom.export.finished import Finished
 from fedloom.export.paths import PathFacts, PathName
 from fedloom.export.predicting import figure_text
-from fedloom.metrics.metric import Metric
+from fedloom.metrics.metric import RMSE, Metric
 from fedloom.records.result import ClientResult, RunResult
-from fedloom.report.tables import named_figures, seen
+from fedloom.report.tables import NAMED, named_figures, seen
 
 MOST_LABELS = 50
 
@@ -33,16 +34,15 @@ def card(
     elif finished.named is not None:
         whose = safe(finished.named.title.capitalize())
     method = safe(finished.run.record.method)
-    shape = ", ".join(map(str, about.input.shape))
     sections = {
         f"# {whose}": [f"Found by {method} and exported by fedloom {about.fedloom}.", *notes],
-        "## How to load it": LOAD.format(shape=shape).splitlines(),
+        "## How to load it": how_to_load(about).splitlines(),
         "## Input and answer": [*interface(about), *colours(finished)],
         "## Paths": path_section(paths),
         "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
         "## Where it comes from": origin(finished, about),
         "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
-        "## Limits": [*LIMITS.splitlines(), *assumptions(finished)],
+        "## Limits": [*limits(about), *assumptions(finished)],
     }
     if paths is None:
         del sections["## Paths"]
@@ -57,9 +57,39 @@ scores = network(samples)         # raw samples, [n, {shape}]
 model.predict(samples)            # [(label, probability), …]
 ```"""
 
+LOAD_ROWS = """```python
+import model                      # needs torch and numpy, not fedloom
+samples = model.samples_of(model.rows_in("rows.csv"))   # the columns of training, in any order
+model.predict(samples)            # {answer}
+network = model.load()
+scores = network(samples)         # [n, {shape}] → {scores}
+```"""
+
 LIMITS = """- Figures are of this data set and these clients; elsewhere, measure first.
-- It was not tested against inputs made to deceive it, nor for fairness between groups of people.
-- Probabilities are the softmax of its scores, and not calibrated."""
+- It was not tested against inputs made to deceive it, nor for fairness between groups of people."""
+PROBABILITIES = "- Probabilities are the softmax of its scores, and not calibrated."
+NUMBERS = "- It says nothing of how sure it is of a number."
+
+
+def limits(about: ModelDescription) -> list[str]:
+    if foretells_numbers(about):
+        return [*LIMITS.splitlines(), NUMBERS]
+    return [*LIMITS.splitlines(), PROBABILITIES]
+
+
+def foretells_numbers(about: ModelDescription) -> bool:
+    return about.input.kind == "regression"
+
+
+def how_to_load(about: ModelDescription) -> str:
+    shape = ", ".join(map(str, about.input.shape))
+    if about.input.table is None:
+        return LOAD.format(shape=shape)
+    if foretells_numbers(about):
+        return LOAD_ROWS.format(
+            shape=shape, answer="[number, …]", scores="[n, 1], in the label's own units"
+        )
+    return LOAD_ROWS.format(shape=shape, answer="[(label, probability), …]", scores="scores")
 
 
 # What became of images that are not square.
@@ -110,12 +140,45 @@ def interface(about: ModelDescription) -> list[str]:
             "`python model.py` do that themselves; for `network(samples)` call "
             "`model.resized(samples)` first."
         )
+    if samples.table is not None:
+        lines += columns(Encoding.from_json(samples.table))
     return [
         *lines,
         normalisation(samples.mean, samples.std),
-        f"- {len(labels)} classes: {names}.",
+        outputs(about, names),
         f"- {about.params:,} parameters, {about.macs:,} multiply-accumulates a sample.",
     ]
+
+
+def outputs(about: ModelDescription, names: str) -> str:
+    if foretells_numbers(about):
+        return f"- Answer: a number, {names}, in its own units."
+    return f"- {len(about.labels)} classes: {names}."
+
+
+def columns(encoding: Encoding) -> list[str]:
+    """What becomes of the columns of a table."""
+    lines = []
+    for column in encoding.columns[:MOST_LABELS]:
+        lines.append(f"- {column_line(column)}")
+    more = len(encoding.columns) - MOST_LABELS
+    if more > 0:
+        lines.append(f"- {more} more columns, see architecture.json.")
+    lines.append(
+        "- A missing number becomes the mean; a missing or unknown category is none of those "
+        "above. Where something was missing in training, one more input says so."
+    )
+    return lines
+
+
+def column_line(column: NumberColumn | CategoryColumn) -> str:
+    gaps = ""
+    if column.tells_missing:
+        gaps = ", and whether it is missing"
+    if isinstance(column, NumberColumn):
+        return f"{safe(column.name)}: a number{gaps}."
+    names = ", ".join(safe(name) for name in column.categories)
+    return f"{safe(column.name)}: one of {names}{gaps}."
 
 
 def normalisation(mean: Sequence[float], std: Sequence[float]) -> str:
@@ -215,7 +278,7 @@ def shared_figures(run: RunResult) -> str:
     for text in named_figures(figures):
         beside += f" {text[0].upper()}{text[1:]} %, mean over clients."
     return (
-        f"On the clients' test parts, {metric.name}: {pooled} over all samples, "
+        f"On the clients' test parts, {metric.title}: {pooled} over all samples, "
         f"{mean} as the mean over clients, {worst} at the worst client.{beside}{seen(run)}"
     )
 
@@ -231,7 +294,12 @@ def shared_figure(row: ClientResult, metric: Metric) -> str:
 def own_figures(row: ClientResult, metric: Metric) -> str:
     if row.figure is None:
         return f"- Not measured: {safe(row.reason or 'no test samples')}."
-    others = [f"{name} {value:.3f}" for name, value in row.beside.items() if value is not None]
+    others = []
+    for name, value in row.beside.items():
+        if value is not None and metric is RMSE:
+            others.append(f"{NAMED[name]} {metric.text(value)}")
+        elif value is not None:
+            others.append(f"{name} {value:.3f}")
     text = figure_text(metric, row.figure, row.interval)
     return f"- On {row.test_samples} test samples of this client: {text}; {', '.join(others)}."
 

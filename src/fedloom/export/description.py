@@ -28,11 +28,15 @@ class ModelInput(Record):
     high: Figure | None = None  # the largest
     resize: Count | None = None  # of images: the side that they were brought to
     fit: Fit = "stretch"  # and how those were that are not square
+    table: dict[str, Json] | None = None  # what becomes of a row's cells; None: it is no table
 
     @property
     def in_words(self) -> str:
         """`shape [1, 8, 8], uint8, in the data set's own units, from 0 to 16 in the run's data`"""
         form = f"shape {self.shape}, {self.dtype}, in the data set's own units"
+        if self.table is not None:
+            columns = len(self.table["columns"])
+            return f"{form}: {columns} columns of a table as {self.shape[0]} numbers"
         if self.low is None or self.high is None:
             return form
         return f"{form}, from {self.low:g} to {self.high:g} in the run's data"

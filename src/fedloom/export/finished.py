@@ -13,6 +13,7 @@ from fedloom.config.models import Fit
 from fedloom.data.partition import parse
 from fedloom.data.samples import Samples
 from fedloom.data.source import Source
+from fedloom.data.tables.encoding import Encoding
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import LostState
@@ -135,6 +136,14 @@ class Finished:
         if network_input is None:
             return "stretch"
         return network_input.fit
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What the columns of its table became; None: its data was none."""
+        network_input = self.run.record.input
+        if network_input is None:
+            return None
+        return network_input.encoding
 
     @property
     def is_tinted(self) -> bool:

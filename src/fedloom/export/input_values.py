@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedloom.data.checks import TABLES
 from fedloom.data.mapped import blocks
 from fedloom.export.finished import Finished
 
@@ -27,7 +28,8 @@ def input_values(finished: Finished) -> InputValues:
     x = samples_here(finished)
     if x is None:
         return InputValues(told_type(finished))
-    if finished.task.kind == "text" or finished.is_tinted:  # the data are grey, its input is not
+    # Columns have units of their own; of tinted data, the files are grey and the input is not.
+    if finished.task.kind in ("text", *TABLES) or finished.is_tinted:
         return InputValues(str(x.dtype))
     lows = []
     highs = []
@@ -50,6 +52,8 @@ def samples_here(finished: Finished) -> np.ndarray | None:
 def told_type(finished: Finished) -> str:
     """A federation's server knows how values are normalised, and by that whether they are bytes."""
     task = finished.task
+    if task.kind in TABLES:
+        return "float32"
     if task.kind == "text":
         return str(finished.source.x.dtype)
     if set(task.mean) == set(task.std) == {BYTES}:

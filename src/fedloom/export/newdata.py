@@ -19,7 +19,10 @@ from fedloom.data.partitions.tint import tint
 from fedloom.data.readers.npz import read_small, unreadable
 from fedloom.data.resizing import resized, resized_source
 from fedloom.data.source import SkippedFile, Source
-from fedloom.data.sources import locate, open_source, reference
+from fedloom.data.sources import locate, open_source, open_table, reference
+from fedloom.data.tables.encoding import Encoding
+from fedloom.data.tables.rules import TableRules, found_column
+from fedloom.data.tables.samples import one_table
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.types import Task
@@ -29,7 +32,7 @@ FAR = 5.0  # standard deviations between the averages of old samples and new one
 
 class NewSamples(NamedTuple):
     x: torch.Tensor
-    y: torch.Tensor | None  # class numbers of the run; None: there are no labels
+    y: torch.Tensor | None  # as the run's samples have them; None: there are no labels
     skipped: tuple[SkippedFile, ...] = ()  # of them, those that could not be read
 
 
@@ -42,6 +45,7 @@ class Expected:
     fit: Fit = "stretch"  # and what becomes of those that are not square
     dtype: np.dtype | None = None  # of the values that it was trained on; None: not known here
     is_tinted: bool = False  # whether grey images are given a colour
+    encoding: Encoding | None = None  # of a table; None: it is none
 
 
 def expected_by(finished: Finished) -> Expected:
@@ -49,7 +53,14 @@ def expected_by(finished: Finished) -> Expected:
     dtype = None
     if len(trained) > 0:  # a federation's server has none
         dtype = trained.dtype
-    return Expected(finished.task, finished.resize, finished.fit, dtype, finished.is_tinted)
+    return Expected(
+        finished.task,
+        finished.resize,
+        finished.fit,
+        dtype,
+        finished.is_tinted,
+        finished.encoding,
+    )
 
 
 def new_samples(
@@ -60,6 +71,8 @@ def new_samples(
     skip_bad: bool = False,
 ) -> NewSamples:
     """With labels, if there are any."""
+    if expected.encoding is not None:
+        return rows_of_table(expected, expected.encoding, data, directory)
     images_alone = unlabelled(data, directory)
     if images_alone is None or expected.task.kind == "text":
         return labelled_samples(expected, data, directory, skip_bad=skip_bad)
@@ -69,6 +82,24 @@ def new_samples(
     check_shape(data, images_alone, expected.task)
     check_units(data, images_alone, expected)
     return NewSamples(torch_copy(images_alone), None)
+
+
+def rows_of_table(
+    expected: Expected, encoding: Encoding, data: str, directory: Path | None
+) -> NewSamples:
+    """Rows with the run's columns, in any order. A column of labels may be missing, or empty."""
+    table = open_table(data, directory)
+    x = torch_copy(encoding.encode(table))
+    label = found_column(encoding.label, list(table.columns))
+    if label is None or table.columns[label].missing.all():
+        return NewSamples(x, None)
+    rules = TableRules(agreed=encoding, classes=expected.task.labels)
+    source = one_table(data, table, rules)
+    if encoding.target is None and source.labels != expected.task.labels:
+        strange = next(name for name in source.labels if name not in expected.task.labels)
+        rule = f"the labels of --data {data} must be among the run's"
+        raise FedloomError(rule, f"{strange!r} is not", "rename it, or leave them out")
+    return NewSamples(x, torch_copy(source.y))
 
 
 def labelled_samples(

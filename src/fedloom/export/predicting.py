@@ -16,35 +16,58 @@ import torch
 from fedloom.data.source import SkippedFile
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
-from fedloom.export.newdata import expected_by, new_samples
+from fedloom.export.newdata import NewSamples, expected_by, new_samples
 from fedloom.export.trained_on import TrainedOn, trained_on
 from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
 from fedloom.metrics.figures import Figures
-from fedloom.metrics.metric import Metric, metric_of
+from fedloom.metrics.measuring import in_own_units, measured
+from fedloom.metrics.metric import PERPLEXITY, Metric, metric_of
 from fedloom.nets.folding import weights_stay
 from fedloom.records.cautions import has_one_answer
 from fedloom.records.folder import making
 from fedloom.threads import one_thread
-from fedloom.types import Json
+from fedloom.types import Json, Task
 
 SHOWN = 20  # samples of a table
-NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC"}  # in a sentence
+NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "mae": "MAE"}  # in a sentence
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no truth value
+@dataclass(frozen=True, eq=False, kw_only=True)  # arrays have no truth value
 class Predictions:
+    """What is said of some samples; a subclass has the answers."""
+
     path: Path  # of the run
     client: int | None
     kind: str
     labels: tuple[str, ...]
-    chances: np.ndarray  # [n, classes]
     truth: np.ndarray | None
     measured: Figures | None  # as on a test part, if there are labels
     trained: TrainedOn  # how many of the samples are not new to the run
     skipped: tuple[SkippedFile, ...] = ()  # files that cannot be read, by --skip-bad
     written: Path | None = None
     whose: str = "the shared model"  # or whose it is, in a sentence
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def head(self) -> list[str]:
+        """The names of the columns of `rows`."""
+        raise NotImplementedError
+
+    def rows(self) -> Iterator[list[Any]]:
+        """The cells of a table, a row a sample."""
+        raise NotImplementedError
+
+    @property
+    def shown_columns(self) -> int:
+        """How many of the columns a person sees in a terminal."""
+        return len(self.head)
+
+    def answers(self) -> list[dict[str, Json]]:
+        """One a sample, by names."""
+        raise NotImplementedError
 
     @property
     def figures(self) -> dict[str, Json] | None:
@@ -53,44 +76,16 @@ class Predictions:
             return None
         return self.measured.to_json()
 
-    def rows(self) -> Iterator[list[Any]]:
-        """The cells of a table, a row a sample; `head` names its columns."""
-        for number, chances in enumerate(self.chances):
-            best = int(chances.argmax())
-            row: list[Any] = [number, self.labels[best]]
-            if self.truth is not None:
-                row.append(self.labels[self.truth[number]])
-            row.append(float(chances[best]))
-            row.extend(map(float, chances))
-            yield row
-
-    @property
-    def head(self) -> list[str]:
-        names = ["sample", "label"]
-        if self.truth is not None:
-            names.append("truth")
-        names.append("probability")
-        names.extend(f"p({label})" for label in self.labels)
-        return names
-
     def to_json(self) -> Json:
-        predictions = []
-        for chances in self.chances:
-            prediction = {
-                "label": self.labels[int(chances.argmax())],
-                "probability": float(chances.max()),
-                "probabilities": chances.tolist(),
-            }
-            predictions.append(prediction)
         answer = {
             "run": str(self.path),
             "client": self.client,
             "model": self.whose,
-            "samples": len(self.chances),
+            "samples": len(self),
             **self.trained.to_json(),
             "labels": list(self.labels),
             "figures": self.figures,
-            "predictions": predictions,
+            "predictions": self.answers(),
         }
         if self.skipped:
             answer["skipped"] = [
@@ -111,13 +106,13 @@ class Predictions:
 
         from fedloom.report.tables import plain_table
 
-        columns = len(self.head) - len(self.labels)
+        columns = self.shown_columns
         table = plain_table(f"{self.path}: {self.whose}", "", self.head[:columns])
         for row in islice(self.rows(), SHOWN):
             table.add_row(*map(cell_text, row[:columns]))
         Console(markup=False).print(table)
-        if len(self.chances) > SHOWN:
-            print(f"The first {SHOWN} of {len(self.chances)}; --out FILE.csv has all.")
+        if len(self) > SHOWN:
+            print(f"The first {SHOWN} of {len(self)}; --out FILE.csv has all.")
         for file in self.skipped:
             print(f"Skipped {file.file}: {file.reason}.")
         print(self.summary())
@@ -130,14 +125,83 @@ class Predictions:
             figure = figure_text(metric, self.measured.value, self.measured.interval)
             text = f"{figure}{beside_text(metric, self.measured.beside, len(self.labels))}."
             answers = self.measured.answers
-            if has_one_answer(answers, len(self.chances), self.measured.value):
+            if has_one_answer(answers, len(self), self.measured.value):
                 text += " The model gives the same answer for every one of them."
             if metric.counts_answers and self.measured.of("balanced_accuracy") is None:
                 text += " All labels are of one class, of which balanced accuracy says nothing."
-        text += f" {self.trained.sentence(len(self.chances))}"
+        text += f" {self.trained.sentence(len(self))}"
         if self.written is not None:
             text += f" Written to {self.written}."
         return text
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassPredictions(Predictions):
+    chances: np.ndarray  # [n, classes]
+
+    def __len__(self) -> int:
+        return len(self.chances)
+
+    def rows(self) -> Iterator[list[Any]]:
+        for number, chances in enumerate(self.chances):
+            best = int(chances.argmax())
+            row: list[Any] = [number, self.labels[best]]
+            if self.truth is not None:
+                row.append(self.labels[self.truth[number]])
+            row.append(float(chances[best]))
+            row.extend(map(float, chances))
+            yield row
+
+    @property
+    def head(self) -> list[str]:
+        names = ["sample", "label"]
+        if self.truth is not None:
+            names.append("truth")
+        names.append("probability")
+        names.extend(f"p({label})" for label in self.labels)
+        return names
+
+    @property
+    def shown_columns(self) -> int:
+        return len(self.head) - len(self.labels)
+
+    def answers(self) -> list[dict[str, Json]]:
+        predictions = []
+        for chances in self.chances:
+            prediction = {
+                "label": self.labels[int(chances.argmax())],
+                "probability": float(chances.max()),
+                "probabilities": chances.tolist(),
+            }
+            predictions.append(prediction)
+        return predictions
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NumberPredictions(Predictions):
+    """In the label's own units, as the truth is."""
+
+    numbers: np.ndarray  # [n]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def rows(self) -> Iterator[list[Any]]:
+        for number, answer in enumerate(self.numbers.tolist()):
+            row: list[Any] = [number, answer]
+            if self.truth is not None:
+                row += [float(self.truth[number]), answer - float(self.truth[number])]
+            yield row
+
+    @property
+    def head(self) -> list[str]:
+        names = ["sample", self.labels[0]]
+        if self.truth is not None:
+            names += ["truth", "error"]
+        return names
+
+    def answers(self) -> list[dict[str, Json]]:
+        return [{"value": answer} for answer in self.numbers.tolist()]
 
 
 def cell_text(cell: Any) -> str:
@@ -148,7 +212,7 @@ def cell_text(cell: Any) -> str:
 
 def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] | None) -> str:
     """A figure with its interval, as a person reads it."""
-    text = f"{metric.name} {metric.text(figure)}{metric.unit}"
+    text = f"{metric.title} {metric.text(figure)}{metric.unit}"
     if interval is None:
         return text
     low, high = interval
@@ -157,14 +221,14 @@ def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] 
 
 def beside_text(metric: Metric, beside: Mapping[str, float | None], classes: int) -> str:
     """`, balanced accuracy 50.0 %, AUC 61.2 %`: AUC is told of two classes, and nothing of text."""
-    if not metric.counts_answers:
+    if metric is PERPLEXITY:
         return ""
     text = ""
     for name in metric.columns:
         value = beside.get(name)
         if value is None or (name == "auc" and classes != 2):
             continue
-        text += f", {NAMED[name]} {100 * value:.1f} %"
+        text += f", {NAMED[name]} {metric.text_beside(value)}{metric.unit_beside}"
     return text
 
 
@@ -185,29 +249,42 @@ def predict(
     with one_thread():
         scores = answered(model.predictor(), new.x, model.run.device)
     task = finished.task
-    truth = None
-    measured = None
-    if new.y is not None:
-        truth = new.y.numpy()
-        measured = metric_of(task.kind).measure(scores.numpy(), truth, len(task.labels))
-    predictions = Predictions(
-        path=finished.run.path,
-        client=client,
-        kind=task.kind,
-        labels=task.labels,
-        chances=scores.softmax(1).numpy(),
-        truth=truth,
-        measured=measured,
-        trained=trained_on(finished, new.x),
-        skipped=new.skipped,
-        whose=finished.whose(client),
-    )
+    predictions = told(finished, client, task, scores, new)
     if out is None:
         return predictions
     place = Path(out)
     with making(place):
         write_whole(place, [predictions.csv()], durable=True)
     return replace(predictions, written=place)
+
+
+def told(
+    finished: Finished,
+    client: int | None,
+    task: Task,
+    scores: torch.Tensor,
+    new: NewSamples,
+) -> Predictions:
+    """What the scores of some samples say."""
+    truth = None
+    figures = None
+    if new.y is not None:
+        truth = in_own_units(new.y.numpy(), task)
+        figures = measured(scores.numpy(), new.y.numpy(), task)
+    common: dict[str, Any] = {
+        "path": finished.run.path,
+        "client": client,
+        "kind": task.kind,
+        "labels": task.labels,
+        "truth": truth,
+        "measured": figures,
+        "trained": trained_on(finished, new.x),
+        "skipped": new.skipped,
+        "whose": finished.whose(client),
+    }
+    if task.is_regression:
+        return NumberPredictions(numbers=in_own_units(scores.numpy()[:, 0], task), **common)
+    return ClassPredictions(chances=scores.softmax(1).numpy(), **common)
 
 
 @torch.no_grad()

@@ -6,7 +6,12 @@ A backslash at the end of a line joins it with the next one in what is written.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fedloom.config.models import Fit
+
+# What `model.predict` gives: a class, or of a table's rows a class or a number.
+Answer = Literal["class", "class of a row", "number of a row"]
 
 BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. \
 See README.md beside it.
@@ -14,12 +19,12 @@ See README.md beside it.
     import model
     network = model.load()
     scores = network(samples)              # raw samples, {samples}
-    answers = model.predict(samples)       # [(label, probability), …]
+    answers = model.predict(samples)       # {answers}
 
-or, for an .npz with an array x:  python model.py samples.npz
+{usage}
 """
 
-import json
+{imports}import json
 import sys
 from pathlib import Path
 
@@ -124,23 +129,109 @@ def labels(folder: Path = HERE) -> list[str]:
 .read_text(encoding="utf-8"))["labels"])
 
 
-@torch.no_grad()
+{predict}
+
+
+{main}'''
+
+# How classes and numbers are answered, and what `python model.py FILE` does.
+PREDICT_CLASS = '''@torch.no_grad()
 def predict(samples: torch.Tensor, network: Network | None = None) -> list[tuple[str, float]]:
     """The likeliest label of every sample, and its probability."""
     network, names = network or load(), labels()
     chances = torch.cat([network({part}).double().softmax(1) for part in samples.split(AT_ONCE)])
     best = chances.max(1)
     return [(names[place], chance) for place, chance in \
-zip(best.indices.tolist(), best.values.tolist())]
+zip(best.indices.tolist(), best.values.tolist())]'''
 
+PREDICT_NUMBER = '''@torch.no_grad()
+def predict(samples: torch.Tensor, network: Network | None = None) -> list[float]:
+    """The number that is foretold of every sample, in the label's own units."""
+    network = network or load()
+    return torch.cat([network(part)[:, 0] for part in samples.split(AT_ONCE)]).tolist()'''
 
-if __name__ == "__main__":
+MAIN = """if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python model.py samples.npz")
     given = torch.from_numpy(numpy.load(sys.argv[1], allow_pickle=False)["x"])
     for name, chance in predict(given{channel}):
         print(f"{{name}}\\t{{chance:.6f}}")
-'''
+"""
+
+ROWS = '''
+
+
+MISSING = ("", "na", "n/a", "nan", "null", "?")  # cells that hold nothing, in any case
+
+
+def rows_in(file: str) -> list[dict[str, str]]:
+    """The rows of a CSV file, by the names of its columns."""
+    with open(file, newline="", encoding="utf-8-sig") as stream:
+        first_line = stream.readline()
+        stream.seek(0)
+        return list(csv.DictReader(stream, delimiter=max(",;\\t", key=first_line.count)))
+
+
+def samples_of(rows: list[dict[str, str]], folder: Path = HERE) -> torch.Tensor:
+    """Rows as the network takes them: architecture.json says what becomes of each column."""
+    about = json.loads((Path(folder) / "architecture.json").read_text(encoding="utf-8"))
+    samples = []
+    for row in rows:
+        cells = {{name.strip(): cell for name, cell in row.items() if name is not None}}
+        numbers = []
+        for column in about["input"]["table"]["columns"]:
+            numbers += numbers_of(cells, column)
+        samples.append(numbers)
+    return torch.tensor(samples)
+
+
+def numbers_of(cells: dict[str, str], column: dict) -> list[float]:
+    """A missing number is the mean; a category that is missing or unknown is none of them. \
+Where anything was missing in training, a last number says so."""
+    if column["name"] not in cells:
+        raise KeyError(f"there must be a column {{column['name']}}")
+    text = (cells[column["name"]] or "").strip()
+    if column["kind"] == "number":
+        is_missing = text.lower() in MISSING
+        numbers = [column["mean"] if is_missing else float(text)]
+    else:
+        numbers = [float(category in (text, without_point(text))) \
+for category in column["categories"]]
+        is_missing = not any(numbers)
+    if column["tells_missing"]:
+        numbers.append(float(is_missing))
+    return numbers
+
+
+def without_point(text: str) -> str:
+    """2.0 as 2."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else text'''
+
+MAIN_OF_ROWS = """if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python model.py rows.csv")
+    for answer in predict(samples_of(rows_in(sys.argv[1]))):
+        print({answer})
+"""
+
+ANSWERS: dict[Answer, str] = {
+    "class": "[(label, probability), …]",
+    "class of a row": "[(label, probability), …]",
+    "number of a row": "[number, …], in the label's own units",
+}
+USAGE = "or, for an .npz with an array x:  python model.py samples.npz"
+USAGE_OF_ROWS = """samples = model.samples_of(model.rows_in("rows.csv")) makes them of a CSV \
+with the columns of training;
+or at once:  python model.py rows.csv"""
+# What is printed of each answer.
+PRINTED: dict[Answer, str] = {
+    "class of a row": 'f"{answer[0]}\\t{answer[1]:.6f}"',
+    "number of a row": 'f"{answer:.6g}"',
+}
 
 CHANNELS_LAST = """    network.to(memory_format=torch.channels_last)  \
 # as it was trained: the last bits depend on it
@@ -157,6 +248,7 @@ def model_file(
     last: bool,
     resize: int | None = None,
     fit: Fit = "stretch",
+    answers: Answer = "class",
 ) -> str:
     """The whole of model.py. `resize`: the side that images of other sizes are brought to."""
     functional = ""
@@ -165,15 +257,36 @@ def model_file(
     memory_format = ""
     if last:
         memory_format = CHANNELS_LAST
-    channel = ""
-    if len(shape) == 3 and shape[0] == 1:
-        channel = ONE_CHANNEL
-    samples = f"[n, {', '.join(map(str, shape))}]"
-    begin = BEGIN.format(version=version, samples=samples, functional=functional)
-    resizing = ""
+    before = ""
     part = "part"
     if resize is not None:
-        resizing = RESIZE.format(side=resize, fit=FITS[fit], square=SQUARES[fit])
+        before = RESIZE.format(side=resize, fit=FITS[fit], square=SQUARES[fit])
         part = "resized(part)"
-    end = END.format(format=memory_format, channel=channel, part=part)
-    return begin + classes + resizing + end
+    imports = ""
+    usage = USAGE
+    if answers == "class":
+        main = MAIN.format(channel=channel_added(shape))
+    else:
+        before = ROWS.format()
+        imports = "import csv\n"
+        usage = USAGE_OF_ROWS
+        main = MAIN_OF_ROWS.format(answer=PRINTED[answers])
+    predict = PREDICT_CLASS.format(part=part)
+    if answers == "number of a row":
+        predict = PREDICT_NUMBER
+    begin = BEGIN.format(
+        version=version,
+        samples=f"[n, {', '.join(map(str, shape))}]",
+        functional=functional,
+        answers=ANSWERS[answers],
+        usage=usage,
+        imports=imports,
+    )
+    end = END.format(format=memory_format, predict=predict, main=main)
+    return begin + classes + before + end
+
+
+def channel_added(shape: tuple[int, ...]) -> str:
+    if len(shape) == 3 and shape[0] == 1:
+        return ONE_CHANNEL
+    return ""

@@ -21,13 +21,23 @@ CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Whole(nn.Module):
-    """Raw samples in, scores out: the normalisation inside, and α, if there is one, constant."""
+    """Raw samples in, scores out: the normalisation inside, and α, if there is one, constant.
+
+    `target` are mean and standard deviation of a label that is a number: what comes out is then in
+    its own units.
+    """
 
     mean: torch.Tensor
     std: torch.Tensor
+    target_mean: torch.Tensor
+    target_std: torch.Tensor
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, target: tuple[float, float] | None = None) -> None:
         super().__init__()
+        self.foretells_numbers = target is not None
+        if target is not None:
+            self.register_buffer("target_mean", torch.tensor(target[0]))
+            self.register_buffer("target_std", torch.tensor(target[1]))
         self.choice: tuple[Mixture | Dispatch, ...] = ()
         if isinstance(network, Guided):
             self.choice = (dispatch_in(network),)
@@ -52,6 +62,8 @@ class Whole(nn.Module):
         if self.normalises:
             x = (x.to(self.mean.dtype) - self.mean) / self.std
         scores: torch.Tensor = self.net(x, *self.choice)
+        if self.foretells_numbers:
+            scores = scores * self.target_std + self.target_mean
         return scores
 
 

@@ -1,4 +1,8 @@
-"""The loss that clients train with: cross entropy, for symbols at every position of a window."""
+"""The loss that clients train with.
+
+That is cross entropy, for symbols at every position of a window, and for labels that are numbers
+the mean squared error.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ def training_loss(scores: torch.Tensor, batch: Samples) -> torch.Tensor:
 
     `scores` are those of `spaces.paths.training_scores`.
     """
+    if batch.y.is_floating_point():
+        return functional.mse_loss(scores[:, 0], batch.y)
     if scores.dim() == 2:
         return functional.cross_entropy(scores, batch.y)
     return functional.cross_entropy(scores.flatten(0, 1), next_symbols(batch).flatten())

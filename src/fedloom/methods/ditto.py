@@ -125,4 +125,5 @@ ditto = Recipe(
     "Ditto (Li et al. 2021): FedAvg, and a personal model pulled to it",
     DittoOptions,
     stages,
+    foretells_numbers=True,
 )

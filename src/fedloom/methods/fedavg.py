@@ -40,4 +40,5 @@ fedavg = Recipe(
     "FedAvg (McMahan et al. 2017): one network for all, the weighted mean",
     FedAvgOptions,
     stages,
+    foretells_numbers=True,
 )

@@ -51,4 +51,5 @@ fedprox = Recipe(
     "FedProx (Li et al. 2020): FedAvg with a pull to the received weights",
     FedProxOptions,
     stages,
+    foretells_numbers=True,
 )

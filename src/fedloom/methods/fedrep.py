@@ -161,4 +161,5 @@ fedrep = Recipe(
     "FedRep (Collins et al. 2021): a shared body, a head of one's own",
     FedRepOptions,
     stages,
+    foretells_numbers=True,
 )

@@ -116,4 +116,9 @@ def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("train", Local(LocalOptions(**task.options))),)
 
 
-local = Recipe("Local-only: every client trains alone", LocalOptions, stages)
+local = Recipe(
+    "Local-only: every client trains alone",
+    LocalOptions,
+    stages,
+    foretells_numbers=True,
+)

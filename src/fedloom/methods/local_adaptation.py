@@ -60,4 +60,5 @@ local_adaptation = Recipe(
     "Local adaptation (Yu et al. 2020): FedAvg, then fine-tuning at every client",
     LocalAdaptationOptions,
     stages,
+    foretells_numbers=True,
 )

@@ -186,4 +186,5 @@ perfedavg = Recipe(
     PerFedAvgOptions,
     stages,
     short="variant",
+    foretells_numbers=True,
 )

@@ -226,4 +226,5 @@ zerofl = Recipe(
     ZeroFLOptions,
     stages,
     tiered=tiers_of,
+    foretells_numbers=True,
 )

@@ -1,4 +1,4 @@
-"""What a run is judged by: accuracy for images and speech, perplexity for text.
+"""What a run is judged by: accuracy of classes, perplexity of text, the error of numbers.
 
 Everything that compares two figures, names one or prints one asks the `Metric`, so a further one is
 a value here and nothing else.
@@ -12,22 +12,26 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedloom.metrics import classification, perplexity
+from fedloom.metrics import classification, perplexity, regression
 from fedloom.metrics.figures import Figures
+
+SHARES = (0.0, 1.0)  # bounds of figures that are told in percent
 
 
 @dataclass(frozen=True)
 class Metric:
     name: str  # its key wherever figures are written
+    title: str  # in a sentence
     short: str  # in the head of a narrow column
     lower_is_better: bool
     bounds: tuple[float, float]  # of an honest figure
     scale: float  # what a person reads is scale × figure …
-    digits: int  # … with so many decimals below 10 …
+    digits: int | None  # … with so many decimals below 10; None: four digits that count …
     unit: str  # … and this behind it
-    beside: tuple[str, ...]  # further figures of a client, each between 0 and 1
+    beside: tuple[str, ...]  # further figures of a client
     columns: tuple[str, ...]  # those of them that tables show
     counts_answers: bool  # whether figures say how many different answers were given
+    bounds_beside: tuple[float, float]  # of the figures beside it
     # Scores, truth and the number of classes → figures.
     measure: Callable[[NDArray[Any], NDArray[Any], int], Figures]
     pooled: Callable[[Sequence[Figures]], float | None]  # over all samples of several clients
@@ -42,15 +46,45 @@ class Metric:
         if value is None:
             return "–"
         shown = self.scale * value
+        if self.digits is None:
+            return with_four_digits(shown, sign)
         if abs(shown) < 10:
             return f"{shown:{sign}.{self.digits}f}"
         if abs(shown) < 1e6:
             return f"{shown:{sign}.1f}"
         return f"{shown:{sign}.1e}"
 
+    @property
+    def heading(self) -> str:
+        """At the beginning of a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    @property
+    def unit_beside(self) -> str:
+        """Behind the figures beside it: shares are told in percent, others in its own unit."""
+        if self.bounds_beside == SHARES:
+            return " %"
+        return self.unit
+
+    def text_beside(self, value: float | None, sign: str = "") -> str:
+        """A figure beside it as a person reads it, without the unit."""
+        if self.bounds_beside != SHARES:
+            return self.text(value, sign)
+        if value is None:
+            return "–"
+        return f"{100 * value:{sign}.1f}"
+
+
+def with_four_digits(value: float, sign: str) -> str:
+    """Of any size: a label may be in euros or in nanograms."""
+    if 1000 <= abs(value) < 1e6:
+        return f"{value:{sign}.0f}"
+    return f"{value:{sign}.4g}"
+
 
 ACCURACY = Metric(
     name=classification.NAME,
+    title="accuracy",
     short="acc.",
     lower_is_better=False,
     bounds=(0.0, 1.0),
@@ -60,11 +94,13 @@ ACCURACY = Metric(
     beside=("f1", "balanced_accuracy", "auc"),
     columns=("balanced_accuracy", "auc"),
     counts_answers=True,
+    bounds_beside=SHARES,
     measure=classification.classify,
     pooled=classification.share_correct,
 )
 PERPLEXITY = Metric(
     name=perplexity.NAME,
+    title="perplexity",
     short="ppl.",
     lower_is_better=True,
     bounds=(1.0, perplexity.WORST),
@@ -74,11 +110,28 @@ PERPLEXITY = Metric(
     beside=("accuracy",),
     columns=("accuracy",),
     counts_answers=False,
+    bounds_beside=SHARES,
     measure=perplexity.foretell,
     pooled=perplexity.pooled,
 )
-METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
-KINDS = {"text": PERPLEXITY}  # of data; any other is classified
+RMSE = Metric(
+    name=regression.NAME,
+    title="RMSE",
+    short="RMSE",
+    lower_is_better=True,
+    bounds=(0.0, regression.WORST),
+    scale=1.0,
+    digits=None,
+    unit="",
+    beside=(regression.MAE,),
+    columns=(regression.MAE,),
+    counts_answers=False,
+    bounds_beside=(0.0, regression.WORST),
+    measure=regression.foretell_numbers,
+    pooled=regression.pooled,
+)
+METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY, RMSE)}
+KINDS = {"text": PERPLEXITY, "regression": RMSE}  # of data; any other is classified
 
 
 def metric_of(kind: str) -> Metric:

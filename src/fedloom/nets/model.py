@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
+from fedloom.data.checks import TABLES
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
 from fedloom.nets.heads import Head, head_of_network
@@ -35,10 +36,16 @@ class Model(nn.Module):
     # parameters train. None: nothing is known, as of a network from outside.
     same_cost: Hashable = None
 
-    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        mean: Sequence[float],
+        std: Sequence[float],
+        kind: str = "image",
+    ) -> None:
         super().__init__()
         self.net = net
-        for name, values in constants(mean, std).items():
+        for name, values in constants(mean, std, kind).items():
             self.register_buffer(name, values, persistent=False)
 
     def forward(self, x: torch.Tensor, *choice: Any) -> torch.Tensor:
@@ -64,19 +71,25 @@ def laid_out(net: Net, kind: str) -> Net:
     """The memory format that every network here computes in, decided in this one place.
 
     Convolutions over maps are up to 1.6 times as fast with the channels last, grey images of 8×8
-    pixels included (bench/bench_layout.py measures it). Text has no maps.
+    pixels included (bench/bench_layout.py measures it). Text and tables have no maps.
     """
     if kind in MAPS:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
     return net
 
 
-def constants(mean: Sequence[float], std: Sequence[float]) -> dict[str, torch.Tensor]:
-    """Of a model's input, a number a channel, as its buffers hold them."""
-    return {
-        "mean": torch.tensor(mean).view(1, -1, 1, 1),
-        "std": torch.tensor(std).view(1, -1, 1, 1),
-    }
+def constants(
+    mean: Sequence[float], std: Sequence[float], kind: str = "image"
+) -> dict[str, torch.Tensor]:
+    """Of a model's input, as its buffers hold them: a number a channel, or a number of a row."""
+    return {"mean": shaped(torch.tensor(mean), kind), "std": shaped(torch.tensor(std), kind)}
+
+
+def shaped(values: torch.Tensor, kind: str) -> torch.Tensor:
+    """A number a channel, in the form in which it meets samples of this kind."""
+    if kind in TABLES:
+        return values.view(1, -1)
+    return values.view(1, -1, 1, 1)
 
 
 def check_kind(what: str, kind: str, kinds: Sequence[str], advice: str) -> None:

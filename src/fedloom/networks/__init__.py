@@ -15,11 +15,12 @@ FIXED = {
     "cnn": "fedloom.nets.cnn:SmallCNN",
     "densenet": "fedloom.nets.densenet:DenseNet",
     "lstm": "fedloom.nets.lstm:CharLSTM",
+    "mlp": "fedloom.nets.mlp:MLP",
     "resnet18": "fedloom.nets.resnet:ResNet18",
     "vgg16": "fedloom.nets.vgg:VGG16",
 }
 # The network of a kind of data, if nobody names one; of the others the cnn.
-DEFAULTS = {"text": "lstm"}
+DEFAULTS = {"text": "lstm", "table": "mlp", "regression": "mlp"}
 
 
 class NetworkRegistry(Registry):

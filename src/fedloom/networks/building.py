@@ -51,7 +51,7 @@ def build_model(
             model.same_cost = key
         return model
 
-    model = kept.network(key, build, weights, constants(mean, std))
+    model = kept.network(key, build, weights, constants(mean, std, task.kind))
     assert isinstance(model, Model)
     return model
 
@@ -83,7 +83,7 @@ def new_model(
     if not isinstance(net, nn.Module):
         rule = f"network {network} must make a torch module"
         raise FedloomError(rule, f"it made {type(net).__name__}", "return one")
-    return Model(laid_out(net, task.kind), mean, std)
+    return Model(laid_out(net, task.kind), mean, std, task.kind)
 
 
 def called(

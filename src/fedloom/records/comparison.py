@@ -130,6 +130,7 @@ class MethodRow(Record):
     shared: OverSeeds  # of the shared model alone, pooled
     balanced_accuracy: OverSeeds | None = None  # mean over clients; None: not known, or of text
     auc: OverSeeds | None = None  # the same, where there are two classes
+    mae: OverSeeds | None = None  # the same, where labels are numbers
     pooled_balanced_accuracy: OverSeeds | None = None  # over all test samples; None: as above
     shared_balanced_accuracy: OverSeeds | None = None  # of the shared model, mean over clients
     shared_auc: OverSeeds | None = None

@@ -18,6 +18,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from fedloom.config.models import Fit, Unit
+from fedloom.data.tables.encoding import Encoding
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
@@ -47,7 +48,7 @@ class Spread(Record):
     std: Figure | None = None  # ddof 0: these are all the clients
     worst: Figure | None = None
     worst10: Figure | None = None  # the mean of the worst 10 %
-    pooled: Figure | None = None  # over all their samples; only the run's metric has it
+    pooled: Figure | None = None  # over all their samples; the run's metric and MAE have it
 
 
 class ClientTransform(Record):
@@ -478,6 +479,13 @@ class Input(Record):
     std: list[Figure]
     resize: Count | None = None  # images were made so many pixels high and wide
     fit: Fit = "stretch"  # and so those that were not square
+    table: dict[str, Json] | None = None  # what the columns of a table became; None: it was none
+
+    @property
+    def encoding(self) -> Encoding | None:
+        if self.table is None:
+            return None
+        return Encoding.from_json(self.table)
 
 
 class SkippedFile(Record):

@@ -195,7 +195,7 @@ def points(difference: float, metric: Metric) -> str:
     """A difference of percentages is in points; of anything else, in the metric itself."""
     text = metric.text(difference)
     if metric.unit != " %":
-        return f"{text} of {metric.name}"
+        return f"{text} of {metric.title}"
     if text == "1.0":
         return "1.0 point"
     return f"{text} points"

@@ -85,8 +85,8 @@ def arranged(figure: Figure) -> Figure:
 
 def axis_name(metric: Metric) -> str:
     if not metric.unit:
-        return metric.name
-    return f"{metric.name} ({metric.unit.strip()})"
+        return metric.title
+    return f"{metric.title} ({metric.unit.strip()})"
 
 
 @dataclass(frozen=True)

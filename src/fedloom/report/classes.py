@@ -24,10 +24,10 @@ def count_classes(source: Source, split: Split) -> Classes:
     names = []
     if split.partition == "sites":
         names = [str(name) for name in source.group_names]
-    counts = Picture(source, split).counts[:MOST]
+    picture = Picture(source, split)
     return Classes(
-        labels=list(source.labels),
-        counts=counts.tolist(),
+        labels=list(picture.labels),
+        counts=picture.counts[:MOST].tolist(),
         names=names,
         usual=usual_answer(source, split),
     )
@@ -35,7 +35,7 @@ def count_classes(source: Source, split: Split) -> Classes:
 
 def usual_answer(source: Source, split: Split) -> float | None:
     """What knowing a client's most common class alone would give: the least a model must beat."""
-    if len(split) > MOST_JUDGED or source.kind == "text":
+    if len(split) > MOST_JUDGED or source.kind in ("text", "regression"):
         return None
     accuracies = []
     for client in range(len(split)):

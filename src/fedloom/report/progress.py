@@ -112,7 +112,7 @@ def in_words(evaluation: Evaluation) -> str | None:
     if evaluation.value is None:
         return None
     metric = METRICS[evaluation.metric]
-    text = f"{evaluation.part} {metric.name} {metric.text(evaluation.value)}{metric.unit}"
+    text = f"{evaluation.part} {metric.title} {metric.text(evaluation.value)}{metric.unit}"
     if evaluation.balanced_accuracy is None:
         return text
     return f"{text} (balanced {percent(evaluation.balanced_accuracy)})"

@@ -55,7 +55,7 @@ def score_in_words(answer: SearchAnswer, metric: Metric) -> str:
 
 def tuned_in_words(tuned: TunedPath, metric: Metric) -> str:
     """What it is worth after its rounds, mean over all clients."""
-    mean = f"{metric.name} {metric.text(tuned.figures.mean)}{metric.unit}"
+    mean = f"{metric.title} {metric.text(tuned.figures.mean)}{metric.unit}"
     beside = {"balanced_accuracy": tuned.balanced_accuracy, "auc": tuned.auc}
     figures = [mean, *(f"{text} %" for text in named_figures(beside))]
     rounds = f"after {tuned.rounds} rounds of {tuned.clients} clients"

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedloom.metrics.metric import METRICS, Metric
+from fedloom.metrics.metric import METRICS, PERPLEXITY, Metric
 from fedloom.records.comparison import (
     SIGNIFICANT,
     Difference,
@@ -30,13 +30,19 @@ from fedloom.report.cautions import (
 from fedloom.report.incidents import incidents
 
 # Figures beside the metric, in the head of a column and in a sentence.
-SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc. %"}
+SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc. %", "mae": "MAE"}
 EXPLAINED = {
     "balanced_accuracy": "balanced accuracy, in which every class counts the same",
     "auc": "area under the ROC curve, in percent",
+    "mae": "mean absolute error, in the label's own units",
 }
 MOST_COMMON = "(most common class)"  # the line of what answering it would give
-NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "accuracy": "accuracy"}
+NAMED = {
+    "balanced_accuracy": "balanced accuracy",
+    "auc": "AUC",
+    "accuracy": "accuracy",
+    "mae": "MAE",
+}
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
 NEW_LINE = "\n"
 STAGES = "stages"  # the column of what earlier stages ended with
@@ -152,7 +158,7 @@ def client_columns(result: RunResult) -> list[str]:
     names = [
         "client",
         "samples",
-        metric.name + metric.unit,
+        metric.title + metric.unit,
         "95 % interval",
         *(SHORT[name] for name in result.columns),
         "params",
@@ -175,7 +181,7 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
         str(client.samples),
         metric.text(client.figure),
         interval,
-        *(percent(client.beside.get(name)) for name in result.columns),
+        *(metric.text_beside(client.beside.get(name)) for name in result.columns),
         amount(client.params),
         amount(client.macs),
     ]
@@ -196,7 +202,7 @@ def latency_text(client: ClientResult) -> str:
 def figure_columns(result: RunResult) -> list[str]:
     """What stands above `figure_cells`."""
     metric = result.judged_by
-    return [metric.name + metric.unit, *(SHORT[name] for name in result.columns_of_classes)]
+    return [metric.title + metric.unit, *(SHORT[name] for name in result.columns_of_classes)]
 
 
 def figure_cells(client: ClientResult, result: RunResult) -> list[str]:
@@ -286,7 +292,7 @@ def figures(result: RunResult) -> str:
     """Over all clients, in a sentence."""
     metric = result.judged_by
     spread = result.spread
-    about = f"{metric.name} on local test data{direction(metric)}"
+    about = f"{metric.title} on local test data{direction(metric)}"
     parts = [
         f"mean {metric.text(spread.mean)} ± {metric.text(spread.std)} over clients",
         f"worst {metric.text(spread.worst)}",
@@ -311,19 +317,23 @@ def shared_beside(result: RunResult) -> str:
 
 
 def figures_beside(result: RunResult) -> str:
-    """Over all clients: balanced accuracy, and AUC of two classes; of text, nothing."""
-    if not result.judged_by.counts_answers:
+    """Over all clients: balanced accuracy, and AUC of two classes, or MAE; of text, nothing."""
+    metric = result.judged_by
+    if metric is PERPLEXITY:
         return ""
     parts = []
     for name in result.columns:
         spread = result.spread_of(name)
         if spread.mean is None:
             continue
-        text = f"{NAMED[name]}: mean {percent(spread.mean)} ± {percent(spread.std)}"
-        text += f", worst {percent(spread.worst)}"
-        if name == "balanced_accuracy" and result.pooled_balanced_accuracy is not None:
-            text += f", pooled {percent(result.pooled_balanced_accuracy)}"
-        parts.append(f"{text} %")
+        text = f"{NAMED[name]}: mean {metric.text_beside(spread.mean)}"
+        text += f" ± {metric.text_beside(spread.std)}, worst {metric.text_beside(spread.worst)}"
+        pooled = spread.pooled
+        if name == "balanced_accuracy":
+            pooled = result.pooled_balanced_accuracy
+        if pooled is not None:
+            text += f", pooled {metric.text_beside(pooled)}"
+        parts.append(f"{text}{metric.unit_beside}")
     if not parts:
         return ""
     text = "; ".join(parts)
@@ -507,23 +517,21 @@ def most_common_class(methods: Sequence[MethodRow]) -> float | None:
 def columns_beside(methods: Sequence[MethodRow]) -> list[str]:
     """Names of the figures beside the metric that some method has."""
     names = []
-    if any(row.balanced_accuracy is not None for row in methods):
-        names.append("balanced_accuracy")
-    if any(row.auc is not None for row in methods):
-        names.append("auc")
+    for name in ("balanced_accuracy", "auc", "mae"):
+        if any(getattr(row, name) is not None for row in methods):
+            names.append(name)
     return names
 
 
 def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
     """What stands under `columns_beside`."""
-    figures = {"balanced_accuracy": row.balanced_accuracy, "auc": row.auc}
     cells = []
     for name in columns_beside(methods):
-        figure = figures[name]
+        figure = getattr(row, name)
         if figure is None:
             cells.append("–")
         else:
-            cells.append(percent(figure.mean))
+            cells.append(row.judged_by.text_beside(figure.mean))
     return cells
 
 
@@ -536,7 +544,7 @@ def differences_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str
         if own is None or first is None or own.mean is None or first.mean is None:
             cells.append("–")
         else:
-            cells.append(f"{100 * (own.mean - first.mean):+.1f}")
+            cells.append(row.judged_by.text_beside(own.mean - first.mean, "+"))
     return cells
 
 
@@ -657,8 +665,10 @@ def small_print(methods: Sequence[MethodRow], metric: Metric, stages: str = STAG
 
     `stages`: what columns of earlier stages are called.
     """
-    about = f"{metric.name}{direction(metric)}, mean over clients on their own test data"
+    about = f"{metric.title}{direction(metric)}, mean over clients on their own test data"
     columns = [f"{metric.short}: {about}"]
+    if metric.short == metric.title:
+        columns = [about]
     for name in columns_beside(methods):
         columns.append(f"{SHORT[name]}: {EXPLAINED[name]}")
     columns += [about_pooled(methods), about_worst(methods), about_shared(methods)]
@@ -788,7 +798,7 @@ def runs_table(runs: Sequence[RunSummary]) -> Table:
         result = "–"
         if run.metric is not None:
             metric = METRICS[run.metric]
-            result = f"{metric.name} {metric.text(run.mean)}{metric.unit}"
+            result = f"{metric.title} {metric.text(run.mean)}{metric.unit}"
         rounds = str(run.rounds or "")
         beside = [percent(run.balanced_accuracy)]
         if has_auc:

@@ -14,7 +14,7 @@ COLUMNS = ("method", "simulated", "WAN", "LAN", "MACs", "rounds")
 
 def targets_of_methods(methods: Sequence[MethodRow], target: float) -> Table:
     metric = methods[0].judged_by
-    title = f"to {metric.name} {metric.text(target)}{metric.unit} on validation data"
+    title = f"to {metric.title} {metric.text(target)}{metric.unit} on validation data"
     caption = (
         "Spent when the mean validation figure over clients was first seen at the target, mean "
         "over seeds. Time is simulated: by counted MACs, bytes and the table of devices."

@@ -125,7 +125,7 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     metric = methods[0].judged_by
     columns = ["method", *versus_columns(methods)]
     table = plain_table(
-        f"tiers of devices, {metric.name}{metric.unit}", small_print(methods), columns
+        f"tiers of devices, {metric.title}{metric.unit}", small_print(methods), columns
     )
     for row in methods:
         if row.tiers:
@@ -191,7 +191,7 @@ def mean_text(figure: OverSeeds | None) -> str:
 def small_print(methods: Sequence[MethodRow]) -> str:
     """What the columns mean, and what may be concluded from them."""
     metric = methods[0].judged_by
-    sentences = [f"A line a tier; {metric.name}{direction(metric)}."]
+    sentences = [f"A line a tier; {metric.title}{direction(metric)}."]
     meanings = [OWN, *OTHER_MEANINGS]
     beside = [BESIDE[name] for name in names_beside(methods)]
     meanings[1:1] = beside

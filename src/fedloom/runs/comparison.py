@@ -24,7 +24,7 @@ from typing import Any
 from rich.table import Table
 from torch import nn
 
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.config.variants import Variant, without_folders
 from fedloom.cost.count import macs, parameters
 from fedloom.data.configured import found_anywhere
@@ -125,7 +125,7 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     data = found_anywhere(config.data)
     tree = {
         **spelled_out(config, plan.tree),
-        "data": spelled_out(data, data.model_dump(mode="json", exclude_none=True)),
+        "data": spelled_out(data, asked_of(data)),
         "options": absolute_options(plan.tree.get("options", {})),
         **shared_start(plan),
     }
@@ -138,6 +138,14 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     with making(folder.path):
         folder.write_json(PLAN, asdict(plan))
     return folder
+
+
+def asked_of(data: DataConfig) -> dict[str, Any]:
+    """The data of a plan. A partition that nobody asked for is left to the data."""
+    asked = data.model_dump(mode="json", exclude_none=True)
+    if "partition" not in data.model_fields_set:
+        del asked["partition"]
+    return asked
 
 
 def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def model_of_tier(finished: Finished, tier: int) -> NamedModel:
         if row.tier == tier and row.pooled_over_all is not None:
             metric = finished.run.metric
             figure = f"{metric.text(row.pooled_over_all)}{metric.unit}"
-            text = f"On the test parts of all clients, {metric.name}: {figure} over all samples"
+            text = f"On the test parts of all clients, {metric.title}: {figure} over all samples"
             figures = {"balanced_accuracy": row.global_balanced_accuracy, "auc": row.global_auc}
             text += f"{means_over_clients(figures)}."
     return NamedModel(f"tier-{tier}", f"the network of tier {tier}", order, text)
@@ -102,7 +102,7 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     if answer.tuned is not None and answer.tuned.figures.pooled is not None:
         figure = f"{metric.text(answer.tuned.figures.pooled)}{metric.unit}"
         rounds = f"After {answer.tuned.rounds} rounds of training"
-        text = f"{rounds}, on the test parts of all clients, {metric.name}: {figure}"
+        text = f"{rounds}, on the test parts of all clients, {metric.title}: {figure}"
         tuned = answer.tuned
         figures = {"balanced_accuracy": tuned.balanced_accuracy, "auc": tuned.auc}
         text += f"{means_over_clients(figures)}."

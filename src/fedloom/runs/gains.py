@@ -115,7 +115,7 @@ class Gain:
         columns: tuple[int, ...] = ()
         if len(self.clients) <= MOST_COLUMNS:
             columns = self.clients
-        figure = f"{metric.name}{metric.unit}"
+        figure = f"{metric.title}{metric.unit}"
         title = f"{self.path}: {figure} of client j's architecture on client i's data"
         mean = f"{metric.text(mean_gain(self.gains), '+')}{metric.unit}"
         caption = (

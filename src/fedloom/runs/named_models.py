@@ -27,6 +27,9 @@ def task_without_data(run: FinishedRun, config: Experiment) -> Task:
     if network_input is None:
         rule = f"{run.path}/result.json must say what goes into the network"
         raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
+    target = None
+    if network_input.encoding is not None:
+        target = network_input.encoding.target
     return Task(
         method=config.method,
         options=resolve_options(config.method, config.options),
@@ -36,6 +39,7 @@ def task_without_data(run: FinishedRun, config: Experiment) -> Task:
         seed=config.seed,
         mean=tuple(network_input.mean),
         std=tuple(network_input.std),
+        target=target,
     )
 
 

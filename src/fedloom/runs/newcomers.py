@@ -210,4 +210,5 @@ adapt = Recipe(
     "Newcomers fine-tune what a finished run left: with --init RUN",
     AdaptOptions,
     stages,
+    foretells_numbers=True,
 )

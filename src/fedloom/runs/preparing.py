@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from fedloom.config.models import DataConfig, Experiment
+from fedloom.config.models import BY_LABELS, DataConfig, Experiment
 from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
+from fedloom.data.checks import TABLES
 from fedloom.data.configured import (
     asked_partition,
     configured_source,
@@ -27,7 +28,8 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.checkpoint import Archive
-from fedloom.methods import recipe, searched, stages
+from fedloom.methods import ADAPT, METHODS, recipe, searched, stages
+from fedloom.nets.model import check_kind
 from fedloom.networks.building import check_weights
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import Input
@@ -82,17 +84,23 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     method = absolute(config.method)
     options = resolve_options(method, options_asked_for(config))
     check_device(config.engine.device)
+    agreed = None
+    classes: Sequence[str] = ()
     if config.init is not None:
         if start is None:
             start = begun(config.init, config.method)
         before = WarmStart.read(start.meta).input
+        agreed = before.encoding
+        if agreed is not None:
+            classes = before.labels
         partition = asked_partition(config.data) if split is None else split.partition
         changes = {
             "data": as_before(config.data, before, parse(partition)),
             "init": settled(config.init, start),
         }
         config = config.model_copy(update=changes)
-    source = configured_source(config.data)
+    source = configured_source(config.data, agreed, classes)
+    check_numbers_foretold(method, config, source)
     data = with_usual_partition(config.data, source)
     notices = partition_notices(config.data, data, source)
     if split is not None and data != config.data:  # of a comparison, or of a run that is named
@@ -113,7 +121,9 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         seed=config.seed,
         mean=form.mean,
         std=form.std,
+        target=source.target,
     )
+    check_space_for_table(task)
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
@@ -141,12 +151,49 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     )
 
 
+def check_space_for_table(task: Task) -> None:
+    """A table has nothing to search in: spaces are for maps and for text."""
+    if task.kind not in TABLES:
+        return
+    space = searched(task)
+    if space is not None:
+        name = f"the search space {space.space.family}"
+        advice = "use a method that trains a fixed network"
+        check_kind(name, task.kind, space.space.kinds, advice)
+
+
+def check_numbers_foretold(method: str, config: Experiment, source: Source) -> None:
+    """Whether a run can do without classes, if its labels are numbers."""
+    if source.kind != "regression":
+        return
+    name = method.rpartition("/")[2]
+    if not recipe(method).foretells_numbers:
+        able = []
+        for other in sorted(METHODS.builtin):
+            if other != ADAPT and recipe(other).foretells_numbers:
+                able.append(other)
+        raise FedloomError(
+            f"{name} must have labels that are classes",
+            f"those of {source.name} are numbers",
+            f"use one of {', '.join(able)}, or --task classification",
+        )
+    if config.topology.clusters in BY_LABELS:
+        raise FedloomError(
+            f"--clusters {config.topology.clusters} must be for labels that are classes",
+            f"those of {source.name} are numbers",
+            "try --clusters random",
+        )
+
+
 def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tuple[str, ...]:
     """What a person should hear who did not ask for the partition that the data has."""
     if data.partition == asked.partition:
         return ()
-    count = len(source.group_names)
     rule = f"(--partition {data.partition})"
+    if source.groups is None:
+        text = "labels that are numbers have no classes to deal out unevenly"
+        return (f"{text}: clients have equal random shares {rule}",)
+    count = len(source.group_names)
     if count == 1:
         return (f"the data comes from one {source.grouping}, which is the only client {rule}",)
     groups = f"the data comes in {count} {source.grouping}s"
@@ -159,6 +206,8 @@ def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tu
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
     """Weights go with the size and normalisation they were trained with, and as many classes."""
     data = sized_as(data, before)
+    if before.encoding is not None:  # it has the constants, and classes go with it
+        return data
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)

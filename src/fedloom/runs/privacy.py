@@ -16,12 +16,22 @@ from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.types import Fields
 
+COLUMNS_NOTE = (
+    "Before training each site told of its table, test rows included: of a column of numbers how "
+    "many there are, their sum, the sum of their squares and how many are missing; of a column of "
+    "text its categories and how many are missing; of the labels the classes, or the same sums. "
+    "The categories of all sites, without whose they are, and means and deviations went to every "
+    "site. A column with one number at a site tells that number."
+)
+
 
 def privacy(prepared: Prepared) -> Privacy:
     """Every field that left a client, and who could see it."""
     stages = prepared.stages
     settings = settings_of(prepared)
     departures = []
+    if prepared.source.table is not None:
+        departures.append(told_columns())
     for kind, fields in BASIC.items():
         departures.append(departure("every", kind, asked_fields(fields, settings)))
     for stage in stages:
@@ -32,6 +42,8 @@ def privacy(prepared: Prepared) -> Privacy:
     notes: list[str] = []
     for stage in stages:
         notes.extend(stage.method.privacy_notes)
+    if prepared.source.table is not None:
+        notes.append(COLUMNS_NOTE)
     told = told_histograms(prepared, settings)
     if told is not None:
         result = result.replace(histograms=told)
@@ -39,6 +51,12 @@ def privacy(prepared: Prepared) -> Privacy:
     if notes:
         result = result.replace(notes=notes)
     return result
+
+
+def told_columns() -> Departure:
+    """Of a table, before training."""
+    sent = SentFields(tensors=[], extra=[], values=["columns"])
+    return Departure(stage="before", order="survey", fields=sent, seen_by="server")
 
 
 def asked_fields(fields: Fields, settings: Settings) -> Fields:

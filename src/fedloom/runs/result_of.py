@@ -25,6 +25,7 @@ from fedloom.federation.server.loop import Outcome
 from fedloom.federation.server.topology import Clustered
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
+from fedloom.metrics.regression import MAE, pooled_mae
 from fedloom.reading import Unreadable
 from fedloom.records.claims import claims_in
 from fedloom.records.classes import Classes
@@ -303,7 +304,12 @@ def spreads_beside(clients: Sequence[Figures], metric: Metric) -> dict[str, Spre
     """Of the figures that are reported beside the metric."""
     spreads = {}
     for name in metric.beside:
-        spreads[name] = spread([figures.of(name) for figures in clients])
+        values = [figures.of(name) for figures in clients]
+        if name == MAE:
+            over_clients = spread(values, lower_is_better=True)
+            spreads[name] = over_clients.replace(pooled=pooled_mae(clients))
+        else:
+            spreads[name] = spread(values)
     return spreads
 
 
@@ -423,6 +429,8 @@ def input_of(prepared: Prepared) -> Input:
         mean=list(task.mean),
         std=list(task.std),
     )
+    if prepared.source.table is not None:
+        return network_input.replace(table=prepared.source.table.encoding.to_json())
     data = prepared.config.data
     if data.resize is None:
         return network_input

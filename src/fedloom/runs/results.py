@@ -24,6 +24,7 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
+from fedloom.metrics.metric import PERPLEXITY
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
@@ -183,8 +184,8 @@ class Run(FinishedRun):
         return brief
 
     def _beside(self) -> dict[str, Json]:
-        """Balanced accuracy, and AUC of two classes; text has neither."""
-        if not self.metric.counts_answers:
+        """Balanced accuracy, and AUC of two classes, or MAE; text has none of them."""
+        if self.metric is PERPLEXITY:
             return {}
         figures: dict[str, Json] = {}
         for name in self.metric.columns:
@@ -192,7 +193,10 @@ class Run(FinishedRun):
             if name in self.record.columns:
                 spread = self.record.spread_of(name)
             figures[name] = {"mean": spread.mean, "std": spread.std, "worst": spread.worst}
-        figures["balanced_accuracy"]["pooled"] = self.record.pooled_balanced_accuracy
+            if name == "mae":
+                figures[name]["pooled"] = spread.pooled
+        if "balanced_accuracy" in figures:
+            figures["balanced_accuracy"]["pooled"] = self.record.pooled_balanced_accuracy
         return figures
 
     def _tiers(self) -> dict[str, Json]:
@@ -251,13 +255,15 @@ class Run(FinishedRun):
         return brief
 
     def _beside_of(self, client: ClientResult) -> dict[str, Json]:
-        if not self.metric.counts_answers:
+        if self.metric is PERPLEXITY:
             return {}
         figures: dict[str, Json] = {}
         for name in self.metric.columns:
             figures[name] = None
             if name in self.record.columns:
                 figures[name] = client.beside.get(name)
+        if not self.metric.counts_answers:
+            return figures
         return {**figures, "answers": client.answers}
 
     def export(

@@ -152,7 +152,7 @@ class Unseen:
 
     def _figure(self, figures: Spread) -> str:
         metric = self.metric
-        mean = f"{metric.name} {metric.text(figures.mean)}"
+        mean = f"{metric.title} {metric.text(figures.mean)}"
         if len(self.clients) == 1:
             return f"{mean}{metric.unit}"
         return f"{mean} ± {metric.text(figures.std)}{metric.unit} (mean and std over clients)"

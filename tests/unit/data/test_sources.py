@@ -197,7 +197,7 @@ def test_unknown_name():
     assert ".npz" in text
 
 
-@pytest.mark.parametrize("name", ["scans.parquet", "scans.xlsx", "scans"])
+@pytest.mark.parametrize("name", ["scans.feather", "scans.xlsx", "scans"])
 @pytest.mark.parametrize("content", [b"PAR1", b"PK\x03\x04 nearly a zip", b""])
 def test_a_file_of_an_unknown_format_lists_the_formats(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -8,6 +8,9 @@ from fedloom.data.labels import with_labels
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
+from fedloom.data.tables.rules import TableRules
+from fedloom.data.tables.samples import table_sums
+from fedloom.data.tables.table import Numbers, number_in, table_of, texts_of
 from fedloom.deploy import terms
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of
 from fedloom.errors import FedloomError
@@ -200,3 +203,53 @@ def test_facts_and_terms_with_a_key_that_stands_twice():
     assert Terms.read(text).seed == 1
     with pytest.raises(ValueError, match="a key stands twice"):
         Terms.read(text.replace('"seed"', '"seed": 2, "seed"'))
+
+
+# Tables
+
+
+def table_facts(lines, **rules):
+    columns = {}
+    header, *rows = [line.split(",") for line in lines]
+    for place, name in enumerate(header):
+        cells = [row[place] for row in rows]
+        values = [number_in(cell) for cell in cells]
+        columns[name] = texts_of(cells) if None in values else Numbers(np.array(values, float))
+    table = table_of("t.csv", columns)
+    return Facts.of_table(table_sums(table, TableRules(**rules)), len(table))
+
+
+def test_facts_of_a_table_cross_the_wire():
+    facts = table_facts(["age,ward,label", "30,e,1.5", ",w,2"])
+    assert Facts.read(facts.to_json()) == facts
+    assert (facts.table.columns["age"].count, facts.table.columns["age"].missing) == (1, 1)
+
+
+def test_tables_agree_on_columns_and_classes():
+    facts = {
+        "west": table_facts(["age,ward,label", "30,e,ill", "50,w,well"]),
+        "east": table_facts(["ward,age,label", "n,70,ill", ",60,ill"]),
+    }
+    agreed = terms.agreed_table(facts, "auto")
+    common = terms.facts_agreed(agreed, facts)
+    assert (common.kind, common.labels, common.samples) == ("table", ("ill", "well"), 4)
+    assert common.shape == (5,) and common.mean[agreed.encoding.inputs.index("age")] == 52.5
+    assert any("east lacks well" in notice for notice in agreed.notices)
+    kept = Terms(seed=0, test=0.2, hold=0.0, table=agreed.encoding)
+    assert Terms.read(kept.to_json()) == kept
+    assert "table" not in Terms(seed=0, test=0.2, hold=0.0).to_json()
+
+
+def test_tables_beside_images_are_refused():
+    facts = {"east": site(), "west": table_facts(["age,label", "1,a", "2,b"])}
+    with pytest.raises(FedloomError, match="west has one and east has image data"):
+        terms.agreed_table(facts, "auto")
+    assert terms.agreed_table({"east": site()}, "auto") is None
+
+
+def test_a_column_that_names_its_rows_is_not_told():
+    lines = ["name,label", *[f"patient {number},{number % 2}" for number in range(40)]]
+    with pytest.raises(FedloomError, match="40 different texts, such as 'patient 0'; leave it out with --ignore name"):
+        table_facts(lines)
+    with pytest.raises(FedloomError, match=r"the column name of t\.csv must be"):
+        table_facts(lines, label="name")

@@ -381,10 +381,13 @@ def read_by(name: str) -> DataSet | None:
     return None
 
 
+WITHOUT_FILES = ("breast-cancer", "diabetes", "digits", "wine")  # they come with scikit-learn
+
+
 def named(name: str) -> DataSet:
-    if name == "digits":
+    if name in WITHOUT_FILES:
         rule = "a data set to fetch must have a home"
-        raise FedloomError(rule, "digits comes with scikit-learn", "use --data digits as it is")
+        raise FedloomError(rule, f"{name} comes with scikit-learn", f"use --data {name} as it is")
     if name not in CATALOGUE:
         raise unknown("a data set to fetch", name, CATALOGUE)
     return CATALOGUE[name]

@@ -1,4 +1,7 @@
-"""A CSV that lists files: `file,label[,client]`, with that header, paths relative to the CSV."""
+"""A CSV that lists files: `file,label[,client]`, with that header, paths relative to the CSV.
+
+One without a column `file` is a table of numbers and categories: see `table_files.py`.
+"""
 
 from __future__ import annotations
 
@@ -80,11 +83,6 @@ def read_rows(path: Path) -> list[Row]:
 def check_header(path: Path, header: list[str]) -> None:
     form = "file,label or file,label,client"
     columns = set(header)
-    if "file" not in columns:
-        rule = f"{path} must list image or .wav files under the header {form}"
-        found = f"its header is {','.join(header) or 'empty'}"
-        advice = "name the columns; tabular data is outside FedLoom's limits"
-        raise FedloomError(rule, found, advice)
     if not NEEDED <= columns <= NEEDED | OPTIONAL or len(columns) != len(header):
         rule = f"{path} must have the columns {form}"
         found = f"its header is {','.join(header)}"

@@ -66,13 +66,13 @@ class Frame:
 
 def frame_of(picture: Picture, chosen: np.ndarray) -> Frame:
     row = min(ROW, max(2.0, TALL / len(chosen)))
-    cell = min(CELL, BROAD / len(picture.source.labels))
+    cell = min(CELL, BROAD / len(picture.labels))
     names: list[str] = []
     if row >= READABLE:
         names = [row_name(picture, int(client)) for client in chosen]
     labels: list[str] = []
     if cell >= READABLE:
-        labels = [short(label) for label in picture.source.labels]
+        labels = [short(label) for label in picture.labels]
     return Frame(row, cell, names, labels)
 
 
@@ -80,7 +80,7 @@ def as_svg(picture: Picture) -> str:
     """It brings its own colours, for light and for dark."""
     chosen = drawn_clients(len(picture.split))
     frame = frame_of(picture, chosen)
-    right = frame.left + len(picture.source.labels) * frame.cell
+    right = frame.left + len(picture.labels) * frame.cell
     heading = title(picture)
     note = about(picture, len(chosen))
     written = max(len(heading) * CHAR * 14 / 12, len(note) * CHAR)  # the title is of 14 pixels

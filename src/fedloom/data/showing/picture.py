@@ -14,6 +14,7 @@ import numpy as np
 from fedloom.data.partition import Rule, parse
 from fedloom.data.partitions.changes import NONE, amount_of, transform_of, transforms_of
 from fedloom.data.partitions.rule import Change, Each
+from fedloom.data.showing.labels import ShownLabels, labels_shown
 from fedloom.data.source import Source
 from fedloom.data.split import Split
 
@@ -32,12 +33,20 @@ class Picture:
         return np.diff(self.split.offsets)
 
     @cached_property
+    def shown_labels(self) -> ShownLabels:
+        return labels_shown(self.source)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.shown_labels.labels
+
+    @cached_property
     def counts(self) -> np.ndarray:
         """[client, class]."""
         clients = len(self.split)
-        classes = len(self.source.labels)
+        classes = len(self.labels)
         owner = np.repeat(np.arange(clients), self.sizes)
-        cells = owner * classes + self.source.y[self.split.indices]
+        cells = owner * classes + self.shown_labels.y[self.split.indices]
         return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
     @property
@@ -91,7 +100,7 @@ class Picture:
             "partition": split.partition,
             "seed": split.seed,
             "split": split.hash,
-            "labels": list(self.source.labels),
+            "labels": list(self.labels),
             "samples": int(self.sizes.sum()),
             "server": len(split.server),
             "distance": float(self.distances.mean()),

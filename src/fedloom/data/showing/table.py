@@ -89,7 +89,7 @@ def strip(counts: np.ndarray, most: int) -> str:
 
 
 def class_heading(picture: Picture) -> str:
-    labels = picture.source.labels
+    labels = picture.labels
     if len(labels) > WIDE // 2 or any(len(label) > 2 for label in labels):
         return f"{len(labels)} classes"
     return "".join(printable(label).ljust(2) for label in labels)

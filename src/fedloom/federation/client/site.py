@@ -42,6 +42,7 @@ from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.figures import Figures
+from fedloom.metrics.measuring import measured
 from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.nets.folding import weights_stay
 from fedloom.nets.heads import head_of_network
@@ -219,7 +220,7 @@ class Site:
             part = data.validation
         predict = method.predictor(order, data.train, own, run)
         scores = scored(predict, part, run.task, self.device)
-        personal = measured(scores, part, run.task)
+        personal = measured(scores, part.y.numpy(), run.task)
         shared = None
         if method.shares:
             shared = personal
@@ -253,7 +254,7 @@ class StoreFailed(Exception):
 
 
 def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
-    return measured(scored(predict, part, task, device), part, task)
+    return measured(scored(predict, part, task, device), part.y.numpy(), task)
 
 
 @torch.no_grad()
@@ -272,10 +273,6 @@ def scoring_batch(shape: tuple[int, ...]) -> int:
     """
     positions = prod(shape[1:]) or 1
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
-
-
-def measured(scores: Floats, part: Samples, task: Task) -> Figures:
-    return metric_of(task.kind).measure(scores, part.y.numpy(), len(task.labels))
 
 
 def can_be_confused(task: Task) -> bool:

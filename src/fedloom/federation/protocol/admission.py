@@ -354,15 +354,16 @@ class Description(Closed):
 def evaluation_by(metric: Metric) -> type[Closed]:
     """What an evaluate reply may say.
 
-    It has the metric within its bounds, its interval, and shares beside it. A site of an earlier
-    version does not tell how many different answers its model gave.
+    It has the metric within its bounds, its interval, and the figures beside it. A site of an
+    earlier version does not tell how many different answers its model gave.
     """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
-    share: Any = Annotated[float, Field(ge=0, le=1)]
+    least, most = metric.bounds_beside
+    beside: Any = Annotated[float, Field(ge=least, le=most)]
     pair: Any = tuple[figure, figure]
     fields: Any = {metric.name: (figure | None, ...), "interval": (pair | None, ...)}
-    fields |= dict.fromkeys(metric.beside, (share | None, ...))
+    fields |= dict.fromkeys(metric.beside, (beside | None, ...))
     count: Any = Annotated[int, Field(ge=0)]
     if metric.counts_answers:
         fields["answers"] = (count | None, None)

@@ -376,6 +376,9 @@ class Recipe:
     # The clusters that the method names with these options; None: it works with any topology, and
     # flat by itself.
     hierarchy: Callable[[Meta], Hierarchy | None] | None = None
+    # Whether labels may be numbers: it never counts or compares labels, and its clients train with
+    # `training_loss` alone.
+    foretells_numbers: bool = False
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and how large; None: it searches none.

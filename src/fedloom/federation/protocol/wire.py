@@ -29,7 +29,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedloom.copying import copy_all
-from fedloom.types import Order, Region, Reply, Stamp, State, Task, Tensors
+from fedloom.types import Json, Order, Region, Reply, Stamp, State, Task, Tensors
 
 DTYPES = {
     "F64": torch.float64,
@@ -515,7 +515,7 @@ class StampText:
     def _encoded(self, stamp: Stamp) -> str:
         if stamp.task is not self._task:
             self._task = stamp.task
-            self._task_text = _encode(vars(stamp.task))
+            self._task_text = _encode(task_fields(stamp.task))
         before = dump(experiment=stamp.experiment)
         after = dump(
             stage=stamp.stage,
@@ -526,6 +526,14 @@ class StampText:
             keep=stamp.keep,
         )
         return f'{before[:-1]}, "task": {self._task_text}, {after[1:]}'
+
+
+def task_fields(task: Task) -> dict[str, Json]:
+    """Without what a task of classes does not have."""
+    fields = dict(vars(task))
+    if task.target is None:
+        del fields["target"]
+    return fields
 
 
 def read_order(head: Buffer, body: Buffer) -> Order:

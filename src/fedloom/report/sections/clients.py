@@ -33,14 +33,14 @@ def chart(story: Story) -> Safe | None:
     worst = next(item for item in items if item.worst)
     drawing = Intervals(
         key="intervals",
-        title=f"{metric.name} of each client",
+        title=f"{metric.title} of each client",
         about=f"{len(items)} clients; the worst is {worst.name} with {story.figure(worst.value)}.",
         items=items,
-        name=f"{metric.name}{metric.unit}",
+        name=f"{metric.title}{metric.unit}",
         text=metric.text,
         bounds=metric.bounds,
     )
-    heading = f"{metric.name.capitalize()} of each client"
+    heading = f"{metric.heading} of each client"
     return figure("intervals", heading, drawing.draw(), caption(items, worst))
 
 

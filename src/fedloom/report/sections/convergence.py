@@ -51,9 +51,9 @@ def curve(story: Story) -> Safe:
     phases = bands(story.rows)
     drawing = Chart(
         key="curve",
-        title=f"{metric.name} on {part} data over the rounds",
+        title=f"{metric.title} on {part} data over the rounds",
         about=spoken(story, personal),
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
         bands=phases,
@@ -75,7 +75,7 @@ def curve(story: Story) -> Safe:
         about += schedule(story.result.phases)
     head = ["round", *(line.name for line in lines), *map(in_head, beside)]
     values = table(head, evenly(rows), label="the curve")
-    heading = f"{metric.name.capitalize()} over the rounds"
+    heading = f"{metric.heading} over the rounds"
     return figure("curve", heading, drawing.draw(), about, values)
 
 

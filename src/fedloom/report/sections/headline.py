@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
+from fedloom.metrics.metric import PERPLEXITY
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import cautions_of_run, gain_sentence, most_common_sentence
@@ -43,7 +44,7 @@ def about_data(story: Story) -> str:
 
 def finished(story: Story, result: RunResult) -> Safe:
     metric = story.metric
-    sentence = f"{metric.name.capitalize()} is on each client's own test data"
+    sentence = f"{metric.heading} is on each client's own test data"
     if metric.lower_is_better:
         sentence += " (lower is better)"
     return joined(
@@ -57,7 +58,7 @@ def finished(story: Story, result: RunResult) -> Safe:
 
 
 def lead(story: Story, result: RunResult) -> str:
-    metric = story.metric.name.capitalize()
+    metric = story.metric.heading
     mean = story.figure(result.spread.mean)
     sentences = [f"{networks(story)} {metric} on their own test data is {mean} on average."]
     gain = gain_sentence(result.known_gain, story.metric)
@@ -75,16 +76,19 @@ def baseline(story: Story) -> str:
 
 
 def tiles_beside(result: RunResult) -> Safe | None:
-    """Figures in which every class counts the same; text has none."""
-    if not result.judged_by.counts_answers:
+    """Figures in which every class counts the same, or MAE; text has none."""
+    metric = result.judged_by
+    if metric is PERPLEXITY:
         return None
     shown = []
     for name in result.columns:
         spread = result.spread_of(name)
         if spread.mean is None:
             continue
-        over_clients = f"± {percent(spread.std)} over clients, worst {percent(spread.worst)}"
-        shown.append(Tile(NAMED[name], f"{percent(spread.mean)} %", over_clients))
+        worst = metric.text_beside(spread.worst)
+        over_clients = f"± {metric.text_beside(spread.std)} over clients, worst {worst}"
+        mean = f"{metric.text_beside(spread.mean)}{metric.unit_beside}"
+        shown.append(Tile(NAMED[name], mean, over_clients))
     pooled = result.pooled_balanced_accuracy
     if pooled is not None:
         about = "over all test samples"
@@ -137,7 +141,7 @@ def figures(story: Story, result: RunResult) -> list[Tile]:
         about_shared = "there is none"
     over_clients = f"± {metric.text(spread.std)} over clients"
     return [
-        Tile(f"mean {metric.name}", story.figure(spread.mean), over_clients),
+        Tile(f"mean {metric.title}", story.figure(spread.mean), over_clients),
         Tile("worst client", story.figure(spread.worst), worst_name),
         Tile("pooled", story.figure(spread.pooled), "over all test samples"),
         Tile("the shared model alone", story.figure(result.shared_pooled), about_shared),
@@ -235,7 +239,7 @@ def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
     evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
     if evaluations:
         latest = evaluations[-1]
-        name = f"{latest.part} {story.metric.name}"
+        name = f"{latest.part} {story.metric.title}"
         tiles.append(Tile(name, story.figure(latest.value), "mean over clients, so far"))
         for figure_name, figure in latest.beside.items():
             about = "mean over clients, so far"

@@ -60,12 +60,12 @@ def curve(versus: Versus) -> Safe | None:
             lines.append(Line(group.name, points, number))
     if not lines:
         return None
-    heading = f"{metric.name.capitalize()} over the rounds"
+    heading = f"{metric.heading} over the rounds"
     drawing = Chart(
         key="curve",
         title=heading,
         about="A line a method.",
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
         levels=levels(versus),
@@ -174,7 +174,7 @@ def differences(versus: Versus) -> Safe | None:
     if not items:
         return None
     first = versus.rows[0].name
-    unit = f"{metric.name}{metric.unit}"
+    unit = f"{metric.title}{metric.unit}"
     heading = f"Difference to {first}"
     drawing = Intervals(
         key="difference",
@@ -188,7 +188,7 @@ def differences(versus: Versus) -> Safe | None:
     caution = "One seed: no interval."
     if versus.seeds > 1:
         caution = "Where a line holds 0 the difference may be chance, and without a line also."
-    what = f"Mean {metric.name} less that of {first}, paired by seed"
+    what = f"Mean {metric.title} less that of {first}, paired by seed"
     about = f"{what}; lines: 95 % interval (Student's t). {caution}"
     names = [NAMED[name] for name in columns_beside(versus.rows)]
     if names:
@@ -258,7 +258,7 @@ def by_metric(stories: Sequence[Story], metric: Metric) -> ByClient:
     figures = []
     for story in stories:
         figures.append({client.client: client.figure for client in story.clients})
-    return ByClient("by-client", metric.name, metric.unit, figures, metric.text)
+    return ByClient("by-client", metric.title, metric.unit, figures, metric.text)
 
 
 def by_figure_beside(stories: Sequence[Story], name: str) -> ByClient:
@@ -359,8 +359,8 @@ def against(
         cells.append([row.name, amount(cost), figure_text, *cells_beside(row, versus.rows)])
     if len({mark.x for mark in marks}) < 2:
         return None
-    heading = f"{metric.name.capitalize()} against {about}"
-    unit = f"{metric.name}{metric.unit}"
+    heading = f"{metric.heading} against {about}"
+    unit = f"{metric.title}{metric.unit}"
     drawing = Scatter(
         key=f"against-{name}",
         title=heading,

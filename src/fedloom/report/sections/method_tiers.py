@@ -65,14 +65,14 @@ def against_macs(versus: Versus) -> Safe | None:
             cells.append([row.name, tier, amount(told.offer.cost), told.text])
     if not lines:
         return None
-    heading = f"{metric.name.capitalize()} against MACs over the tiers"
+    heading = f"{metric.heading} against MACs over the tiers"
     drawing = Tradeoff(
         key="tiers-macs",
         title=heading,
         about=f"{len(lines)} methods.",
         lines=lines,
         x_name="MACs of a sample",
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         x_text=amount,
         y_text=metric.text,
         bounds=metric.bounds,
@@ -84,7 +84,7 @@ def against_macs(versus: Versus) -> Safe | None:
     if metric.counts_answers:
         balanced = "of tiers the mean over clients, else over all samples"
         sentences.append(f"In the table, in parentheses, balanced accuracy: {balanced}.")
-    fallback = table(["method", "tier", "MACs of a sample", metric.name], cells, label=heading)
+    fallback = table(["method", "tier", "MACs of a sample", metric.title], cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), " ".join(sentences), fallback)
 
 
@@ -153,7 +153,7 @@ def by_tier(versus: Versus) -> Safe | None:
             groups.append(Ranks(f"tier {tier.tier}", figures))
     if not groups:
         return None
-    heading = f"{metric.name.capitalize()} of the clients of each tier"
+    heading = f"{metric.heading} of the clients of each tier"
     drawing = Ranked(
         key="by-tier",
         title=heading,
@@ -161,7 +161,7 @@ def by_tier(versus: Versus) -> Safe | None:
         groups=groups,
         runs=[run.name for run in runs],
         x_name="number of clients, in ascending order",
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         bounds=metric.bounds,
     )

@@ -183,12 +183,12 @@ def verdict(versus: Versus) -> str:
     sentences = []
     parts = beaten(versus.rows, first)
     if parts:
-        plain = f"By mean {metric.name}, {'; '.join(parts)}, {beyond_chance}."
+        plain = f"By mean {metric.title}, {'; '.join(parts)}, {beyond_chance}."
         sentences.append(f"{plain}{after_holm(versus.rows, first)}")
     elif versus.seeds == 1:
         return "One seed: this is an example, not evidence."
     elif len(untold) < len(differences_in(versus.rows)) or not untold:
-        sentences.append(f"No difference in {metric.name} to {first} is {beyond_chance}.")
+        sentences.append(f"No difference in {metric.title} to {first} is {beyond_chance}.")
     if untold:
         unclear = f"Whether {', '.join(untold)} and {first} differ cannot be told"
         sentences.append(f"{unclear}: the difference is the same with every seed.")
@@ -241,7 +241,7 @@ def runs(versus: Versus, link: Link) -> Safe:
             rows.append([*run_cells(story, group, link), *beside])
     if not rows:
         return section("runs", "Runs")
-    head = ["run", "method", "seed", "state", "rounds", f"mean {versus.metric.name}"]
+    head = ["run", "method", "seed", "state", "rounds", f"mean {versus.metric.title}"]
     head += [IN_RUNS[name] for name in columns_of_runs(versus)]
     return section("runs", "Runs", table(head, rows, words=("method", "state"), label="runs"))
 

@@ -200,7 +200,7 @@ def gain_caption(story: Story, measured: GainMatrix) -> str:
     if measured.start == "inherit":
         start = "its weights"
     return (
-        f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, "
+        f"{metric.heading}{metric.unit} of client j's network on client i's test data, "
         f"from {start}, after {measured.epochs} epochs on i's training data. Framed: its own. "
         "Gain (Eq. 6 of SPIDER), how far the own is ahead of the others': "
         f"{gain_text(story, measured.gain)} on average. One seed: no interval."

@@ -71,8 +71,8 @@ def against(
     if len(marks) <= MOST_NAMED:
         about += ", with its 95 % interval"
     about += "; diamond: the worst."
-    title = f"{metric.name.capitalize()} against {what}"
-    y_name = f"{metric.name}{metric.unit}"
+    title = f"{metric.heading} against {what}"
+    y_name = f"{metric.title}{metric.unit}"
     drawing = Scatter(
         key=f"against-{name}",
         title=title,

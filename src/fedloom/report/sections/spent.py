@@ -128,12 +128,12 @@ def against(
     lines = [path.line(cost.limit) for path in paths]
     if not any(spent for line in lines for spent, _ in line.points):
         return None
-    heading = f"{metric.name.capitalize()} against {cost.name}"
+    heading = f"{metric.heading} against {cost.name}"
     chart = Chart(
         key=f"spent-{cost.limit}",
         title=heading,
         about=spoken(lines, cost, metric),
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
         levels=levels,
@@ -152,7 +152,7 @@ def against(
         for moment in path.moments:
             spent = cost.text(moment.spent[cost.limit])
             rows.append([path.name, f"{moment.round}", spent, metric.text(moment.value)])
-    head = ["line", "round", cost.name, metric.name]
+    head = ["line", "round", cost.name, metric.title]
     values = table(head, evenly(rows), label=heading)
     return figure(f"spent-{cost.limit}", heading, chart.draw(), caption, values)
 

@@ -108,12 +108,12 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
     points = [(number, value) for number, value in evaluations(rows, metric) if value is not None]
     if not points:
         return None
-    heading = f"Stage {stage}: {metric.name}"
+    heading = f"Stage {stage}: {metric.title}"
     drawing = Chart(
         key=f"stage-{stage}",
         title=heading,
         about=spoken(story, points),
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=[Line("mean over the evaluated clients", points, 0)],
         bounds=metric.bounds,
@@ -128,7 +128,7 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
         caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
     if not any(TIER in row.notes for row in rows):  # there are no networks of tiers yet
         caption += " A client's figure is that of a path of its tier, drawn for the round."
-    head = ["round", metric.name, *(NAMED[name] for name in by_name)]
+    head = ["round", metric.title, *(NAMED[name] for name in by_name)]
     fallback = table(head, cells, label=heading)
     return figure(f"stage-{stage}", heading, drawing.draw(), caption, fallback)
 

@@ -154,14 +154,14 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
         lines.append(Offers(BEFORE_TUNING, before, 1))
     if not lines:
         return None
-    heading = f"{metric.name.capitalize()} against MACs over the tiers"
+    heading = f"{metric.heading} against MACs over the tiers"
     drawing = Tradeoff(
         key="tiers-macs",
         title=heading,
         about=f"{len(result.tiers)} tiers.",
         lines=lines,
         x_name="MACs of a sample",
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         x_text=amount,
         y_text=metric.text,
         bounds=metric.bounds,
@@ -189,7 +189,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
             cells.append([name, str(tier.tier), *figure_cells(client, result)])
     if not groups:
         return None
-    heading = f"{metric.name.capitalize()} of the clients of each tier"
+    heading = f"{metric.heading} of the clients of each tier"
     drawing = Ranked(
         key="by-tier",
         title=heading,
@@ -197,7 +197,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
         groups=groups,
         runs=[story.method],
         x_name="number of clients, in ascending order",
-        y_name=f"{metric.name}{metric.unit}",
+        y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         bounds=metric.bounds,
     )

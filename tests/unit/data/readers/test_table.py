@@ -67,9 +67,7 @@ def test_recordings_go_to_the_reader_of_speech(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([], "its header is empty; name the columns; tabular data is outside FedLoom's limits"),
-        (["age,income", "3,4"], "its header is age,income; name the columns; tabular data is outside"),
-        (["pics/0.png,a", "pics/1.png,b"], "tabular data is outside"),
+        (["pics/0.png,a", "pics/1.png,b"], "a list of files begins with the header file,label"),
         (["file,class", "pics/0.png,a"], "columns file,label or file,label,client, but its header is file,class"),
         (["file,label,weight", "pics/0.png,a,1"], "its header is file,label,weight"),
         (["file,label,label", "pics/0.png,a,1"], "its header is file,label,label"),

@@ -1,0 +1,94 @@
+"""The tables that come with scikit-learn: breast-cancer, wine and diabetes.
+
+Their files are read as `sklearn.datasets` reads them, but without importing the package, which
+alone costs as much as torch does.
+"""
+
+from __future__ import annotations
+
+import gzip
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from fedloom.data.tables.table import Column, Numbers, Table, Texts, as_texts, table_of
+from fedloom.errors import FedloomError
+
+FOLDER = Path("datasets", "data")  # in scikit-learn's own
+CELL_FEATURES = (
+    "radius",
+    "texture",
+    "perimeter",
+    "area",
+    "smoothness",
+    "compactness",
+    "concavity",
+    "concave points",
+    "symmetry",
+    "fractal dimension",
+)
+WINE_FEATURES = (
+    "alcohol",
+    "malic_acid",
+    "ash",
+    "alcalinity_of_ash",
+    "magnesium",
+    "total_phenols",
+    "flavanoids",
+    "nonflavanoid_phenols",
+    "proanthocyanins",
+    "color_intensity",
+    "hue",
+    "od280/od315_of_diluted_wines",
+    "proline",
+)
+DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
+
+
+def breast_cancer(directory: Path | None = None) -> Table:
+    """569 tumours, 30 measures of their cells, malignant or benign; comes with scikit-learn."""
+    features = []
+    for statistic in ("mean {}", "{} error", "worst {}"):
+        features += [statistic.format(feature) for feature in CELL_FEATURES]
+    return classes_table("breast-cancer", "breast_cancer.csv", features, ("malignant", "benign"))
+
+
+def wine(directory: Path | None = None) -> Table:
+    """178 wines of three growers, 13 measures of their chemistry; comes with scikit-learn."""
+    growers = ("class_0", "class_1", "class_2")
+    return classes_table("wine", "wine_data.csv", list(WINE_FEATURES), growers)
+
+
+def diabetes(directory: Path | None = None) -> Table:
+    """442 patients, 10 measures, how far their diabetes went in a year; comes with scikit-learn."""
+    with gzip.open(file_of("diabetes_data_raw.csv.gz"), "rt", encoding="utf-8") as text:
+        measures = np.loadtxt(text)
+    with gzip.open(file_of("diabetes_target.csv.gz"), "rt", encoding="utf-8") as text:
+        progression = np.loadtxt(text)
+    columns: dict[str, Column] = {}
+    for name, values in zip(DIABETES_FEATURES, measures.T, strict=True):
+        columns[name] = Numbers(values)
+    columns["sex"] = as_texts(columns["sex"])  # 1 and 2 are no amounts
+    columns["label"] = Numbers(progression)
+    return table_of("diabetes", columns, "regression")
+
+
+def classes_table(name: str, file: str, features: list[str], classes: tuple[str, ...]) -> Table:
+    """A file whose first line is no header, and whose last column is the class."""
+    rows = np.loadtxt(file_of(file), delimiter=",", skiprows=1)
+    columns: dict[str, Column] = {}
+    for feature, values in zip(features, rows.T, strict=False):  # the class has no feature
+        columns[feature] = Numbers(values)
+    columns["label"] = Texts(rows[:, -1].astype(np.int32), classes)
+    return table_of(name, columns)
+
+
+def file_of(name: str) -> Path:
+    package = find_spec("sklearn")
+    if package is not None and package.origin is not None:
+        file = Path(package.origin).parent / FOLDER / name
+        if file.is_file():
+            return file
+    rule = f"scikit-learn must have its file {name}"
+    raise FedloomError(rule, "it is not there", "install scikit-learn again")
