@@ -55,3 +55,11 @@ def test_decisive_is_more_than_the_root():
     assert is_decisive(9, 4)  # 5 > √13 = 3.6
     assert not is_decisive(10, 7)
     assert not is_decisive(0, 9)
+
+
+def test_numbers_are_judged_by_squares():
+    part = Samples(torch.tensor([[2.0], [-1.0]]), torch.tensor([1.0, -3.0]))
+    assert judged(Scores(), part, "cpu") == Judged(1.0 + 4.0, 0, 2)
+    near = torch.tensor([[1.5, 0], [0.0, 0]])
+    far = torch.tensor([[3.0, 0], [0.0, 0]])
+    assert disagreement(near, far, part) == Disagreement(1, 0, 2)

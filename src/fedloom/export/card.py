@@ -122,7 +122,7 @@ def colours(finished: Finished) -> list[str]:
 
 def assumptions(finished: Finished) -> list[str]:
     """What the method takes for granted where its network is used."""
-    return [f"- {sentence}" for sentence in finished.stage.method.assumptions]
+    return [f"- {sentence}" for sentence in finished.stage.method.assumptions(finished.task)]
 
 
 def interface(about: ModelDescription) -> list[str]:

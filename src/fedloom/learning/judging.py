@@ -1,4 +1,8 @@
-"""What a network is worth on a client's validation part, as sums that say nothing of one sample."""
+"""What a network is worth on a client's validation part, as sums that say nothing of one sample.
+
+Labels may be classes or numbers. A number is never right: of two networks the one that comes closer
+has the better answer.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,8 @@ class Parts(NamedTuple):
 class Judged(NamedTuple):
     """Sums over validation samples."""
 
-    nll: float  # Σ −log p(label)
-    correct: int
+    nll: float  # Σ −log p(label); of numbers Σ (answer − label)²
+    correct: int  # of numbers 0
     samples: int
 
 
@@ -49,8 +53,14 @@ def judged(net: nn.Module, part: Samples, device: str) -> Judged:
     if not len(part):
         return Judged(0.0, 0, 0)
     scores = answers(net, part, device)
+    if are_numbers(part):
+        return Judged(float(squared_errors(scores, part).sum()), 0, len(part))
     nll = functional.cross_entropy(scores, part.y, reduction="sum")
     return Judged(float(nll), int(right(scores, part).sum()), len(part))
+
+
+def are_numbers(part: Samples) -> bool:
+    return part.y.is_floating_point()
 
 
 def right(scores: torch.Tensor, part: Samples) -> torch.Tensor:
@@ -58,16 +68,26 @@ def right(scores: torch.Tensor, part: Samples) -> torch.Tensor:
     return scores.argmax(dim=1) == part.y
 
 
-class Disagreement(NamedTuple):
-    """Samples that only one of two networks answers rightly."""
+def squared_errors(scores: torch.Tensor, part: Samples) -> torch.Tensor:
+    return (scores[:, 0] - part.y.double()).square()
 
-    up: int  # only the first
-    down: int  # only the second
+
+class Disagreement(NamedTuple):
+    """Samples that only one of two networks answers rightly, or comes closer to."""
+
+    up: int  # the first
+    down: int  # the second
     samples: int
 
 
 def disagreement(first: torch.Tensor, second: torch.Tensor, part: Samples) -> Disagreement:
     """Of two networks' scores."""
+    if are_numbers(part):
+        errors = squared_errors(first, part)
+        other_errors = squared_errors(second, part)
+        up = int((errors < other_errors).sum())
+        down = int((other_errors < errors).sum())
+        return Disagreement(up, down, len(part))
     by_first = right(first, part)
     by_second = right(second, part)
     up = int((by_first & ~by_second).sum())

@@ -282,4 +282,5 @@ auto = Recipe(
     "auto: a size by a race, the client prior, augmentation, tuning and the end by validation",
     AutoOptions,
     stages,
+    foretells_numbers=True,
 )

@@ -30,7 +30,7 @@ from fedloom.stages.decisions import (
     shift_of,
     sums_reply,
 )
-from fedloom.types import Fields, Order, Reply, State
+from fedloom.types import Fields, Order, Reply, State, Task
 
 
 class Trained(NamedTuple):
@@ -140,9 +140,8 @@ class AutoClient(Method):
         counts = disagreement(own_answers, mean_answers, validation)
         return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return assumptions_of(self.options)
+    def assumptions(self, task: Task) -> tuple[str, ...]:
+        return assumptions_of(self.options, task)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The shared network: what a client keeps of its trial is for comparing alone."""

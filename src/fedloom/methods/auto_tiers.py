@@ -208,9 +208,8 @@ class AutoTiers(InPhases, Nested):
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"]}
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return assumptions_of(self.options)
+    def assumptions(self, task: Task) -> tuple[str, ...]:
+        return assumptions_of(self.options, task)
 
     def sections(self, state: State) -> Sections:
         return replace(super().sections(state), decisions=decisions_in(state))

@@ -17,7 +17,7 @@ from fedloom.methods.auto_frame import answering, built, of_size
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.records.sections import Sections
 from fedloom.stages.decisions import assumptions_of, decisions_in, shift_of
-from fedloom.types import Meta, Order, Round, Setup, State
+from fedloom.types import Meta, Order, Round, Setup, State, Task
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,8 @@ class Tune(FineTuned):
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", shared(state), {"size": state.meta["size"]})
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return assumptions_of(self.options)
+    def assumptions(self, task: Task) -> tuple[str, ...]:
+        return assumptions_of(self.options, task)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         weights = weights_or(own, order.tensors)

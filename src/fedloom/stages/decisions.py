@@ -84,15 +84,19 @@ class DecisionOptions(StepOptions):
 
 
 def shift_of(options: DecisionOptions, data: Samples, task: Task) -> torch.Tensor | None:
-    """What a client's prior adds to the scores; None: nothing."""
-    if options.prior == "off":
+    """What a client's prior adds to the scores; None: nothing, as for numbers."""
+    if not has_prior(options, task):
         return None
     return log_prior(data.y, len(task.labels))
 
 
-def assumptions_of(options: DecisionOptions) -> tuple[str, ...]:
+def has_prior(options: DecisionOptions, task: Task) -> bool:
+    return options.prior == "on" and task.kind != "regression"
+
+
+def assumptions_of(options: DecisionOptions, task: Task) -> tuple[str, ...]:
     """What an exported network takes for granted."""
-    if options.prior == "off":
+    if not has_prior(options, task):
         return ()
     return (
         "How often each class came up in this client's training samples is part of its scores "

@@ -159,8 +159,7 @@ class Method:
         """
         return None
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self, task: Task) -> tuple[str, ...]:
         """What must hold where the exported network is used, in sentences for its card."""
         return ()
 
