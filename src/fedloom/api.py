@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.variants import labelled
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
 from fedloom.launch import begin, go_on, take_back
@@ -68,12 +69,14 @@ def compare(
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
         values = {name: list(choices) for name, choices in (grid or {}).items()}
+        variants = labelled(methods)
         plan = Plan(
-            tuple(methods),
+            variants.methods,
             tuple(seeds),
             values,
             tree,
             match_params,
+            names=variants.names,
             target=target,
             match_macs=match_macs,
         )

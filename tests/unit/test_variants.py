@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fedloom import methods
-from fedloom.config.variants import without_folders
+from fedloom.config.variants import labelled, without_folders
 from fedloom.errors import FedloomError
 from fedloom.runs import configure as configuring
 from fedloom.runs.configure import configure, parse_variant, split_flags
@@ -78,3 +78,17 @@ def test_unknown_keywords():
 )
 def test_a_table_shows_files_without_their_folders(text, shown):
     assert without_folders(text) == shown
+
+
+def test_a_label_is_what_tables_call_a_variant():
+    found = labelled(["spider:lr=.1,cells=3@small", "fedavg", "here@there/file.py:Name:lr=1@mine-2"])
+    assert found.methods == ("spider:lr=.1,cells=3", "fedavg", "here@there/file.py:Name:lr=1")
+    assert sorted(found.names.values()) == ["mine-2", "small"]
+    assert found.names["spider:lr=.1,cells=3"] == "small"
+    assert any(name.startswith("/") and name.endswith("file.py:Name:lr=1") for name in found.names)
+
+
+@pytest.mark.parametrize("texts", [("fedavg:lr=1@a", "fedavg:lr=2@a"), ("fedavg:lr=1@ditto", "ditto")])
+def test_two_variants_with_one_name_are_refused(texts):
+    with pytest.raises(FedloomError, match="two variants must not have one name in tables, but got"):
+        labelled(texts)

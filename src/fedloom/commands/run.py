@@ -40,7 +40,10 @@ def add(commands: Commands) -> None:
     run.add_argument("--dry-run", action="store_true", help=help_dry)
     about = "run several methods on the same splits and pair them by seed"
     compare = add_command(commands, "compare", compare_command, about)
-    help_methods = "names or variants; the first is what the others are compared with"
+    help_methods = (
+        "names or variants; the first is what the others are compared with; NAME:lr=.1@LABEL "
+        "gives a variant its name in tables"
+    )
     compare.add_argument("method", nargs="+", help=help_methods)
     help_seeds = "one run a method and seed (default: --seed)"
     compare.add_argument("--seeds", default=None, metavar="A,B,…", help=help_seeds)
@@ -263,6 +266,7 @@ def compare_command(options: argparse.Namespace) -> int:
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     load_torch()
     from fedloom.config.models import Experiment, validated
+    from fedloom.config.variants import labelled
     from fedloom.records.plan import Plan, parse_grid, parse_seeds, parse_target
 
     if options.seeds is None:
@@ -271,13 +275,14 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
         seeds = parse_seeds(options.seeds)
     grid = parse_grid(options.grid)
     target = parse_target(options.target)
-    methods = tuple(options.method)
+    variants = labelled(options.method)
     plan = Plan(
-        methods,
+        variants.methods,
         seeds,
         grid,
         tree,
         options.match_params,
+        names=variants.names,
         target=target,
         match_macs=options.match_macs,
     )

@@ -1,16 +1,19 @@
 """Methods as a person writes them: `NAME` or `file.py:Name`.
 
-Either may have `:key=value,…` or a bare word behind it.
+Either may have `:key=value,…` or a bare word behind it, and then `@LABEL`: what tables call it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedloom.errors import FedloomError
 from fedloom.registry import absolute
 
+LABEL = re.compile(r"[\w.+-]+")
+LABELLED = re.compile(f"(.+)@({LABEL.pattern})")
 PATTERN = re.compile(r"([^:]*\.py:[^:]+|[^:]+)(?::(.*))?")
 
 
@@ -41,6 +44,36 @@ class Variant:
             return name
         parts = [absolute_part(part) for part in self.parts]
         return f"{name}:{','.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Variants, and what to call those of them that have a label."""
+
+    methods: tuple[str, ...]
+    names: dict[str, str]
+
+
+def labelled(texts: Iterable[str]) -> Labelled:
+    """`spider:lr=.1,cells=3@small` is the variant before the sign, called `small`."""
+    methods = []
+    names: dict[str, str] = {}
+    called: dict[str, str] = {}  # variants by what they are called
+    for text in texts:
+        method = text
+        name = text
+        match = LABELLED.fullmatch(text)
+        if match is not None:
+            method, name = match.groups()
+            names[Variant.parse(method).found_anywhere()] = name
+        if called.setdefault(name, method) != method:
+            raise FedloomError(
+                "two variants must not have one name in tables",
+                f"got {name!r} twice",
+                "give each its own, as in spider:lr=.1@small spider:lr=.3@large",
+            )
+        methods.append(method)
+    return Labelled(tuple(methods), names)
 
 
 def without_folders(text: str) -> str:

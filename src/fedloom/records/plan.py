@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.config.models import Experiment, validated
+from fedloom.config.variants import LABEL
 from fedloom.errors import FedloomError
 from fedloom.options import as_before
 from fedloom.reading import Unreadable, read_json
@@ -39,6 +40,13 @@ class Plan:
     target: float | None = None
     # fixed networks get the width nearest the MACs that the first method's networks have on average
     match_macs: bool = False
+
+    def spelled(self, method: str) -> str:
+        """A variant as a person writes it, with its label if it has one."""
+        name = self.names.get(method, "")
+        if not LABEL.fullmatch(name):  # a name that only a program gives
+            return method
+        return f"{method}@{name}"
 
     @property
     def matches(self) -> bool:

@@ -132,7 +132,7 @@ def is_complete(row: MethodRow) -> bool:
 
 def command(plan: Plan) -> str:
     """What makes this comparison again."""
-    words = ["fedloom", "compare", *plan.methods]
+    words = ["fedloom", "compare", *map(plan.spelled, plan.methods)]
     words += ["--seeds", ",".join(map(str, plan.seeds))]
     for name, values in plan.grid.items():
         words += ["--grid", f"{name}={','.join(map(str, values))}"]
