@@ -11,13 +11,14 @@ from fedloom.errors import FedloomError
 from fedloom.version import __version__
 
 if TYPE_CHECKING:
-    from fedloom.api import compare, resume, search
+    from fedloom.api import auto, compare, resume, search
     from fedloom.runs.results import Run
 
-__all__ = ["FedloomError", "Run", "__version__", "compare", "resume", "search"]
+__all__ = ["FedloomError", "Run", "__version__", "auto", "compare", "resume", "search"]
 
 LATE = {
     "search": "fedloom.api",
+    "auto": "fedloom.api",
     "compare": "fedloom.api",
     "resume": "fedloom.api",
     "Run": "fedloom.runs.results",

@@ -14,12 +14,15 @@ from torch.utils.data import Dataset
 from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.config.variants import labelled
+from fedloom.cost.limits import Limit
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
 from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
-from fedloom.records.plan import Plan
+from fedloom.records.plan import Plan, read_plan
 from fedloom.report.progress import screen
+from fedloom.runs.auto import MAIN, Asked, Auto, continue_auto, create_auto
+from fedloom.runs.auto_budget import parse_budget
 from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
 from fedloom.runs.configure import configure, split_flags
 from fedloom.runs.results import Run
@@ -83,6 +86,51 @@ def compare(
         return continue_comparison(create_comparison(plan, out), shown)
 
 
+def auto(
+    *,
+    budget: str | None = None,
+    limit: str | None = None,
+    others: Sequence[str] = (),
+    family: str | None = None,
+    widths: Sequence[float] | None = None,
+    prior: bool = True,
+    main: str = MAIN,
+    out: str | Path | None = None,
+    quiet: bool = True,
+    **flags: Any,
+) -> Auto:
+    """The model to use for each client, within a budget; `fedloom auto` in Python.
+
+    `others` are variants that take part too, as `--with` names them. `main` is the contestant whose
+    options `limit`, `family`, `widths` and `prior` are.
+
+    >>> found = fedloom.auto(data="digits", budget="2m")
+    >>> print(found.verdict)
+    >>> found.winner.export("onnx", client=3)
+    """
+    own: dict[str, str] = {}
+    if family is not None:
+        own["network"] = family
+    if widths is not None:
+        own["sizes"] = "/".join(f"{width:g}" for width in widths)
+    if not prior:
+        own["prior"] = "off"
+    limits = Limit()
+    if limit is not None:
+        limits = Limit.parse(limit)
+    asked_budget = None
+    if budget is not None:
+        asked_budget = parse_budget([budget])
+    with screen(quiet=quiet) as shown:
+        tree: dict[str, Any] = {}
+        for name, value in on_disk(flags).items():
+            if name not in PATHS:
+                raise unknown("a keyword of auto", name, PATHS)
+            assign(tree, PATHS[name], plain(value))
+        asked = Asked(tree, asked_budget, limits, others, own, main)
+        return continue_auto(create_auto(asked, out), shown)
+
+
 def resume(
     path: str | Path,
     *,
@@ -98,6 +146,8 @@ def resume(
     if from_round is not None:
         take_back(folder, from_round)
     with screen(quiet=quiet) as shown:
+        if folder.kind == "compare" and read_plan(folder).contest is not None:
+            return continue_auto(folder, shown)
         if folder.kind == "compare":
             return continue_comparison(folder, shown)
         return go_on(folder, shown)

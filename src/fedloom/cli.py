@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from fedloom.commands import (
+    auto,
     data,
     export,
     federation,
@@ -30,6 +31,7 @@ from fedloom.version import __version__
 ABOUT = """Federated neural architecture search: find the network where the data is.
 
   fedloom run                                   the demo: half a minute on two idle cores
+  fedloom auto --data scans.npz --budget minutes=10       the model to use, and how we know
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
@@ -68,7 +70,7 @@ def dispatch(words: list[str]) -> int:
             return run.method_help(words[1])
         run.check_order(words[1:])
     options, rest = parser.parse_known_args(words)
-    if rest and options.command not in ("run", "compare"):
+    if rest and options.command not in ("run", "compare", "auto"):
         command = "fedloom"
         if options.command:
             command = f"fedloom {options.command}"
@@ -104,7 +106,19 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=as_written)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for group in (run, report, plot, search, export, gain, profile, listing, space, federation):
+    for group in (
+        run,
+        auto,
+        report,
+        plot,
+        search,
+        export,
+        gain,
+        profile,
+        listing,
+        space,
+        federation,
+    ):
         group.add(commands)
     data.add(commands, words)
     return parser

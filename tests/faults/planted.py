@@ -628,8 +628,8 @@ FURTHER = (
     Fault(
         "Every method of a comparison makes a split of its own.",
         "runs/comparison.py",
-        "run, split = self._one(name, method, seed, changes, terms.split)\n",
-        "run, split = self._one(name, method, seed, changes, None)\n",
+        "run, split = self.one(name, method, seed, changes, terms.split)\n",
+        "run, split = self.one(name, method, seed, changes, None)\n",
         (COMPARISON,),
     ),
     Fault(

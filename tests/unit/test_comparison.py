@@ -275,7 +275,7 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
         targets.append(target)
         return {}
 
-    monkeypatch.setattr(bench, "_one", one)
+    monkeypatch.setattr(bench, "one", one)
     monkeypatch.setattr(comparison, "matched_width", width)
     bench.run()
     assert budgets == [None, 100, 100, None, 101, 101]
@@ -333,7 +333,7 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
         asked.append(changes)
         return finished(-(values[name] or 0), metric=metric, validation=values[name]), None  # the first on test
 
-    monkeypatch.setattr(bench, "_one", one)
+    monkeypatch.setattr(bench, "one", one)
     assert bench._tune("fedavg", Terms()) == {"lr": "3"}
     assert all(changes["evaluate"] == {"hold_back": True} for changes in asked)  # select stays what is reported
     assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg", Terms()) is None

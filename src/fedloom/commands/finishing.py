@@ -11,6 +11,8 @@ from typing import Any
 
 from fedloom.errors import FedloomError
 
+A_MINUTE = 60.0
+
 
 def finish(options: argparse.Namespace, work: Any) -> int:
     """Do it, and print what was found: a table, or one JSON object."""
@@ -25,6 +27,17 @@ def finish(options: argparse.Namespace, work: Any) -> int:
 def tell(options: argparse.Namespace, text: str) -> None:
     if not (options.quiet or options.json):
         print(text, file=sys.stderr, flush=True)
+
+
+def tell_time(options: argparse.Namespace, seconds: float) -> None:
+    """How long it will take, if that is worth knowing before one waits."""
+    if seconds <= A_MINUTE:
+        return
+    from fedloom.report.tables import duration
+
+    tell(
+        options, f"this takes about {duration(seconds)} here; Ctrl-C stops it, and nothing is lost"
+    )
 
 
 class interruptible:

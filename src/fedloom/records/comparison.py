@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Self
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import Unreadable, bounded, read_json
@@ -174,7 +175,7 @@ class ComparisonResult(Record):
     methods: list[MethodRow]
 
     @classmethod
-    def from_json(cls, raw: Json) -> ComparisonResult:
+    def from_json(cls, raw: Json) -> Self:
         """Raises Unreadable, with the first place that is wrong."""
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         fields = dict(raw)
@@ -191,7 +192,7 @@ class ComparisonResult(Record):
         return result
 
     @classmethod
-    def read(cls, path: Path) -> ComparisonResult:
+    def read(cls, path: Path) -> Self:
         """Raises Unreadable."""
         return cls.from_json(read_json(path))
 

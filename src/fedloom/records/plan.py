@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import LABEL
+from fedloom.config.variants import LABEL, without_folders
 from fedloom.errors import FedloomError
 from fedloom.options import as_before
 from fedloom.reading import Unreadable, read_json
@@ -22,6 +22,20 @@ from fedloom.records.folder import RunFolder
 
 PLAN = "compare.json"
 MOST_POINTS = 10_000  # of a grid: each is a run
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What `fedloom auto` asks for beside a comparison. Methods are told by their variants."""
+
+    main: str  # whose decisions are told
+    control: str  # what all are compared with
+    # The share of the budget at which the better half of the others goes on; None: all go on.
+    rung: float | None = None
+    # The most that a network may cost to be chosen: params, macs.
+    limits: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""  # how the budget was settled
+    seconds: float = 0.0  # that all of it takes on the machine that it was planned on, about
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,11 @@ class Plan:
     target: float | None = None
     # fixed networks get the width nearest the MACs that the first method's networks have on average
     match_macs: bool = False
+    contest: Contest | None = None  # of `fedloom auto`
+
+    def name_of(self, method: str) -> str:
+        """What tables call it."""
+        return self.names.get(method, without_folders(method))
 
     def spelled(self, method: str) -> str:
         """A variant as a person writes it, with its label if it has one."""
@@ -52,6 +71,17 @@ class Plan:
     def matches(self) -> bool:
         """Whether fixed networks get the size of what the first method found."""
         return self.match_params or self.match_macs
+
+
+class ContestInFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    main: str
+    control: str
+    rung: float | None
+    limits: dict[str, float]
+    note: str
+    seconds: float
 
 
 class PlanFile(BaseModel):
@@ -67,6 +97,7 @@ class PlanFile(BaseModel):
     names: dict[str, str]
     target: float | None = None  # an earlier version had none
     match_macs: bool = False  # the same
+    contest: ContestInFile | None = None  # the same
 
 
 def read_plan(folder: RunFolder) -> Plan:
@@ -80,6 +111,9 @@ def read_plan(folder: RunFolder) -> Plan:
         raise no_plan(folder, f"{PLAN} is unusable: {where}: {first['msg']}") from None
     tree = as_before(Experiment, raw.tree)
     validated(Experiment, tree)
+    contest = None
+    if raw.contest is not None:
+        contest = Contest(**raw.contest.model_dump())
     return Plan(
         methods=tuple(raw.methods),
         seeds=tuple(raw.seeds),
@@ -89,6 +123,7 @@ def read_plan(folder: RunFolder) -> Plan:
         names=raw.names,
         target=raw.target,
         match_macs=raw.match_macs,
+        contest=contest,
     )
 
 

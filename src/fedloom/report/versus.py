@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.config.models import Experiment
-from fedloom.config.variants import without_folders
 from fedloom.errors import FedloomError
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import method_row, with_holm
@@ -99,8 +98,7 @@ class Comparing:
                 reader = self._reader(f"{labels[name]}-seed{seed}")
                 if reader is not None:
                     stories.append(reader.read())
-            shown = plan.names.get(method, without_folders(method))
-            groups.append(Group(shown, stories))
+            groups.append(Group(plan.name_of(method), stories))
         return groups
 
     def _reader(self, name: str) -> Reader | None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -25,7 +26,7 @@ from rich.table import Table
 from torch import nn
 
 from fedloom.config.models import DataConfig, Experiment, validated
-from fedloom.config.variants import Variant, without_folders
+from fedloom.config.variants import Variant
 from fedloom.cost.count import macs, parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
@@ -134,7 +135,8 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     path = None
     if out is not None:
         path = Path(out)
-    folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", path)
+    what = "compare" if plan.contest is None else "auto"
+    folder = RunFolder.create("compare", f"{what}-{short_name(data.name)}", path)
     with making(folder.path):
         folder.write_json(PLAN, asdict(plan))
     return folder
@@ -168,12 +170,19 @@ def shared_start(plan: Plan) -> dict[str, Json]:
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
     """Runs that are finished are read, those begun are resumed, the rest are started."""
+    with at_work(folder, shown) as bench:
+        return bench.run()
+
+
+@contextmanager
+def at_work(folder: RunFolder, shown: Screen) -> Iterator[Bench]:
+    """A comparison's folder, locked, and worker processes for all of its runs."""
     with folder.writing(), folder.lock():
         plan = read_plan(folder)
         pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
         try:
             pool.start()
-            return Bench(folder, plan, shown, pool).run()
+            yield Bench(folder, plan, shown, pool)
         finally:
             pool.close()
 
@@ -212,12 +221,12 @@ class Bench:
                 if method not in tuned:  # it is the first seed
                     tuned[method] = self._tune(method, terms)
                 changes = self._changes(method, seed, terms, tuned[method] or {})
-                name = f"{self._label(method)}-seed{seed}"
-                run, split = self._one(name, method, seed, changes, terms.split)
+                name = f"{self.label(method)}-seed{seed}"
+                run, split = self.one(name, method, seed, changes, terms.split)
                 runs[method].append(run)
                 if method == self.plan.methods[0]:
                     terms = Terms(split, self._budget(run), self._size(run))
-        rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
+        rows = [self.row(method, runs, tuned[method]) for method in self.plan.methods]
         rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
@@ -225,7 +234,7 @@ class Bench:
         try_report(self.folder, write_comparison)
         return Comparison(self.folder.path, all_runs, rows, self.plan.target)
 
-    def _row(
+    def row(
         self,
         method: str,
         runs: Mapping[str, Sequence[Run]],
@@ -234,14 +243,14 @@ class Bench:
         first = None
         if method != self.plan.methods[0]:
             first = [run.record for run in runs[self.plan.methods[0]]]
-        name = self.plan.names.get(method, without_folders(method))
+        name = self.plan.name_of(method)
         own = [run.record for run in runs[method]]
         row = judged(method_row(method, name, own, first, tuned), own)
         if self.plan.target is not None:
             row = with_target(row, runs[method], self.plan.target)
         return with_tiers(row, own, first)
 
-    def _label(self, method: str) -> str:
+    def label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]
 
     def _changes(
@@ -255,7 +264,7 @@ class Bench:
         width = matched_width(self.plan, method, seed, terms.split, terms.target, point)
         return {"options": {**width, **point}, "budget": terms.budget}
 
-    def _one(
+    def one(
         self,
         name: str,
         method: str,
@@ -307,7 +316,7 @@ class Bench:
         best: tuple[float, dict[str, Any]] | None = None
         points = grid_points(self.plan.grid)
         for number, point in enumerate(points):
-            run = self._point(f"grid-{self._label(method)}-{number}", method, point, terms)
+            run = self._point(f"grid-{self.label(method)}-{number}", method, point, terms)
             if run is None or run.record.validation is None:
                 continue
             value = run.record.validation
@@ -334,7 +343,7 @@ class Bench:
         seed = self.plan.seeds[0]
         changes = {**GRID, **self._changes(method, seed, terms, point)}
         try:
-            run, _ = self._one(name, method, seed, changes, terms.split)
+            run, _ = self.one(name, method, seed, changes, terms.split)
         except TooFewReplies:
             text = "no reply could be used any more: this point of the grid cannot be judged"
             self.shown.listener(name)(Notice(text))

@@ -1,0 +1,69 @@
+"""`fedloom auto`: the best model for each client, within a budget."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fedloom.commands.finishing import finish, interruptible, tell, tell_time
+from fedloom.commands.parsing import Commands, add_command, common_flags, configuration, no_more
+from fedloom.commands.report import check_watch, watch_flags, watched
+from fedloom.loading import load_torch
+
+OWN_FLAGS = ["with", "limit", "family", "widths", "prior", "watch", "port", "small"]
+# Flags of the main contestant's own options.
+OPTIONS = {"family": "network", "widths": "sizes", "prior": "prior"}
+
+
+def add(commands: Commands) -> None:
+    about = "find the model to use, within a budget: sizes, prior, augmentation, fine-tuning"
+    auto = add_command(commands, "auto", auto_command, about)
+    help_with = "another contestant, as `compare` names methods: spider:lr=.1,cells=3@small"
+    auto.add_argument(
+        "--with", dest="others", action="append", default=[], metavar="VARIANT", help=help_with
+    )
+    help_limit = "the most that the network may cost: macs=1M,params=50k,latency_ms=5"
+    auto.add_argument("--limit", metavar="LIMIT=N,…", help=help_limit)
+    help_family = "the network whose sizes are tried (default the small CNN; of text the LSTM)"
+    auto.add_argument("--family", metavar="NAME", help=help_family)
+    help_widths = "the sizes that are tried, as shares of its channels (default 1,.7,.5,.35)"
+    auto.add_argument("--widths", metavar="A,B,…", help=help_widths)
+    help_prior = "whether a client's own label counts shift its answers (default on)"
+    auto.add_argument("--prior", metavar="on|off", help=help_prior)
+    common_flags(auto)
+    watch_flags(auto)
+
+
+def auto_command(options: argparse.Namespace) -> int:
+    check_watch(options)
+    no_more(options, "auto", OWN_FLAGS)
+    return finish(options, lambda: start_auto(options))
+
+
+def start_auto(options: argparse.Namespace) -> Any:
+    load_torch()
+    from fedloom.cost.limits import Limit
+    from fedloom.records.plan import read_plan
+    from fedloom.report.progress import screen
+    from fedloom.runs.auto import Asked, continue_auto, create_auto
+    from fedloom.runs.auto_budget import parse_budget
+
+    budget = parse_budget(options.budget or [])
+    options.budget = None  # of `run` and `compare` it is a limit; here it is what to spend
+    limit = Limit()
+    if options.limit is not None:
+        limit = Limit.parse(options.limit)
+    own = {}
+    for flag, option in OPTIONS.items():
+        if getattr(options, flag) is not None:
+            own[option] = getattr(options, flag)
+    asked = Asked(configuration(options), budget, limit, options.others, own)
+    folder = create_auto(asked, options.out)
+    contest = read_plan(folder).contest
+    assert contest is not None
+    tell(options, f"auto folder: {folder.path}")
+    tell(options, f"budget: {contest.note}")
+    tell_time(options, contest.seconds)
+    quiet = options.quiet or options.json
+    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
+        return continue_auto(folder, shown)

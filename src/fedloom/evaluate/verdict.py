@@ -1,0 +1,150 @@
+"""What a leaderboard comes to, in one plain sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedloom.metrics.metric import Metric
+from fedloom.records.auto import ClientWinner, LeaderboardRow
+from fedloom.records.decision import Decision
+from fedloom.records.result import RunResult
+
+CONTROL = "local-adaptation"
+IN_WORDS = {CONTROL: "FedAvg with fine-tuning", "fedavg": "FedAvg"}
+NETWORKS = {"cnn": "CNN", "lstm": "LSTM", "resnet18": "ResNet-18"}
+WIDTHS = {1.0: "full-width", 0.5: "half-width"}
+FINE_TUNING = "fine-tuning"  # the decision of that name, and what it chose where it did not pay
+ONE_NETWORK = "one network"
+MOST_NAMED = 5  # clients that are listed one by one
+
+
+def verdict(
+    leaderboard: Sequence[LeaderboardRow],
+    clients: Sequence[ClientWinner],
+    control: str,
+    words: Mapping[str, str],
+    decisions: Sequence[Decision],
+    metric: Metric,
+) -> str:
+    """`words`: what a sentence calls a contestant, by its name. `decisions`: of the winner."""
+    winner = next(row for row in leaderboard if row.chosen)
+    by_name = {row.name: row for row in leaderboard}
+    figure = f"{metric.text(winner.test.mean)}{metric.unit}"
+    sentence = f"Use {words[winner.name]}: {figure}"
+    if winner.name == control:
+        sentence += runner_up(leaderboard, control, words, metric)
+    else:
+        sentence += f", {beside_control(winner, words[control], metric)}"
+        sentence += share_of_macs(winner, by_name[control])
+    return f"{sentence}{of_others(leaderboard, clients, control, words, decisions)}"
+
+
+def beside_control(row: LeaderboardRow, control: str, metric: Metric) -> str:
+    """`4.6 points above FedAvg with fine-tuning [2.8, 6.4]`."""
+    if row.to_control is None:
+        return f"which cannot be compared with {control}"
+    gap = row.to_control.mean
+    points = "points"
+    if not metric.counts_answers:
+        points = metric.name
+    distance = f"{metric.text(abs(gap))} {points}"
+    side = "above" if gap >= 0 else "below"
+    ends = row.to_control.interval
+    if ends is None:
+        return f"{distance} {side} {control}"
+    low, high = sorted(abs_ends(ends, gap))
+    interval = f"[{metric.text(low)}, {metric.text(high)}]"
+    if ends[0] <= 0 <= ends[1]:
+        return f"{distance} {side} {control} {interval}, which may be chance"
+    return f"{distance} {side} {control} {interval}"
+
+
+def abs_ends(ends: Sequence[float], gap: float) -> list[float]:
+    """An interval as a distance in the direction of the gap."""
+    if gap >= 0:
+        return list(ends)
+    return [-end for end in ends]
+
+
+def share_of_macs(row: LeaderboardRow, control: LeaderboardRow) -> str:
+    if not row.macs or not control.macs:
+        return ""
+    return f", at {100 * row.macs / control.macs:.0f} % of its MACs"
+
+
+def runner_up(
+    leaderboard: Sequence[LeaderboardRow],
+    control: str,
+    words: Mapping[str, str],
+    metric: Metric,
+) -> str:
+    """Of a control that won: how the best of the others did beside it."""
+    for row in leaderboard:
+        if row.name != control:
+            return f"; {words[row.name]} is {beside_control(row, 'it', metric)}"
+    return ""
+
+
+def of_others(
+    leaderboard: Sequence[LeaderboardRow],
+    clients: Sequence[ClientWinner],
+    control: str,
+    words: Mapping[str, str],
+    decisions: Sequence[Decision],
+) -> str:
+    """For whom another model than the common one is better, or that there is nobody."""
+    winner = next(row.name for row in leaderboard if row.chosen)
+    chosen: dict[str, list[int]] = {}
+    for client in clients:
+        if client.chosen != winner:
+            chosen.setdefault(client.chosen, []).append(client.client)
+    parts = []
+    for name, numbers in chosen.items():
+        parts.append(f"{clients_in_words(numbers)} with {words[name]}")
+    if parts:
+        return f"; decisively better on validation: {', '.join(parts)}"
+    beaten = []
+    for decision in decisions:
+        if decision.decision == FINE_TUNING and decision.chosen == ONE_NETWORK:
+            beaten.append("personal networks")
+    for row in leaderboard:
+        if row.name not in (winner, control):
+            beaten.append(words[row.name])
+    if not beaten:
+        return ""
+    return f"; {' and '.join(beaten)} gained nothing here"
+
+
+def clients_in_words(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"client {numbers[0]}"
+    if len(numbers) > MOST_NAMED:
+        return f"{len(numbers)} clients"
+    listed = ", ".join(map(str, numbers[:-1]))
+    return f"clients {listed} and {numbers[-1]}"
+
+
+def in_words(name: str, result: RunResult) -> str:
+    """A contestant in a sentence: the network that it chose, if it decided on a size."""
+    size = chosen_size(result.decisions)
+    if size is None:
+        return IN_WORDS.get(name, name)
+    network = str(result.options.get("network", "cnn"))
+    width = WIDTHS.get(size, f"{size:g}-width")
+    sentence = f"the {width} {NETWORKS.get(network, network)}"
+    if result.options.get("prior") == "on":
+        sentence += " with the client prior"
+    return sentence
+
+
+def chosen_size(decisions: Sequence[Decision]) -> float | None:
+    """The width that the last decision on it left; None: there was none to decide on."""
+    size = None
+    for decision in decisions:
+        if decision.decision.partition(",")[0] != "size":
+            continue
+        try:
+            size = float(decision.chosen)
+        except ValueError:  # several are left: a later decision chooses among them
+            size = None
+    return size

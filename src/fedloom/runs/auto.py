@@ -1,0 +1,524 @@
+"""`fedloom auto`: contestants on one split and one budget, and which of them to use.
+
+Contestants are the method `auto`, the control (FedAvg with fine-tuning of the small CNN) and every
+variant that the user names. They are runs of a comparison, all with a validation part that the
+engine holds back from them: the reported round of each gets a figure on it, and whatever is chosen
+here is chosen by that. Test figures are told and decide nothing.
+
+More than two named variants run with a quarter of the budget first, and the better half of them
+goes on with the whole budget, from the beginning (successive halving with one rung).
+
+The common winner is the best by mean validation figure. A client uses another contestant's model
+only where that is decisive on its own validation part (evaluate/leaderboard.py): both models answer
+the same samples, and those right only by one exceed those right only by the other by more than the
+root of both counts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedloom.config.models import BudgetConfig, Experiment, validated
+from fedloom.config.variants import Variant, labelled
+from fedloom.cost.limits import Limit
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError, TooFewReplies
+from fedloom.evaluate.leaderboard import (
+    Contestant,
+    Right,
+    figures_by_client,
+    leaderboard,
+    on_test,
+    winner_of_client,
+)
+from fedloom.evaluate.verdict import CONTROL, in_words, verdict
+from fedloom.federation.client.site import scored
+from fedloom.federation.server.events import Notice
+from fedloom.metrics.metric import Metric
+from fedloom.records.auto import AutoResult, ClientWinner, LeaderboardRow, OnTest, Spent
+from fedloom.records.decision import Decision
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Contest, Plan
+from fedloom.records.result import NAME as RESULT
+from fedloom.records.result import RunResult
+from fedloom.records.rows import METRICS_FILE, read_rows
+from fedloom.records.totals import Totals
+from fedloom.report.leaderboard import decisions_table, leaderboard_table, next_steps
+from fedloom.report.notebook import table_html
+from fedloom.report.page import try_report
+from fedloom.report.progress import Screen
+from fedloom.report.versus import write_comparison
+from fedloom.runs.auto_budget import AskedBudget, pace_of, settle
+from fedloom.runs.comparison import Bench, Comparison, at_work, create_comparison
+from fedloom.runs.experiment import check
+from fedloom.runs.finished import open_finished
+from fedloom.runs.planning import experiment
+from fedloom.runs.preparing import prepare
+from fedloom.runs.results import Run
+from fedloom.threads import one_thread
+from fedloom.types import Json
+
+MAIN = "auto"
+FIRST_RUNG = 0.25  # of the budget
+ALL_GO_ON = 2  # so many named variants need no rung
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for. `tree` is the configuration that all contestants share."""
+
+    tree: Mapping[str, Any] = field(default_factory=dict)
+    budget: AskedBudget | None = None
+    limit: Limit = field(default_factory=Limit)
+    others: Sequence[str] = ()  # variants that take part too
+    options: Mapping[str, str] = field(default_factory=dict)  # of the main contestant
+    main: str = MAIN
+
+
+@dataclass(frozen=True)
+class Auto(Comparison):
+    """What was found: a comparison, and what follows from it."""
+
+    result: AutoResult | None = None
+
+    @property
+    def found(self) -> AutoResult:
+        assert self.result is not None  # it has one, once it is finished
+        return self.result
+
+    @property
+    def verdict(self) -> str:
+        return self.found.verdict
+
+    @property
+    def leaderboard(self) -> list[LeaderboardRow]:
+        return self.found.leaderboard
+
+    @property
+    def winner(self) -> Run:
+        """The run of the common winner: `auto.winner.export("onnx", client=3)`."""
+        return self.run_of(self.found.winner.name)
+
+    def run_of(self, name: str) -> Run:
+        names = [row.name for row in self.rows]
+        return self.runs[names.index(name)]
+
+    def to_json(self) -> Json:
+        shown = self.found.to_json()
+        return {"auto": str(self.path), **super().to_json(), **of_auto(shown)}
+
+    def table(self) -> None:
+        """Print the verdict, the leaderboard, every decision, and how to use the model."""
+        from rich.console import Console
+
+        console = Console(markup=False)
+        console.print(self.verdict, style="bold", highlight=False)
+        console.print(self._leaderboard())
+        console.print(decisions_table(self.found.decisions))
+        for line in next_steps(self.path, self.winner.path, self.found):
+            console.print(line, highlight=False, soft_wrap=True)
+
+    def _repr_html_(self) -> str:
+        from fedloom.report.html import tag
+
+        sentence = tag("p", tag("strong", self.verdict))
+        decisions = decisions_table(self.found.decisions)
+        return f"{sentence}{table_html(self._leaderboard())}{table_html(decisions)}"
+
+    def _leaderboard(self) -> Table:
+        data = self.runs[0].record.data
+        return leaderboard_table(self.found, self.runs[0].metric, f"{data.name}, {data.partition}")
+
+
+def of_auto(shown: Mapping[str, Json]) -> dict[str, Json]:
+    """What result.json has beside that of a comparison."""
+    return {name: value for name, value in shown.items() if name not in ("runs", "methods")}
+
+
+# What is asked for
+
+
+def create_auto(asked: Asked, out: str | Path | None) -> RunFolder:
+    """Check everything and settle the budget, then make the folder; nothing is trained yet."""
+    return create_comparison(plan_of(asked), out)
+
+
+def plan_of(asked: Asked) -> Plan:
+    """The comparison that is made, with a budget in one unit for all."""
+    plan = without_budget(asked)
+    assert plan.contest is not None
+    contest = plan.contest
+    others = len(plan.methods) - 2
+    runs = 2.0 + others
+    least_share = 1.0
+    if contest.rung is not None:
+        runs = 2 + others * contest.rung + number_kept(others)
+        least_share = contest.rung
+    prepared = prepare(experiment(plan, contest.control, plan.seeds[0], {}))
+    check(prepared)
+    budget = settle(
+        asked.budget, pace_of(plan.name_of(contest.control), prepared), runs, least_share
+    )
+    evaluate = dict(plan.tree["evaluate"])
+    evaluate.setdefault("every", budget.evaluate_every)
+    given = {**asked.tree.get("budget", {}), **budget.config}
+    tree = {**plan.tree, "budget": given, "evaluate": evaluate}
+    contest = replace(contest, note=budget.note, seconds=round(budget.seconds, 1))
+    plan = replace(plan, tree=tree, contest=contest)
+    check_first_rung(plan)
+    return plan
+
+
+def without_budget(asked: Asked) -> Plan:
+    """The plan with the rounds of the configuration, by which the control is timed."""
+    config: Experiment = validated(Experiment, asked.tree)
+    check_asked(config)
+    main = spelled(asked.main, {**asked.options, **limits_of_main(asked)})
+    variants = labelled(asked.others)
+    methods = (CONTROL, main, *variants.methods)
+    check_contestants(methods)
+    names = {main: Variant.parse(asked.main).name, **variants.names}
+    rung = None
+    if len(variants.methods) > ALL_GO_ON:
+        rung = FIRST_RUNG
+    limits = {}
+    for name in ("params", "macs"):
+        most = getattr(asked.limit, name)
+        if most is not None:
+            limits[name] = most
+    evaluate = {**asked.tree.get("evaluate", {}), "hold_back": True}
+    tree = {**asked.tree, "evaluate": evaluate}
+    contest = Contest(main=main, control=CONTROL, rung=rung, limits=limits)
+    return Plan(methods, (config.seed,), {}, tree, names=names, contest=contest)
+
+
+def limits_of_main(asked: Asked) -> dict[str, str]:
+    """What the main contestant may not exceed, as options; only `auto` has such."""
+    options = {}
+    for name in ("macs", "params"):
+        most = getattr(asked.limit, name)
+        if most is not None and asked.main == MAIN:
+            options[f"limit_{name}"] = repr(most)
+    return options
+
+
+def spelled(method: str, options: Mapping[str, str]) -> str:
+    """A variant with these options too."""
+    parts = [f"{name}={value.replace(',', '/')}" for name, value in options.items()]
+    if not parts:
+        return method
+    variant = Variant.parse(method)
+    return f"{variant.name}:{','.join([*variant.parts, *parts])}"
+
+
+def check_asked(config: Experiment) -> None:
+    if config.is_federated:
+        raise FedloomError(
+            "`fedloom auto` must have the clients' data at hand",
+            "--federation names sites that keep theirs",
+            "use `fedloom run auto --federation DIR`, which decides the same without contestants",
+        )
+    if config.budget.equal != "rounds" or config.budget.amount is not None:
+        raise FedloomError(
+            "the budget of `fedloom auto` must be given by --budget",
+            f"got --equal {config.budget.equal}",
+            "try --budget minutes=10, macs=2T or bytes=50M",
+        )
+
+
+def check_contestants(methods: Sequence[str]) -> None:
+    for method in methods:
+        if methods.count(method) > 1:
+            raise FedloomError(
+                "every contestant must take part once",
+                f"got {method} twice",
+                f"leave it out of --with; {CONTROL} always takes part",
+            )
+
+
+def number_kept(others: int) -> int:
+    """How many of the named variants go on after the first rung: the better half."""
+    return (others + 1) // 2
+
+
+def check_first_rung(plan: Plan) -> None:
+    """Whether every variant can run with the rung's budget, before anything is trained."""
+    contest = plan.contest
+    assert contest is not None
+    if contest.rung is None:
+        return
+    split = None
+    for method in plan.methods[2:]:
+        changes = {"budget": budget_of(plan, contest.rung)}
+        prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
+        split = prepared.split
+        check(prepared)
+
+
+def budget_of(plan: Plan, share: float) -> dict[str, Any]:
+    """A share of every contestant's budget."""
+    budget: BudgetConfig = validated(Experiment, plan.tree).budget
+    amount = None
+    if budget.amount is not None:
+        amount = budget.amount * share
+    limits = None
+    if budget.limits is not None:
+        limits = {name: most * share for name, most in budget.limits.items()}
+    rounds = max(1, round(budget.rounds * share))
+    return {"equal": budget.equal, "amount": amount, "rounds": rounds, "limits": limits}
+
+
+# The contest
+
+
+def continue_auto(folder: RunFolder, shown: Screen) -> Auto:
+    """Runs that are finished are read, those begun are resumed, the rest are started."""
+    with at_work(folder, shown) as bench:
+        assert bench.plan.contest is not None
+        return Contested(bench, bench.plan.contest).run()
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The first runs of the named variants, and who goes on."""
+
+    kept: tuple[str, ...]
+    runs: tuple[Run, ...] = ()
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True)
+class Contested:
+    """One contest on its way."""
+
+    bench: Bench
+    contest: Contest
+
+    @property
+    def plan(self) -> Plan:
+        return self.bench.plan
+
+    def run(self) -> Auto:
+        runs: dict[str, Run] = {}
+        runs[self.contest.control], split = self._run(self.contest.control, None)
+        runs[self.contest.main], _ = self._run(self.contest.main, split)
+        rung = self._rung(split)
+        for method in rung.kept:
+            run = self._tried(self._name_of_run(method), method, split, 1.0)
+            if run is not None:
+                runs[method] = run
+        result = self._result(runs, rung)
+        folder = self.bench.folder
+        folder.write_json(RESULT, result.to_json())
+        try_report(folder, write_comparison)
+        return Auto(folder.path, list(runs.values()), result.methods, result=result)
+
+    def _name_of_run(self, method: str) -> str:
+        return f"{self.bench.label(method)}-seed{self.plan.seeds[0]}"
+
+    def _run(self, method: str, split: Split | None) -> tuple[Run, Split]:
+        changes = {"budget": budget_of(self.plan, 1.0)}
+        name = self._name_of_run(method)
+        return self.bench.one(name, method, self.plan.seeds[0], changes, split)
+
+    def _tried(self, name: str, method: str, split: Split, share: float) -> Run | None:
+        """The run of a named variant; None: its training broke down."""
+        changes = {"budget": budget_of(self.plan, share)}
+        try:
+            run, _ = self.bench.one(name, method, self.plan.seeds[0], changes, split)
+        except TooFewReplies:
+            text = "no reply could be used any more: this contestant is left out"
+            self.bench.shown.listener(name)(Notice(text))
+            return None
+        return run
+
+    def _rung(self, split: Split) -> Rung:
+        """Nobody is left out where there are few, and nobody by test data."""
+        others = self.plan.methods[2:]
+        if self.contest.rung is None:
+            return Rung(others)
+        runs: dict[str, Run] = {}
+        for method in others:
+            name = f"rung-{self.bench.label(method)}"
+            run = self._tried(name, method, split, self.contest.rung)
+            if run is not None:
+                runs[method] = run
+        kept = best_of(runs, number_kept(len(others)))
+        names = [self.plan.name_of(method) for method in kept]
+        counts = {self.plan.name_of(method): run.record.validation for method, run in runs.items()}
+        decision = Decision(
+            decision=f"first rung, {100 * self.contest.rung:g} % of the budget",
+            options=[self.plan.name_of(method) for method in others],
+            counts=counts,
+            chosen=", ".join(names),
+        )
+        return Rung(kept, tuple(runs.values()), decision)
+
+    def _result(self, runs: Mapping[str, Run], rung: Rung) -> AutoResult:
+        contestants = [
+            Contestant(self.plan.name_of(method), run.record) for method, run in runs.items()
+        ]
+        control = self.plan.name_of(self.contest.control)
+        main = self.plan.name_of(self.contest.main)
+        rows = leaderboard(contestants, control, self.contest.limits)
+        check_chosen(rows, self.contest.limits)
+        winner = next(row.name for row in rows if row.chosen)
+        results = {contestant.name: contestant.result for contestant in contestants}
+        right = {row.name: right_answers(runs[self._method(row.name)]) for row in rows}
+        eligible = {row.name: right[row.name] for row in rows if row.fits is not False}
+        clients = [winner_of_client(client, winner, eligible) for client in sorted(right[winner])]
+        decisions = list(results[main].decisions)
+        if rung.decision is not None:
+            decisions.append(rung.decision)
+        decisions += [common_decision(rows, right), client_decision(winner, clients)]
+        metric = results[winner].judged_by
+        words = {name: in_words(name, result) for name, result in results.items()}
+        by_method = {method: [run] for method, run in runs.items()}
+        result = AutoResult(
+            runs=[str(run.path) for run in runs.values()],
+            methods=[self.bench.row(method, by_method, None) for method in runs],
+            verdict=verdict(rows, clients, control, words, results[winner].decisions, metric),
+            leaderboard=rows,
+            decisions=decisions,
+            spent=self._spent(runs, rung),
+            clients=clients,
+            note=self.contest.note,
+        )
+        if any(client.chosen != winner for client in clients):
+            return result.replace(mixed=mixed_figures(clients, results, metric))
+        return result
+
+    def _method(self, name: str) -> str:
+        return next(method for method in self.plan.methods if self.plan.name_of(method) == name)
+
+    def _spent(self, runs: Mapping[str, Run], rung: Rung) -> Spent:
+        records = [run.record for run in (*runs.values(), *rung.runs)]
+        macs = 0
+        for record in records:
+            macs += (record.macs or 0) + record.server_macs
+        budget: BudgetConfig = validated(Experiment, self.plan.tree).budget
+        share: dict[str, float] = {}
+        for run in rung.runs:
+            share[run.path.name] = sum(shares_of(run, budget).values())
+        for method, run in runs.items():
+            name = self.plan.name_of(method)
+            steps = shares_of(run, budget)
+            if method != self.contest.main:
+                share[name] = sum(steps.values())
+                continue
+            for step, part in steps.items():
+                share[f"{name}: {step}"] = part
+        return Spent(
+            macs=macs,
+            bytes=sum(record.traffic.of_training for record in records),
+            rounds=sum(record.rounds for record in records),
+            share=share,
+        )
+
+
+def best_of(runs: Mapping[str, Run], count: int) -> tuple[str, ...]:
+    """The methods whose runs have the best validation figures, in their order."""
+    judged: list[tuple[str, float]] = []
+    lower_is_better = False
+    for method, run in runs.items():
+        lower_is_better = run.metric.lower_is_better
+        if run.record.validation is not None:
+            judged.append((method, run.record.validation))
+    judged.sort(key=lambda pair: pair[1], reverse=not lower_is_better)
+    kept = {method for method, _ in judged[:count]}
+    return tuple(method for method in runs if method in kept)
+
+
+def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) -> None:
+    if any(row.chosen for row in rows):
+        return
+    asked = ", ".join(f"{name}={most:g}" for name, most in limits.items())
+    smallest = min(rows, key=lambda row: row.macs or float("inf"))
+    raise FedloomError(
+        "--limit must leave a contestant",
+        f"no network keeps {asked}",
+        f"the smallest has {smallest.params:.0f} parameters and {smallest.macs:.0f} MACs",
+    )
+
+
+def right_answers(run: Run) -> Right:
+    """Which validation samples each evaluated client's own model answers right."""
+    finished = open_finished(run.path)
+    site = finished.site
+    assert site is not None  # a simulation has all clients at hand
+    right = {}
+    with one_thread():
+        for client in run.record.clients:
+            if client.figure is None:
+                continue
+            part = site.data(client.client).validation
+            predict = finished.served(client.client).predictor()
+            scores = scored(predict, part, finished.task, site.device)
+            right[client.client] = scores.argmax(axis=1) == part.y.numpy()
+    return right
+
+
+def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, Right]) -> Decision:
+    counts: dict[str, Json] = {}
+    for row in rows:
+        answers = right[row.name].values()
+        counts[row.name] = {
+            "mean": row.validation,
+            "correct": sum(int(part.sum()) for part in answers),
+            "samples": sum(len(part) for part in answers),
+        }
+    return Decision(
+        decision="contestant",
+        options=[row.name for row in rows],
+        counts=counts,
+        chosen=next(row.name for row in rows if row.chosen),
+    )
+
+
+def client_decision(common: str, clients: Sequence[ClientWinner]) -> Decision:
+    """For how many clients another model than the common one is decisively better."""
+    counts = {common: 0}
+    for client in clients:
+        counts[client.chosen] = counts.get(client.chosen, 0) + 1
+    chosen = "one contestant for all"
+    if len(counts) > 1:
+        chosen = "the client's own, where decisive"
+    return Decision(
+        decision="contestant of each client",
+        options=["one contestant for all", "the client's own, where decisive"],
+        counts=counts,
+        chosen=chosen,
+    )
+
+
+def mixed_figures(
+    clients: Sequence[ClientWinner],
+    results: Mapping[str, RunResult],
+    metric: Metric,
+) -> OnTest:
+    """On test data, each client with the contestant that was chosen for it on validation data."""
+    figures = {}
+    for client in clients:
+        by_client = figures_by_client(results[client.chosen])
+        if client.client in by_client:
+            figures[client.client] = by_client[client.client]
+    return on_test(figures, metric, None)
+
+
+def shares_of(run: Run, budget: BudgetConfig) -> dict[str, float]:
+    """Of one contestant's budget, by phase or stage of the run."""
+    whole = float(budget.rounds)
+    if budget.equal != "rounds" and budget.amount is not None:
+        whole = budget.amount
+    shares: dict[str, float] = {}
+    before = Totals()
+    for row in read_rows(run.path / METRICS_FILE):
+        spent = row.totals.spent(budget.equal) - before.spent(budget.equal)
+        shares[row.phase] = shares.get(row.phase, 0.0) + spent / whole
+        before = row.totals
+    return shares

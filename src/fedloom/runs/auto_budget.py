@@ -1,0 +1,162 @@
+"""What each contestant of `fedloom auto` may spend, in one unit for all of them.
+
+A person says minutes, MACs, bytes, simulated seconds or rounds. Minutes are those of the whole
+command on this machine: a step of the control is timed here, and from then on the budget is a
+number of MACs, so that the same number gives the same run anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedloom.config.models import LIMITS
+from fedloom.errors import FedloomError
+from fedloom.reading import parse_number
+from fedloom.report.tables import amount, counted
+from fedloom.runs.estimate import Estimate, estimate
+from fedloom.runs.preparing import Prepared
+
+MINUTES = "minutes"
+ROUNDS = "rounds"
+UNITS = (MINUTES, ROUNDS, *LIMITS)
+SHORT = re.compile(r"(\d+(?:\.\d+)?)m")  # 2m: two minutes
+LEAST_ROUNDS = 2  # of the control: one to train in, one to fine-tune in
+# A budget that is not in rounds ends at four times the rounds of the configuration. Networks of an
+# eighth of the control's MACs are to spend all of theirs.
+ROOM = 4
+EVALUATIONS = 10  # of the control, over its run
+
+
+@dataclass(frozen=True)
+class AskedBudget:
+    """The first amount that is named is the budget; others are limits beside it."""
+
+    unit: str
+    amount: float
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SettledBudget:
+    config: dict[str, Any]  # the section of the configuration
+    evaluate_every: int
+    seconds: float  # that the whole command takes here, about
+    note: str  # how it came about
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the control's rounds take."""
+
+    control: str
+    estimated: Estimate
+
+    def a_round(self, unit: str) -> float:
+        return self.estimated.training.in_unit(unit) / self.estimated.rounds
+
+    @property
+    def seconds_a_round(self) -> float:
+        """Of this machine, evaluation included."""
+        seconds = self.estimated.training.seconds + self.estimated.evaluation.seconds
+        return seconds / self.estimated.rounds
+
+
+def parse_budget(texts: Sequence[str]) -> AskedBudget | None:
+    """`minutes=10`, `2m`, `macs=2T`, `bytes=50M`; None: nothing was said."""
+    amounts: dict[str, float] = {}
+    for text in texts:
+        for part in text.split(","):
+            name, equals, number = part.strip().partition("=")
+            short = SHORT.fullmatch(name)
+            if short is not None and not equals:
+                name = MINUTES
+                number = short.group(1)
+            value = parse_number(number)
+            if name not in UNITS or not value or name in amounts:
+                raise FedloomError(
+                    f"--budget must be an amount of {', '.join(UNITS)}, each once",
+                    f"got {part!r}",
+                    "try --budget minutes=10, 2m for two minutes, macs=2T or bytes=50M",
+                )
+            amounts[name] = value
+    if not amounts:
+        return None
+    unit, value = next(iter(amounts.items()))
+    limits = {name: limit for name, limit in amounts.items() if name != unit}
+    for name in (MINUTES, ROUNDS):
+        if name in limits:
+            raise FedloomError(
+                f"{name} of --budget must stand alone or first",
+                f"got them behind {unit}",
+                "leave one of them out",
+            )
+    return AskedBudget(unit, value, limits)
+
+
+def pace_of(control: str, prepared: Prepared) -> Pace:
+    """By timing one step of the control here."""
+    return Pace(control, estimate(prepared))
+
+
+def settle(asked: AskedBudget | None, pace: Pace, runs: float, least_share: float) -> SettledBudget:
+    """`runs`: how many whole budgets are spent. `least_share`: of the shortest run."""
+    usual = pace.estimated.rounds
+    if asked is None:
+        budget = AskedBudget("macs", usual * pace.a_round("macs"))
+        note = f"what {counted(usual, 'round')} of {pace.control} take"
+    elif asked.unit == MINUTES:
+        rounds = 60 * asked.amount / runs / pace.seconds_a_round
+        budget = AskedBudget("macs", rounds * pace.a_round("macs"), asked.limits)
+        minutes = f"{asked.amount:g} {'minute' if asked.amount == 1 else 'minutes'}"
+        note = f"{minutes} of this machine for all of them, by a step that was timed here"
+    else:
+        budget = asked
+        note = "as you said"
+    nominal = budget.amount / pace.a_round(budget.unit)
+    check_room(budget, asked, nominal, pace, least_share)
+    config: dict[str, Any] = {"equal": budget.unit, "amount": budget.amount}
+    config["rounds"] = math.ceil(ROOM * nominal)
+    if budget.unit == ROUNDS:
+        config = {"equal": ROUNDS, "amount": None, "rounds": math.floor(budget.amount)}
+    if budget.limits:
+        config["limits"] = dict(budget.limits)
+    return SettledBudget(
+        config,
+        evaluate_every=max(1, round(nominal / EVALUATIONS)),
+        seconds=runs * nominal * pace.seconds_a_round,
+        note=f"{in_words(budget)} for each contestant: {note}",
+    )
+
+
+def in_words(budget: AskedBudget) -> str:
+    if budget.unit == ROUNDS:
+        return counted(math.floor(budget.amount), "round")
+    names = {"macs": "MACs", "bytes": "B", "wan": "B of the WAN", "seconds": "simulated seconds"}
+    return f"{amount(budget.amount)}{names[budget.unit]}"
+
+
+def check_room(
+    budget: AskedBudget,
+    asked: AskedBudget | None,
+    nominal: float,
+    pace: Pace,
+    least_share: float,
+) -> None:
+    """Every run must have rounds to train and to fine-tune in."""
+    needed = LEAST_ROUNDS / least_share
+    if nominal >= needed * (1 - 1e-9):
+        return
+    rounds = math.ceil(needed)
+    rule = f"the budget must last for {rounds} rounds of {pace.control}"
+    if asked is None:
+        raise FedloomError(rule, f"got --rounds {nominal:.0f}", f"try --rounds {rounds}")
+    if asked.unit == MINUTES:
+        least_minutes = asked.amount * needed / nominal
+        found = f"got {asked.amount:g} minutes, which last for {nominal:.1f}"
+        raise FedloomError(rule, found, f"{least_minutes:.2g} minutes would do")
+    least = AskedBudget(budget.unit, rounds * pace.a_round(budget.unit))
+    raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} would do")
