@@ -127,7 +127,7 @@ def auto(
             if name not in PATHS:
                 raise unknown("a keyword of auto", name, PATHS)
             assign(tree, PATHS[name], plain(value))
-        asked = Asked(tree, asked_budget, limits, others, own, main)
+        asked = Asked(tree, asked_budget, limits, labelled(others), own, main)
         return continue_auto(create_auto(asked, out), shown)
 
 

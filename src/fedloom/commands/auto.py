@@ -6,8 +6,16 @@ import argparse
 from typing import Any
 
 from fedloom.commands.finishing import finish, interruptible, tell, tell_time
-from fedloom.commands.parsing import Commands, add_command, common_flags, configuration, no_more
+from fedloom.commands.parsing import (
+    Commands,
+    add_command,
+    common_flags,
+    configuration,
+    no_more,
+    small_flag,
+)
 from fedloom.commands.report import check_watch, watch_flags, watched
+from fedloom.commands.run import options_in, small_variants
 from fedloom.loading import load_torch
 
 OWN_FLAGS = ["with", "limit", "family", "widths", "prior", "watch", "port", "small"]
@@ -30,6 +38,7 @@ def add(commands: Commands) -> None:
     auto.add_argument("--widths", metavar="A,B,…", help=help_widths)
     help_prior = "whether a client's own label counts shift its answers (default on)"
     auto.add_argument("--prior", metavar="on|off", help=help_prior)
+    small_flag(auto)
     common_flags(auto)
     watch_flags(auto)
 
@@ -42,6 +51,7 @@ def auto_command(options: argparse.Namespace) -> int:
 
 def start_auto(options: argparse.Namespace) -> Any:
     load_torch()
+    from fedloom.config.variants import labelled
     from fedloom.cost.limits import Limit
     from fedloom.records.plan import read_plan
     from fedloom.report.progress import screen
@@ -57,7 +67,9 @@ def start_auto(options: argparse.Namespace) -> Any:
     for flag, option in OPTIONS.items():
         if getattr(options, flag) is not None:
             own[option] = getattr(options, flag)
-    asked = Asked(configuration(options), budget, limit, options.others, own)
+    tree = configuration(options)
+    others = small_variants(options, labelled(options.others), options_in(tree))
+    asked = Asked(tree, budget, limit, others, own)
     folder = create_auto(asked, options.out)
     contest = read_plan(folder).contest
     assert contest is not None

@@ -21,7 +21,17 @@ def finish(options: argparse.Namespace, work: Any) -> int:
         print(json.dumps(result.to_json(), allow_nan=False), file=options.stream)
     else:
         result.table()
+        for line in next_lines(result):
+            print(line)
     return 0
+
+
+def next_lines(result: Any) -> list[str]:
+    """Where the report is and what to do with the models, of what has any to tell of."""
+    if not hasattr(result, "next_steps"):
+        return []
+    lines: list[str] = result.next_steps()
+    return lines
 
 
 def tell(options: argparse.Namespace, text: str) -> None:

@@ -73,6 +73,11 @@ def output_flags(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
+def small_flag(parser: Parser) -> None:
+    help_small = "give every search a size that two cores finish in minutes"
+    parser.add_argument("--small", action="store_true", help=help_small)
+
+
 def of_run_flags(parser: Parser) -> None:
     """A model that the run has beside the shared one and those of its clients."""
     help_tier = "the network of this tier of devices"

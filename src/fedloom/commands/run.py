@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedloom.commands.finishing import finish, interruptible, tell
+from fedloom.commands.finishing import finish, interruptible, tell, tell_time
 from fedloom.commands.parsing import (
     Commands,
     add_command,
@@ -19,6 +19,7 @@ from fedloom.commands.parsing import (
     no_more,
     optional_path,
     output_flags,
+    small_flag,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.errors import OTHER_NAMES, FedloomError, unknown
@@ -27,10 +28,12 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from fedloom.config.variants import Labelled
     from fedloom.records.folder import RunFolder
+    from fedloom.records.plan import Plan
 
 
-COMPARE_FLAGS = ["seeds", "grid", "match-params", "match-macs", "target", "watch", "port"]
+COMPARE_FLAGS = ["seeds", "grid", "match-params", "match-macs", "target", "small", "watch", "port"]
 
 
 def add(commands: Commands) -> None:
@@ -63,6 +66,7 @@ def add(commands: Commands) -> None:
     help_macs = "the same by MACs of a sample, on average over the first method's clients"
     compare.add_argument("--match-macs", action="store_true", help=help_macs)
     for added in (run, compare):
+        small_flag(added)
         common_flags(added)
         watch_flags(added)
     about = "finish a run or comparison that was stopped or killed"
@@ -86,7 +90,7 @@ def check_order(words: list[str]) -> None:
     if not words or not words[0].startswith("--"):
         return
     name = words[0].removeprefix("--").split("=")[0]
-    names = [*common_names(), "dry-run", "watch", "port", "debug", "help"]
+    names = [*common_names(), "dry-run", "small", "watch", "port", "debug", "help"]
     if not name or name in names:
         return
     if difflib.get_close_matches(name, names, cutoff=0.8):
@@ -208,7 +212,31 @@ def run_command(options: argparse.Namespace) -> int:
     if method is None:
         return finish(options, lambda: start_demo(options, tree))
     own_flags(options, method, tree)
+    if options.small:
+        make_small(options, method, tree)
     return finish(options, lambda: start_run(options, method, tree))
+
+
+def make_small(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
+    """Options of a small search, beside those that are given."""
+    from fedloom.runs.small import about_small, small_options
+
+    given = options_in(tree)
+    tell(options, about_small(method, given))
+    tree["options"] = {**small_options(method, given), **given}
+
+
+def small_variants(
+    options: argparse.Namespace, variants: Labelled, given: dict[str, Any]
+) -> Labelled:
+    """The same of every variant of a comparison."""
+    if not options.small:
+        return variants
+    from fedloom.runs.small import about_small, small_variant
+
+    for method in variants.methods:
+        tell(options, about_small(method, given))
+    return variants.changed(lambda method: small_variant(method, given))
 
 
 def named_method(tree: dict[str, Any]) -> str:
@@ -237,11 +265,32 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
         def begun(folder: RunFolder) -> None:
             tell(options, f"run folder: {folder.path}")
+            if not config.is_federated:
+                tell_time_of_run(options, folder)
             stack.enter_context(interruptible(folder.path))
             stack.enter_context(watched(options, folder.path))
 
         shown = stack.enter_context(screen(quiet=options.quiet or options.json))
         return begin(config, optional_path(options.out), shown, begun)
+
+
+def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
+    """By the dry run's first round, where somebody reads it."""
+    if options.quiet or options.json:
+        return
+    from fedloom.runs.estimate import training_seconds
+    from fedloom.runs.preparing import reopen
+
+    tell_time(options, training_seconds(reopen(folder)))
+
+
+def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
+    """The same of a comparison."""
+    if options.quiet or options.json:
+        return
+    from fedloom.runs.estimate import training_seconds_of_plan
+
+    tell_time(options, training_seconds_of_plan(plan))
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
@@ -275,7 +324,7 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
         seeds = parse_seeds(options.seeds)
     grid = parse_grid(options.grid)
     target = parse_target(options.target)
-    variants = labelled(options.method)
+    variants = small_variants(options, labelled(options.method), options_in(tree))
     plan = Plan(
         variants.methods,
         seeds,
@@ -289,12 +338,13 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     return carry_out_plan(options, plan)
 
 
-def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
+def carry_out_plan(options: argparse.Namespace, plan: Plan) -> Any:
     from fedloom.report.progress import screen
     from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(plan, options.out)
     tell(options, f"comparison folder: {folder.path}")
+    tell_time_of_plan(options, plan)
     quiet = options.quiet or options.json
     with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
         return continue_comparison(folder, shown)

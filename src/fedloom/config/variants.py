@@ -6,8 +6,8 @@ Either may have `:key=value,…` or a bare word behind it, and then `@LABEL`: wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from fedloom.errors import FedloomError
 from fedloom.registry import absolute
@@ -50,8 +50,18 @@ class Variant:
 class Labelled:
     """Variants, and what to call those of them that have a label."""
 
-    methods: tuple[str, ...]
-    names: dict[str, str]
+    methods: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+
+    def changed(self, change: Callable[[str], str]) -> Labelled:
+        """Other variants in their places, which tables call what they called these."""
+        methods = tuple(map(change, self.methods))
+        names = dict(self.names)
+        for before, after in zip(self.methods, methods, strict=True):
+            if after != before:
+                name = self.names.get(Variant.parse(before).found_anywhere(), before)
+                names[Variant.parse(after).found_anywhere()] = name
+        return Labelled(methods, names)
 
 
 def labelled(texts: Iterable[str]) -> Labelled:

@@ -97,7 +97,7 @@ def on_test(by_client: Mapping[int, float], metric: Metric, pooled: float | None
     over_clients = spread(values, metric.lower_is_better)
     interval = None
     if values:
-        interval = ends(paired([0.0] * len(values), values))
+        interval = within(ends(paired([0.0] * len(values), values)), metric)
     return OnTest(
         mean=over_clients.mean,
         std=over_clients.std,
@@ -122,6 +122,14 @@ def ends(pair: Paired) -> list[float] | None:
     if pair.low is None or pair.high is None:
         return None
     return [pair.low, pair.high]
+
+
+def within(interval: list[float] | None, metric: Metric) -> list[float] | None:
+    """An interval of a mean does not go beyond what a figure can be."""
+    if interval is None:
+        return None
+    least, most = metric.bounds
+    return [max(interval[0], least), min(interval[1], most)]
 
 
 def keeps(result: RunResult, limits: Mapping[str, float]) -> bool:

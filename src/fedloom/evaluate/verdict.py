@@ -69,7 +69,10 @@ def abs_ends(ends: Sequence[float], gap: float) -> list[float]:
 def share_of_macs(row: LeaderboardRow, control: LeaderboardRow) -> str:
     if not row.macs or not control.macs:
         return ""
-    return f", at {100 * row.macs / control.macs:.0f} % of its MACs"
+    percent = round(100 * row.macs / control.macs)
+    if percent == 100:
+        return ""
+    return f", at {percent} % of its MACs"
 
 
 def runner_up(

@@ -26,10 +26,11 @@ MOST_POINTS = 10_000  # of a grid: each is a run
 
 @dataclass(frozen=True)
 class Contest:
-    """What `fedloom auto` asks for beside a comparison. Methods are told by their variants."""
+    """What `fedloom auto` asks for beside a comparison.
 
-    main: str  # whose decisions are told
-    control: str  # what all are compared with
+    Its first method is the control, the second the one whose decisions are told.
+    """
+
     # The share of the budget at which the better half of the others goes on; None: all go on.
     rung: float | None = None
     # The most that a network may cost to be chosen: params, macs.
@@ -76,8 +77,6 @@ class Plan:
 class ContestInFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    main: str
-    control: str
     rung: float | None
     limits: dict[str, float]
     note: str

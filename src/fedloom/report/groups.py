@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.records.auto import AutoResult
 from fedloom.records.comparison import MethodRow
+from fedloom.records.plan import Contest
 from fedloom.report.story import Standing, Story
 
 
@@ -31,6 +33,8 @@ class Versus:
     seeds: int
     alike: bool = True  # whether all ran on the same splits
     damage: str | None = None  # what is wrong with the comparison's own result.json
+    contest: Contest | None = None  # of `fedloom auto`
+    found: AutoResult | None = None  # what it came to; None: it is not finished
 
     @property
     def stories(self) -> list[Story]:

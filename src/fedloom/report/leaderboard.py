@@ -14,11 +14,12 @@ from fedloom.records.decision import Decision
 from fedloom.report.tables import amount, plain_table
 from fedloom.types import Json
 
-SMALL_PRINT = (
+ABOUT = (
     "From best to last by validation, on a part of each client's samples that no contestant "
     "trained on; test figures decide nothing. In brackets: 95 % intervals over clients (Student's "
-    "t); vs control: each client with itself. MACs are of one sample; below them parameters."
+    "t); vs control: each client with itself."
 )
+COUNTS = "Counts are of validation samples: sums over clients, or means."
 
 
 def leaderboard_table(found: AutoResult, metric: Metric, about: str) -> Table:
@@ -33,7 +34,7 @@ def leaderboard_table(found: AutoResult, metric: Metric, about: str) -> Table:
         "MACs\nparams",
         "trained\nbytes",
     ]
-    table = plain_table(about, f"{SMALL_PRINT}{of_mixed(found, metric)}", columns)
+    table = plain_table(about, f"{ABOUT} MACs are of one sample.{of_mixed(found, metric)}", columns)
     for row in found.leaderboard:
         style = "bold" if row.chosen else None
         table.add_row(*leaderboard_cells(row, metric), style=style)
@@ -86,8 +87,7 @@ def of_mixed(found: AutoResult, metric: Metric) -> str:
 
 
 def decisions_table(decisions: Sequence[Decision]) -> Table:
-    caption = "Counts are sums over validation samples, as clients told them."
-    table = plain_table("what was decided", caption, [])
+    table = plain_table("what was decided", COUNTS, [])
     table.add_column("decision", overflow="fold")
     table.add_column("chosen", overflow="fold")
     table.add_column("counts", overflow="fold")

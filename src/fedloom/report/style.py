@@ -98,6 +98,13 @@ thead th{color:var(--soft);font-weight:600;white-space:nowrap}
 tbody th{font-weight:600;white-space:nowrap;max-width:22em;overflow:hidden;text-overflow:ellipsis}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .off{display:none}
+#decisions tbody th{white-space:normal}
+tr.best th,tr.best td{font-weight:700;background:var(--band)}
+th button.by{border:0;background:none;padding:0;color:inherit;font-weight:600;text-align:inherit}
+th[aria-sort] button.by::after{content:" \\25BE"}
+th[aria-sort=ascending] button.by::after{content:" \\25B4"}
+input.filter{font:inherit;font-size:14px;color:var(--ink);background:var(--ground);\
+border:1px solid var(--soft);border-radius:8px;padding:4px 10px;margin:0 0 8px;max-width:100%}
 .pages{display:flex;gap:10px;align-items:center;font-size:14px;margin:8px 0}
 button{font:inherit;color:var(--ink);background:var(--ground);border:1px solid var(--soft);\
 border-radius:8px;
@@ -159,7 +166,30 @@ Math.floor(k/size)!==page));
 where.textContent=(page*size+1)+" to "+Math.min(rows.length,(page+1)*size)+" of "+rows.length;
 back.disabled=page===0;on.disabled=page===last};
 back.onclick=()=>{page--;show()};on.onclick=()=>{page++;show()};show()}}
-pages(document);
+const chosen=new Map();
+function sorts(root){for(const table of root.querySelectorAll("table[data-sorted]")){
+if(table.dataset.ready)continue;table.dataset.ready="1";
+const body=table.tBodies[0],rows=[...body.rows],heads=[...table.tHead.rows[0].cells];
+const box=table.closest(".scroll"),key=box.getAttribute("aria-label");
+const look=document.createElement("input");look.type="search";look.className="filter";
+look.placeholder="Filter";look.setAttribute("aria-label","Filter the "+key);box.before(look);
+const at=chosen.get(key)||{column:-1,up:false,words:""};chosen.set(key,at);look.value=at.words;
+const value=(row,k)=>{const cell=row.cells[k];return k===0?cell.textContent:\
+cell.dataset.value===undefined?null:+cell.dataset.value};
+const order=(a,b)=>{const x=value(a,at.column),y=value(b,at.column);
+if(x===null||y===null)return (x===null)-(y===null);
+const d=typeof x==="string"?x.localeCompare(y):x-y;return at.up?d:-d};
+const show=()=>{heads.forEach((head,k)=>{if(k===at.column)head.setAttribute("aria-sort",\
+at.up?"ascending":"descending");else head.removeAttribute("aria-sort")});
+if(at.column>=0)body.append(...[...rows].sort(order));
+for(const row of rows)row.classList.toggle("off",\
+!row.textContent.toLowerCase().includes(at.words.toLowerCase()))};
+heads.forEach((head,k)=>{const by=document.createElement("button");by.type="button";\
+by.className="by";by.textContent=head.textContent;head.replaceChildren(by);
+by.onclick=()=>{at.up=at.column===k?!at.up:k===0;at.column=k;show()}});
+look.oninput=()=>{at.words=look.value;show()};show()}}
+function dress(root){pages(root);sorts(root)}
+dress(document);
 addEventListener("beforeprint",()=>document.querySelectorAll("details.printed").forEach(d=>{
 d.dataset.was=d.open?"1":"";d.open=true}));
 addEventListener("afterprint",()=>document.querySelectorAll("details.printed").forEach(d=>{\
@@ -174,7 +204,7 @@ if(!answer.ok)throw new Error(answer.status);
 const state=await answer.json();failed=0;ended=state.ended;
 if(state.version!==version){version=state.version;
 for(const [key,html] of Object.entries(state.sections))put(key,html);
-document.title=state.title;pages(document)}
+document.title=state.title;dress(document)}
 say(state.standing)}catch(error){if(++failed>2){say("closed");return}}
 if(!ended)setTimeout(look,1000)}
 function put(key,html){const old=document.getElementById(key);\

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.config.models import Experiment
+from fedloom.config.variants import Variant
 from fedloom.errors import FedloomError
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import method_row, with_holm
 from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.reading import Unreadable
+from fedloom.records.auto import AutoResult
 from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun
@@ -46,7 +48,7 @@ def versus_page(versus: Versus, beside: Path, *, live: bool = False) -> str:
     def link(run: Path) -> str:
         return os.path.relpath(run / NAME, beside)
 
-    return page(title, methods.sections(versus, link), methods.LINKS)
+    return page(title, methods.sections(versus, link), methods.links(versus))
 
 
 @dataclass
@@ -59,14 +61,18 @@ class Comparing:
     def read(self) -> Versus:
         plan = read_plan(self.folder)
         result = None
+        found = None
         damage = None
         rows: list[MethodRow] = []
         try:
             result = self.folder.read_comparison()
             rows = result.methods
+            if plan.contest is not None:
+                found = AutoResult.read(self.folder.path / RESULT)
         except Unreadable as error:
             damage = self._damage(error)
-        groups = self._groups(plan)
+            rows = []
+        groups = self._groups(plan, rows)
         if len(rows) == len(groups):
             rows = [completed(row, group) for row, group in zip(rows, groups, strict=True)]
         return Versus(
@@ -77,6 +83,8 @@ class Comparing:
             command=command(plan),
             seeds=len(plan.seeds),
             damage=damage,
+            contest=plan.contest,
+            found=found,
         )
 
     def _damage(self, error: Unreadable) -> str | None:
@@ -86,12 +94,18 @@ class Comparing:
         remedy = f"`fedloom resume {self.folder.path}` makes it again."
         return f"{RESULT} is damaged: {error}. {remedy}"
 
-    def _groups(self, plan: Plan) -> list[Group]:
-        """A group a method, of its runs that have begun."""
+    def _groups(self, plan: Plan, rows: Sequence[MethodRow]) -> list[Group]:
+        """A group a method, of its runs that have begun.
+
+        Of a finished contest, of those that had the whole budget.
+        """
+        finalists = {row.method for row in rows}
         names = {method: plan.names.get(method, method) for method in plan.methods}
         labels = folder_labels(list(names.values()))
         groups = []
         for method in plan.methods:
+            if plan.contest is not None and finalists and method not in finalists:
+                continue
             name = names[method]
             stories = []
             for seed in plan.seeds:
@@ -130,6 +144,8 @@ def is_complete(row: MethodRow) -> bool:
 
 def command(plan: Plan) -> str:
     """What makes this comparison again."""
+    if plan.contest is not None:
+        return auto_command(plan)
     words = ["fedloom", "compare", *map(plan.spelled, plan.methods)]
     words += ["--seeds", ",".join(map(str, plan.seeds))]
     for name, values in plan.grid.items():
@@ -138,11 +154,57 @@ def command(plan: Plan) -> str:
         words.append("--match-params")
     if plan.match_macs:
         words.append("--match-macs")
+    return shlex.join([*words, *settings(plan)])
+
+
+def auto_command(plan: Plan) -> str:
+    """What makes a contest again, with the budget as it was settled."""
+    assert plan.contest is not None
+    main, *others = plan.methods[1:]
+    words = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
+    if plan.contest.limits:
+        limits = [f"{name}={most:g}" for name, most in plan.contest.limits.items()]
+        words += ["--limit", ",".join(limits)]
+    for part in Variant.parse(main).parts:
+        name, _, value = part.partition("=")
+        if name in FLAGS_OF_MAIN:
+            words += [FLAGS_OF_MAIN[name], value.replace("/", ",")]
+    for method in others:
+        words += ["--with", plan.spelled(method)]
+    return shlex.join([*words, *settings(plan, SAID_BY_FLAGS)])
+
+
+# Options of the main contestant that `fedloom auto` has flags for.
+FLAGS_OF_MAIN = {"network": "--family", "sizes": "--widths", "prior": "--prior"}
+SAID_BY_FLAGS = (
+    "seed",
+    "budget.equal",
+    "budget.amount",
+    "budget.rounds",
+    "budget.limits",
+    "evaluate.hold_back",
+)
+
+
+def budget_text(plan: Plan) -> str:
+    budget = plan.tree["budget"]
+    unit = budget["equal"]
+    amounts = {unit: budget["amount"]}
+    if unit == "rounds":
+        amounts = {unit: budget["rounds"]}
+    amounts.update(budget.get("limits") or {})
+    return ",".join(f"{name}={value:.0f}" for name, value in amounts.items())
+
+
+def settings(plan: Plan, but: tuple[str, ...] = ()) -> list[str]:
+    """Whatever a plan's configuration has other than by default, as flags."""
+    words = []
     defaults = leaves(Experiment().model_dump())
     for name, value in leaves(plan.tree).items():
-        if name not in defaults or value != defaults[name]:
+        is_usual = name in defaults and value == defaults[name]
+        if not is_usual and not name.startswith(but):
             words += ["--set", f"{name}={text_of(value)}"]
-    return shlex.join(words)
+    return words
 
 
 def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 from rich.table import Table
 
 from fedloom.config.models import BudgetConfig, Experiment, validated
-from fedloom.config.variants import Variant, labelled
+from fedloom.config.variants import Labelled, Variant
 from fedloom.cost.limits import Limit
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
@@ -75,7 +75,7 @@ class Asked:
     tree: Mapping[str, Any] = field(default_factory=dict)
     budget: AskedBudget | None = None
     limit: Limit = field(default_factory=Limit)
-    others: Sequence[str] = ()  # variants that take part too
+    others: Labelled = field(default_factory=Labelled)  # variants that take part too
     options: Mapping[str, str] = field(default_factory=dict)  # of the main contestant
     main: str = MAIN
 
@@ -113,15 +113,16 @@ class Auto(Comparison):
         return {"auto": str(self.path), **super().to_json(), **of_auto(shown)}
 
     def table(self) -> None:
-        """Print the verdict, the leaderboard, every decision, and how to use the model."""
+        """Print the verdict, the leaderboard and every decision."""
         from rich.console import Console
 
         console = Console(markup=False)
         console.print(self.verdict, style="bold", highlight=False)
         console.print(self._leaderboard())
         console.print(decisions_table(self.found.decisions))
-        for line in next_steps(self.path, self.winner.path, self.found):
-            console.print(line, highlight=False, soft_wrap=True)
+
+    def next_steps(self) -> list[str]:
+        return next_steps(self.path, self.winner.path, self.found)
 
     def _repr_html_(self) -> str:
         from fedloom.report.html import tag
@@ -159,11 +160,10 @@ def plan_of(asked: Asked) -> Plan:
     if contest.rung is not None:
         runs = 2 + others * contest.rung + number_kept(others)
         least_share = contest.rung
-    prepared = prepare(experiment(plan, contest.control, plan.seeds[0], {}))
+    control = plan.methods[0]
+    prepared = prepare(experiment(plan, control, plan.seeds[0], {}))
     check(prepared)
-    budget = settle(
-        asked.budget, pace_of(plan.name_of(contest.control), prepared), runs, least_share
-    )
+    budget = settle(asked.budget, pace_of(plan.name_of(control), prepared), runs, least_share)
     evaluate = dict(plan.tree["evaluate"])
     evaluate.setdefault("every", budget.evaluate_every)
     given = {**asked.tree.get("budget", {}), **budget.config}
@@ -179,10 +179,12 @@ def without_budget(asked: Asked) -> Plan:
     config: Experiment = validated(Experiment, asked.tree)
     check_asked(config)
     main = spelled(asked.main, {**asked.options, **limits_of_main(asked)})
-    variants = labelled(asked.others)
+    variants = asked.others
     methods = (CONTROL, main, *variants.methods)
     check_contestants(methods)
-    names = {main: Variant.parse(asked.main).name, **variants.names}
+    names = dict(variants.names)
+    if asked.options or limits_of_main(asked):
+        names[Variant.parse(main).found_anywhere()] = asked.main
     rung = None
     if len(variants.methods) > ALL_GO_ON:
         rung = FIRST_RUNG
@@ -193,7 +195,7 @@ def without_budget(asked: Asked) -> Plan:
             limits[name] = most
     evaluate = {**asked.tree.get("evaluate", {}), "hold_back": True}
     tree = {**asked.tree, "evaluate": evaluate}
-    contest = Contest(main=main, control=CONTROL, rung=rung, limits=limits)
+    contest = Contest(rung, limits)
     return Plan(methods, (config.seed,), {}, tree, names=names, contest=contest)
 
 
@@ -303,10 +305,18 @@ class Contested:
     def plan(self) -> Plan:
         return self.bench.plan
 
+    @property
+    def control(self) -> str:
+        return self.plan.methods[0]
+
+    @property
+    def main(self) -> str:
+        return self.plan.methods[1]
+
     def run(self) -> Auto:
         runs: dict[str, Run] = {}
-        runs[self.contest.control], split = self._run(self.contest.control, None)
-        runs[self.contest.main], _ = self._run(self.contest.main, split)
+        runs[self.control], split = self._run(self.control, None)
+        runs[self.main], _ = self._run(self.main, split)
         rung = self._rung(split)
         for method in rung.kept:
             run = self._tried(self._name_of_run(method), method, split, 1.0)
@@ -363,8 +373,8 @@ class Contested:
         contestants = [
             Contestant(self.plan.name_of(method), run.record) for method, run in runs.items()
         ]
-        control = self.plan.name_of(self.contest.control)
-        main = self.plan.name_of(self.contest.main)
+        control = self.plan.name_of(self.control)
+        main = self.plan.name_of(self.main)
         rows = leaderboard(contestants, control, self.contest.limits)
         check_chosen(rows, self.contest.limits)
         winner = next(row.name for row in rows if row.chosen)
@@ -408,7 +418,7 @@ class Contested:
         for method, run in runs.items():
             name = self.plan.name_of(method)
             steps = shares_of(run, budget)
-            if method != self.contest.main:
+            if method != self.main:
                 share[name] = sum(steps.values())
                 continue
             for step, part in steps.items():

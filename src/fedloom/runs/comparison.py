@@ -14,6 +14,7 @@ more rounds. And the first seed's point is used for all seeds, whose budgets and
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,15 @@ class Comparison:
         for run in self.runs:
             if seen(run.record):
                 print(f"{run.path.name}:{seen(run.record)}")
+
+    def next_steps(self) -> list[str]:
+        """Where its report is, and what to do with its runs."""
+        run = shlex.quote(str(self.runs[0].path))
+        lines = [f"report: {self.path / 'report.html'}"]
+        if all(row.runs == 1 for row in self.rows):
+            lines.append("next: the same with --seeds 0,1,2, which gives differences an interval")
+        lines.append(f"next: fedloom export {run} --client 0 takes a model of a run away")
+        return lines
 
     def _repr_html_(self) -> str:
         tables = table_html(self._table())

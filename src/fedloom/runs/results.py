@@ -6,6 +6,7 @@ It is result.json, the object of the Python API, and the one line of `--json`.
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -346,6 +347,17 @@ class Run(FinishedRun):
         if data_dir is not None:
             asked = replace(asked, data_dir=Path(data_dir))
         return search(self.path, asked)
+
+    def next_steps(self) -> list[str]:
+        """Where its report is, and how to take a model out of it."""
+        whose = "--client 0"
+        if self.record.macs is None:  # of a federation: the clients' own models are at the sites
+            whose = "--shared"
+        run = shlex.quote(str(self.path))
+        return [
+            f"report: {self.path / NAME}",
+            f"next: fedloom export {run} {whose}, or fedloom predict {run} {whose} --data NEW",
+        ]
 
     def table(self) -> None:
         """Print the clients' table."""

@@ -61,11 +61,19 @@ class Intervals:
     name: str  # of the figure
     text: Text
     bounds: tuple[float, float]
+    holds_zero: bool = False  # of differences: the axis shows where there is none
 
     def draw(self) -> Safe:
         if len(self.items) <= MOST_ROWS:
             return self._rows()
         return self._ordered()
+
+    def _values(self) -> list[float]:
+        """All that the axis must show."""
+        values = all_values(self.items)
+        if self.holds_zero:
+            values.append(0.0)
+        return values
 
     def _rows(self) -> Safe:
         """A row a client: a whisker and a dot.
@@ -75,12 +83,14 @@ class Intervals:
         names = [short(item.name) for item in self.items]
         left = 28 + LETTER * max(map(len, names))  # room for wide letters, and bold ones
         bottom = 30 + ROW * len(self.items)
-        x = scale(all_values(self.items), left, WIDE - 22, bounds=self.bounds)
+        x = scale(self._values(), left, WIDE - 22, bounds=self.bounds)
         parts = []
         for tick in x.ticks:
             parts.append(tag("path", d=f"M{near(x(tick))} 24V{bottom}", class_="grid"))
         for tick, tick_text in tick_texts(x, self.text):
             parts.append(words(x(tick), bottom + 17, tick_text, "tick", "middle"))
+        if self.holds_zero:
+            parts.append(tag("path", d=f"M{near(x(0.0))} 24V{bottom}", class_="axis"))
         parts.append(words((left + WIDE - 22) / 2, bottom + 36, self.name, "name", "middle"))
         for number, item in enumerate(self.items):
             y = 30 + ROW * (number + 0.5)
@@ -95,7 +105,7 @@ class Intervals:
         Their intervals are one area.
         """
         items = sorted(self.items, key=lambda item: item.value)
-        y = scale(all_values(items), HIGH - 46, 34.0, bounds=self.bounds)
+        y = scale(self._values(), HIGH - 46, 34.0, bounds=self.bounds)
         left = room(map(self.text, y.ticks))
         last = len(items) - 1
         x = Scale(0, last, left, WIDE - 14, (0, last))

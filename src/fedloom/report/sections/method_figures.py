@@ -47,6 +47,8 @@ UNBOUNDED = (float("-inf"), float("inf"))
 
 
 def curves(versus: Versus) -> Safe:
+    if versus.contest is not None:  # its leaderboard has the differences, over clients
+        return section("curves", "Convergence", grid(curve(versus)))
     figures = grid(curve(versus), differences(versus))
     return section("curves", "Convergence and differences", figures)
 
@@ -184,6 +186,7 @@ def differences(versus: Versus) -> Safe | None:
         name=unit,
         text=lambda value: metric.text(value, "+"),
         bounds=UNBOUNDED,
+        holds_zero=True,
     )
     caution = "One seed: no interval."
     if versus.seeds > 1:

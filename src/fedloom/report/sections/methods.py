@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedloom.records.auto import AutoResult
 from fedloom.records.comparison import MethodRow
 from fedloom.report.cautions import cautions_of_methods
 from fedloom.report.damage import damage_note
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe, joined, tag
-from fedloom.report.parts import code, note, section, table, warning
+from fedloom.report.parts import Tile, code, note, section, table, tiles, warning
+from fedloom.report.sections import leaderboard
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
-from fedloom.report.sections.method_tiers import tiers
+from fedloom.report.sections.method_tiers import tiers as tiers_of_devices
 from fedloom.report.story import Story
 from fedloom.report.tables import (
     MOST_COMMON,
@@ -50,19 +52,32 @@ IN_RUNS = {"balanced_accuracy": "balanced", "auc": "AUC"}
 Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
 
 
+def links(versus: Versus) -> dict[str, str]:
+    """The menu's words."""
+    if versus.contest is None:
+        return LINKS
+    return {**leaderboard.LINKS, **LINKS}
+
+
 def title(versus: Versus) -> str:
     data = "nothing yet"
     if versus.stories:
         data, _, _ = about_data(versus.stories[0]).rpartition(", seed")
+    if versus.contest is not None:
+        return f"The model to use on {data}"
     return f"{len(versus.groups)} methods on {data}"
 
 
 def sections(versus: Versus, link: Link) -> dict[str, Safe]:
+    above: dict[str, Safe] = {}
+    if versus.contest is not None:
+        above = leaderboard.sections_of_auto(versus)
     return {
         "headline": headline(versus),
+        **above,
         "curves": curves(versus),
         "clients": clients(versus),
-        "tiers": tiers(versus),
+        "tiers": tiers_of_devices(versus),
         "sizes": sizes(versus),
         "spent": spent(versus),
         "runs": runs(versus, link),
@@ -74,10 +89,42 @@ def headline(versus: Versus) -> Safe:
     folder = None
     if versus.path is not None:
         folder = tag("p", versus.path.resolve().name, class_="eyebrow")
-    content = result(versus) if versus.rows else underway(versus)
+    content = underway(versus)
+    if versus.found is not None:
+        content = of_auto(versus, versus.found)
+    elif versus.rows:
+        content = result(versus)
     heading = tag("h1", title(versus))
     damage = damage_note(versus.all_damage)
     return tag("section", folder, heading, content, damage, id="headline")
+
+
+def of_auto(versus: Versus, found: AutoResult) -> Safe:
+    """The verdict, and what a reader must know before the figures."""
+    return joined(
+        tag("p", found.verdict, class_="lead"),
+        warning(cautions_of_methods(versus.rows)),
+        tiles(*tiles_of_auto(versus, found)),
+    )
+
+
+def tiles_of_auto(versus: Versus, found: AutoResult) -> list[Tile]:
+    metric = versus.metric
+    winner = found.winner
+    over_clients = "mean over clients"
+    if winner.test.interval is not None:
+        low, high = map(metric.text, winner.test.interval)
+        over_clients = f"mean over clients, 95 % interval {low} to {high}"
+    shown = [
+        Tile(f"test {metric.name}", f"{metric.text(winner.test.mean)}{metric.unit}", over_clients),
+        Tile("worst client", f"{metric.text(winner.test.worst)}{metric.unit}"),
+        Tile("MACs", amount(winner.macs), "of one sample"),
+        Tile("parameters", amount(winner.params)),
+    ]
+    if found.mixed is not None:
+        mean = f"{metric.text(found.mixed.mean)}{metric.unit}"
+        shown.append(Tile("each client's own choice", mean, "where decisive on validation"))
+    return shown
 
 
 def underway(versus: Versus) -> Safe:

@@ -1,0 +1,232 @@
+"""What `fedloom auto` found, on its page: the verdict, the leaderboard, decisions, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.metrics.metric import Metric
+from fedloom.records.auto import AutoResult, LeaderboardRow
+from fedloom.report.figures.intervals import Intervals, Item
+from fedloom.report.groups import Versus
+from fedloom.report.html import Child, Safe, joined, tag
+from fedloom.report.leaderboard import (
+    ABOUT,
+    COUNTS,
+    count_lines,
+    interval_text,
+    of_mixed,
+    use_commands,
+)
+from fedloom.report.parts import code, figure, grid, note, scrolled, section, table
+from fedloom.report.tables import amount, percent
+
+WORDS = ("chosen", "counts")  # columns of words
+UNBOUNDED = (float("-inf"), float("inf"))
+LINKS = {"leaderboard": "Leaderboard", "decisions": "Decisions", "use": "Use this model"}
+
+
+def sections_of_auto(versus: Versus) -> dict[str, Safe]:
+    """Behind the headline; they are empty before the end."""
+    return {
+        "leaderboard": board(versus),
+        "use": use(versus),
+        "decisions": decisions(versus),
+    }
+
+
+def board(versus: Versus) -> Safe:
+    found = versus.found
+    if found is None:
+        return section("leaderboard", "Leaderboard")
+    metric = versus.metric
+    figures = grid(means(found, metric), differences(found, metric))
+    small_print = note(f"{ABOUT} MACs are of one sample.{of_mixed(found, metric)}")
+    return section("leaderboard", "Leaderboard", ranked(found, metric), small_print, figures)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and the number that the column is sorted by; None: that is last."""
+
+    shown: Child
+    value: float | None
+
+
+def ranked(found: AutoResult, metric: Metric) -> Safe:
+    """A table that can be sorted by any column and filtered by words; the winner is in bold."""
+    heads = [
+        "contestant",
+        f"validation{metric.unit}",
+        f"test{metric.unit}",
+        "vs control",
+        "worst",
+        "pooled",
+        "MACs",
+        "params",
+        "training MACs",
+        "bytes",
+    ]
+    columns = []
+    for number, name in enumerate(heads):
+        kind = "number" if number else None
+        columns.append(tag("th", name, scope="col", class_=kind))
+    body = []
+    for row in found.leaderboard:
+        cells = []
+        for cell in cells_of(row, metric):
+            cells.append(tag("td", cell.shown, class_="number", data_value=cell.value))
+        kind = "best" if row.chosen else None
+        body.append(tag("tr", tag("th", name_of(row), scope="row"), cells, class_=kind))
+    whole = tag("table", tag("thead", tag("tr", columns)), tag("tbody", body), data_sorted=True)
+    return scrolled(whole, "leaderboard")
+
+
+def name_of(row: LeaderboardRow) -> Child:
+    if row.chosen:
+        return joined(row.name, " ", tag("span", "use this", class_="pill"))
+    if row.fits is False:
+        return joined(row.name, " ", tag("span", "over the limit", class_="pill"))
+    return row.name
+
+
+def cells_of(row: LeaderboardRow, metric: Metric) -> list[Cell]:
+    gap = None
+    gap_interval = None
+    if row.to_control is not None:
+        gap = row.to_control.mean
+        gap_interval = row.to_control.interval
+    test = row.test
+    return [
+        Cell(metric.text(row.validation), row.validation),
+        Cell(with_interval(metric.text(test.mean), test.interval, metric), test.mean),
+        Cell(with_interval(metric.text(gap, "+"), gap_interval, metric, "+"), gap),
+        Cell(metric.text(test.worst), test.worst),
+        Cell(metric.text(test.pooled), test.pooled),
+        Cell(amount(row.macs), row.macs),
+        Cell(amount(row.params), row.params),
+        Cell(amount(row.training_macs), row.training_macs),
+        Cell(f"{amount(row.bytes)}B", row.bytes),
+    ]
+
+
+def with_interval(
+    figure: str,
+    interval: Sequence[float] | None,
+    metric: Metric,
+    sign: str = "",
+) -> Child:
+    """A figure, and its interval below it."""
+    if interval is None:
+        return figure
+    return joined(figure, tag("br"), tag("small", interval_text(interval, metric, sign)))
+
+
+def means(found: AutoResult, metric: Metric) -> Safe:
+    items = []
+    for row in found.leaderboard:
+        if row.test.mean is not None:
+            items.append(Item(row.name, row.test.mean, pair_of(row.test.interval)))
+    heading = f"Test {metric.name}"
+    drawing = Intervals(
+        key="board",
+        title=heading,
+        about="A row a contestant, from best to last by validation.",
+        items=items,
+        name=f"{metric.name}{metric.unit}",
+        text=metric.text,
+        bounds=metric.bounds,
+    )
+    about = "Mean over clients; lines: its 95 % interval over clients (Student's t)."
+    return figure("board", heading, drawing.draw(), about)
+
+
+def differences(found: AutoResult, metric: Metric) -> Safe | None:
+    items = []
+    control = ""
+    for row in found.leaderboard:
+        if row.to_control is None:
+            control = row.name
+            continue
+        items.append(Item(row.name, row.to_control.mean, pair_of(row.to_control.interval)))
+    if not items:
+        return None
+    heading = f"Difference to {control}"
+    drawing = Intervals(
+        key="to-control",
+        title=heading,
+        about="A row a contestant.",
+        items=items,
+        name=f"{metric.name}{metric.unit}",
+        text=lambda value: metric.text(value, "+"),
+        bounds=UNBOUNDED,
+        holds_zero=True,
+    )
+    about = (
+        "Each client with itself, mean over clients; lines: 95 % interval. Where a line holds 0 "
+        "the difference may be chance."
+    )
+    return figure("to-control", heading, drawing.draw(), about)
+
+
+def pair_of(interval: Sequence[float] | None) -> tuple[float, float] | None:
+    if interval is None:
+        return None
+    low, high = interval
+    return low, high
+
+
+def use(versus: Versus) -> Safe:
+    found = versus.found
+    if found is None or versus.path is None:
+        return section("use", "Use this model")
+    names = [row.name for row in found.methods]
+    winner = versus.path / Path(found.runs[names.index(found.winner.name)]).name
+    commands = use_commands(winner, found)
+    about = note(
+        "The first writes the model of one client into a folder that needs no fedloom, the second "
+        "asks it about new samples. --client K is another client's model, --shared the common one."
+    )
+    return section("use", "Use this model", code("\n".join(commands)), about, others_table(found))
+
+
+def others_table(found: AutoResult) -> Safe | None:
+    """Clients for whom another contestant's model is decisively better."""
+    rows: list[list[Child]] = []
+    for client in found.others:
+        counts = [str(client.only_chosen), str(client.only_common), str(client.samples)]
+        rows.append([f"client {client.client}", client.chosen, *counts])
+    if not rows:
+        return None
+    head = ["client", "contestant", "right only by it", "right only by the common one", "samples"]
+    return table(head, rows, label="clients with another model", words=("contestant",))
+
+
+def decisions(versus: Versus) -> Safe:
+    """Every decision with the sums that it was made by, and where the budget went."""
+    found = versus.found
+    if found is None:
+        return section("decisions", "Decisions")
+    rows: list[list[Child]] = []
+    for decision in found.decisions:
+        lines: list[Child] = []
+        for line in count_lines(decision.counts):
+            lines += [line, tag("br")]
+        rows.append([decision.decision, decision.chosen, lines[:-1]])
+    made = table(["decision", "chosen", "counts"], rows, label="decisions", words=WORDS)
+    about = note(COUNTS)
+    shares: list[list[Child]] = []
+    for step, share in found.spent.share.items():
+        shares.append([step, f"{percent(share)} %"])
+    spent = table(["step", "share of the budget"], shares, label="what was spent")
+    budget = note(f"Budget: {found.note}. {totals(found)}")
+    return section("decisions", "Decisions", made, about, spent, budget)
+
+
+def totals(found: AutoResult) -> str:
+    spent = found.spent
+    return (
+        f"All runs together: {amount(spent.macs)}MACs, {amount(spent.bytes)}B and "
+        f"{spent.rounds} rounds of training."
+    )
