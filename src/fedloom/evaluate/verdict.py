@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import ClientWinner, LeaderboardRow
@@ -31,12 +31,15 @@ def verdict(
     by_name = {row.name: row for row in leaderboard}
     figure = f"{metric.text(winner.test.mean)}{metric.unit}"
     sentence = f"Use {words[winner.name]}: {figure}"
-    if winner.name == control:
-        sentence += runner_up(leaderboard, control, words, metric)
-    else:
+    named = {winner.name, control}
+    second = runner_up(leaderboard, control)
+    if winner.name == control and second is not None:
+        named.add(second.name)
+        sentence += f"; {words[second.name]} is {beside_control(second, 'it', metric)}"
+    elif winner.name != control:
         sentence += f", {beside_control(winner, words[control], metric)}"
         sentence += share_of_macs(winner, by_name[control])
-    return f"{sentence}{of_others(leaderboard, clients, control, words, decisions)}"
+    return f"{sentence}{of_others(leaderboard, clients, named, words, decisions)}"
 
 
 def beside_control(row: LeaderboardRow, control: str, metric: Metric) -> str:
@@ -75,27 +78,25 @@ def share_of_macs(row: LeaderboardRow, control: LeaderboardRow) -> str:
     return f", at {percent} % of its MACs"
 
 
-def runner_up(
-    leaderboard: Sequence[LeaderboardRow],
-    control: str,
-    words: Mapping[str, str],
-    metric: Metric,
-) -> str:
-    """Of a control that won: how the best of the others did beside it."""
+def runner_up(leaderboard: Sequence[LeaderboardRow], control: str) -> LeaderboardRow | None:
+    """The best of those that are not the control."""
     for row in leaderboard:
         if row.name != control:
-            return f"; {words[row.name]} is {beside_control(row, 'it', metric)}"
-    return ""
+            return row
+    return None
 
 
 def of_others(
     leaderboard: Sequence[LeaderboardRow],
     clients: Sequence[ClientWinner],
-    control: str,
+    named: Collection[str],
     words: Mapping[str, str],
     decisions: Sequence[Decision],
 ) -> str:
-    """For whom another model than the common one is better, or that there is nobody."""
+    """For whom another model than the common one is better, or that there is nobody.
+
+    `named`: contestants of which the sentence has told already.
+    """
     winner = next(row.name for row in leaderboard if row.chosen)
     chosen: dict[str, list[int]] = {}
     for client in clients:
@@ -111,7 +112,7 @@ def of_others(
         if decision.decision == FINE_TUNING and decision.chosen == ONE_NETWORK:
             beaten.append("personal networks")
     for row in leaderboard:
-        if row.name not in (winner, control):
+        if row.name not in named:
             beaten.append(words[row.name])
     if not beaten:
         return ""

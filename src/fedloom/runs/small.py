@@ -25,20 +25,27 @@ MOST: Mapping[str, int] = {
 }
 
 
-def small_options(method: str, given: Mapping[str, Any]) -> dict[str, int]:
+FEW_OPERATIONS = "s2"  # of cells: two an edge
+
+
+def small_options(method: str, given: Mapping[str, Any]) -> dict[str, int | str]:
     """What makes a variant's search small, beside the options that are given to it."""
     name, fixed_options = parse_variant(method)
     schema = recipe(name).options
     if not issubclass(schema, SpaceChoice):
         return {}
     known = {**given, **fixed_options}
-    options = {}
-    for option, declared in schema.fields_beside(known).items():
-        if option not in MOST or option in known:
+    options: dict[str, int | str] = {}
+    fields = schema.fields_beside(known)
+    for option, most in MOST.items():
+        if option not in fields or option in known:
             continue
-        usual = declared.default
-        if usual is None or (isinstance(usual, int) and usual > MOST[option]):
-            options[option] = MOST[option]
+        usual = fields[option].default
+        if usual is None or (isinstance(usual, int) and usual > most):
+            options[option] = most
+    searches_cells = "cells" in fields and "ops" in fields
+    if searches_cells and "ops" not in known and fields["ops"].default != FEW_OPERATIONS:
+        options["ops"] = FEW_OPERATIONS
     return options
 
 
