@@ -19,6 +19,7 @@ import fedloom
 from fedloom import cli
 from fedloom.config.variants import labelled
 from fedloom.cost.limits import Limit
+from fedloom.cost.timing import Timing
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.server.events import RoundEnded
@@ -27,7 +28,8 @@ from fedloom.records.auto import AutoResult
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import read_plan
 from fedloom.report.progress import Screen
-from fedloom.runs.auto import Asked, continue_auto, create_auto
+from fedloom.runs import auto_latency
+from fedloom.runs.auto import Asked, continue_auto, create_auto, fast_enough
 from fedloom.runs.auto_budget import AskedBudget
 
 ROW = ["name", "validation", "test", "to_control", "params", "macs", "training_macs", "bytes", "chosen"]
@@ -174,6 +176,15 @@ def test_the_python_interface_and_a_notebook(images, tmp_path):
         fedloom.auto(main="fedavg", round=3)
 
 
+def test_sizes_that_are_too_slow_are_not_tried(images, monkeypatch):
+    times = {0.35: 1.0, 0.5: 2.0, 0.7: 3.0, 1.0: 4.0}
+    monkeypatch.setattr(
+        auto_latency, "in_turns", lambda works, *rest: [Timing(times[size], 0.0) for size in (1.0, 0.7, 0.5, 0.35)]
+    )
+    assert fast_enough(asked(images, limit=Limit(latency_ms=2.5))).options == {"sizes": "0.5/0.35"}
+    assert fast_enough(asked(images)).options == {}
+
+
 @pytest.fixture
 def words(images, monkeypatch):
     monkeypatch.setattr(METHODS, "builtin", {**METHODS.builtin, "auto": "fedloom.methods.fedavg:fedavg"})
@@ -223,6 +234,8 @@ THREE = ["--with", "ditto", "--with", "fedprox", "--with", "fedrep"]
         (["--with", "ditto:lr=1@a", "--with", "fedprox@a"], "two variants must not have one name in tables"),
         (["--limit", "watts=3"], "a limit must be a known name"),
         (["--widths", "1,.5"], "option `options.sizes` must be a known name"),  # FedAvg, which stands in, has none
+        (["--limit", "latency_ms=0.000001"], "--limit latency_ms must leave a size to try, but got 1e-06"),
+        (["--limit", "latency_ms=9", "--widths", "wide"], "--widths must be shares of a network's channels"),
         (["--nonsense", "1"], "a flag of auto must be a known name"),
     ],
 )

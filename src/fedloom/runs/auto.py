@@ -54,7 +54,9 @@ from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.report.versus import write_comparison
 from fedloom.runs.auto_budget import AskedBudget, pace_of, settle
+from fedloom.runs.auto_latency import sizes_within
 from fedloom.runs.comparison import Bench, Comparison, at_work, create_comparison
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
 from fedloom.runs.planning import experiment
@@ -65,6 +67,7 @@ from fedloom.types import Json
 
 MAIN = "auto"
 FIRST_RUNG = 0.25  # of the budget
+SIZES = (1.0, 0.7, 0.5, 0.35)  # that `auto` tries where nobody names others
 ALL_GO_ON = 2  # so many named variants need no rung
 
 
@@ -151,6 +154,7 @@ def create_auto(asked: Asked, out: str | Path | None) -> RunFolder:
 
 def plan_of(asked: Asked) -> Plan:
     """The comparison that is made, with a budget in one unit for all."""
+    asked = fast_enough(asked)
     plan = without_budget(asked)
     assert plan.contest is not None
     contest = plan.contest
@@ -172,6 +176,28 @@ def plan_of(asked: Asked) -> Plan:
     plan = replace(plan, tree=tree, contest=contest)
     check_first_rung(plan)
     return plan
+
+
+def fast_enough(asked: Asked) -> Asked:
+    """With the sizes that keep a limit in milliseconds."""
+    if asked.limit.latency_ms is None:
+        return asked
+    task = prepare(configure(CONTROL, asked.tree)).task
+    sizes = list(SIZES)
+    if "sizes" in asked.options:
+        sizes = parse_sizes(asked.options["sizes"])
+    within = sizes_within(task, asked.options.get("network"), sizes, asked.limit.latency_ms)
+    listed = "/".join(f"{size:g}" for size in within)
+    return replace(asked, options={**asked.options, "sizes": listed})
+
+
+def parse_sizes(text: str) -> list[float]:
+    """`1,.7,.5`"""
+    try:
+        return [float(part) for part in text.replace("/", ",").split(",")]
+    except ValueError:
+        rule = "--widths must be shares of a network's channels"
+        raise FedloomError(rule, f"got {text!r}", "try --widths 1,.7,.5") from None
 
 
 def without_budget(asked: Asked) -> Plan:

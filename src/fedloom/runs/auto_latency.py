@@ -1,0 +1,42 @@
+"""`fedloom auto --limit latency_ms=…`: which sizes answer one sample fast enough on this machine.
+
+They are timed before anything is trained, and the sizes that keep the limit are what is tried: the
+plan has them, so that a resume does not depend on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from fedloom.cost.timing import in_turns
+from fedloom.errors import FedloomError
+from fedloom.networks.building import build_model
+from fedloom.types import Task
+
+REPEATS = 30
+
+
+def sizes_within(
+    task: Task,
+    network: str | None,
+    sizes: Sequence[float],
+    most_ms: float,
+) -> list[float]:
+    """Of one sample at a time, in one thread, the mean of many turns."""
+    sample = torch.zeros(1, *task.shape)
+    works = []
+    for size in sizes:
+        works.append(partial(build_model(task, network, size).eval(), sample))
+    timings = in_turns(works, REPEATS, "cpu", lambda what, done, total: None)
+    within = [size for size, timing in zip(sizes, timings, strict=True) if timing.ms <= most_ms]
+    if not within:
+        fastest = min(timing.ms for timing in timings)
+        raise FedloomError(
+            "--limit latency_ms must leave a size to try",
+            f"got {most_ms:g}",
+            f"the fastest takes {fastest:.2g} ms here; raise it, or name smaller --widths",
+        )
+    return within
