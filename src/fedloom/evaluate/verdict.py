@@ -36,6 +36,7 @@ def verdict(
     if winner.name == control and second is not None:
         named.add(second.name)
         sentence += f"; {words[second.name]} is {beside_control(second, 'it', metric)}"
+        sentence += share_of_macs(second, winner)
     elif winner.name != control:
         sentence += f", {beside_control(winner, words[control], metric)}"
         sentence += share_of_macs(winner, by_name[control])

@@ -19,6 +19,8 @@ ABOUT = (
     "trained on; test figures decide nothing. In brackets: 95 % intervals over clients (Student's "
     "t); vs control: each client with itself."
 )
+MOST_LISTED = 8  # figures of a series; of a longer one its ends are shown
+ENDS = 3
 COUNTS = "Counts are of validation samples: sums over clients, or means."
 
 
@@ -108,6 +110,10 @@ def count_lines(counts: Json) -> list[str]:
 def count_text(value: Json) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {count_text(part)}" for name, part in value.items())
+    if isinstance(value, list) and len(value) > MOST_LISTED:
+        first = ", ".join(map(count_text, value[:ENDS]))
+        last = ", ".join(map(count_text, value[-ENDS:]))
+        return f"{first}, … {last} ({len(value)} of them)"
     if isinstance(value, list):
         return ", ".join(map(count_text, value))
     if value is None:

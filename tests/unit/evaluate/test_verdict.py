@@ -37,12 +37,12 @@ def test_an_interval_that_holds_0_may_be_chance():
 
 
 def test_the_control_may_win():
-    rows = [row("local-adaptation", 0.7, chosen=True), row("auto", 0.6, -0.1, [-0.2, -0.05])]
+    rows = [row("local-adaptation", 0.7, chosen=True), row("auto", 0.6, -0.1, [-0.2, -0.05], macs=29.0)]
     assert said(rows) == (
         "Use FedAvg with fine-tuning: 70.0 %; "
-        "the half-width CNN with the client prior is 10.0 points below it [5.0, 20.0]"
+        "the half-width CNN with the client prior is 10.0 points below it [5.0, 20.0], at 29 % of its MACs"
     )
-    assert said([*rows, row("ditto", 0.5, -0.2)]).endswith("[5.0, 20.0]; ditto gained nothing here")
+    assert said([*rows, row("ditto", 0.5, -0.2)]).endswith(" of its MACs; ditto gained nothing here")
 
 
 def test_clients_with_another_model_are_named():
