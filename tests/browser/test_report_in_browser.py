@@ -4,8 +4,13 @@ import pytest
 from clocked import clustered_rows
 from fabricated import OTHER, USUAL, client, counted, make_run, row, searched, split_of
 
-from fedloom.report.page import write_report
+from fedloom.records.auto import AutoResult, Gap, LeaderboardRow, OnTest, Spent
+from fedloom.records.comparison import MethodRow
+from fedloom.report.groups import Versus
+from fedloom.report.page import page, write_report
 from fedloom.report.palette import DARK, LIGHT
+from fedloom.report.sections.leaderboard import LINKS, sections_of_auto
+from result_files import method
 
 pytestmark = pytest.mark.browser
 NASTY = "<img src=x onerror=\"document.title='hit'\">"
@@ -112,3 +117,50 @@ def test_the_timeline_scrolls_inside_its_frame(visit, tmp_path, size):
     assert drawing["width"] > 900 and frame["width"] < drawing["width"] + 100
     letters = "[...document.querySelectorAll('svg.timeline text')]"
     assert min(page.evaluate(f"{letters}.map(t => t.getBoundingClientRect().height)")) > 10
+
+
+@pytest.fixture
+def leaderboard(tmp_path):
+    """A page of `fedloom auto` with three contestants, as its section alone."""
+    names = ["half", "local-adaptation", "ditto"]
+    rows = []
+    for place, name in enumerate(names):
+        test = OnTest(mean=0.7 - 0.1 * place, std=0.1, worst=0.2 + 0.1 * place, pooled=0.5, interval=[0.25, 0.75])
+        gap = None if name == "local-adaptation" else Gap(mean=0.1 - 0.1 * place, interval=None)
+        rows.append(LeaderboardRow(name=name, validation=0.7, test=test, to_control=gap, params=7e3, macs=9e4,
+                                   training_macs=2 * 10**9, bytes=3 * 10**6, chosen=place == 0))  # fmt: skip
+    methods = [MethodRow.from_json(method(name)) for name in names]
+    found = AutoResult(runs=[f"{name}-seed0" for name in names], methods=methods, verdict="Use it", leaderboard=rows,
+                       decisions=[], spent=Spent(macs=1, bytes=1, rounds=1, share={}), clients=[])  # fmt: skip
+    versus = Versus(path=tmp_path, standing="finished", groups=[], rows=methods, command="", seeds=1, found=found)
+    (tmp_path / "report.html").write_text(page("auto", sections_of_auto(versus), LINKS))
+    return (tmp_path / "report.html").as_uri()
+
+
+def test_a_leaderboard_is_sorted_and_filtered(visit, leaderboard):
+    page = visit(leaderboard, viewport={"width": 1280, "height": 900})
+    rows = page.locator("#leaderboard tbody tr:visible th")
+
+    def shown():
+        return [row.inner_text().split("\n")[0] for row in rows.all()]
+
+    assert shown() == ["half", "local-adaptation", "ditto"]
+    worst = page.locator("#leaderboard th", has_text="worst")
+    worst.locator("button").click()
+    assert shown() == ["ditto", "local-adaptation", "half"] and worst.get_attribute("aria-sort") == "descending"
+    worst.locator("button").press("Enter")
+    assert shown() == ["half", "local-adaptation", "ditto"] and worst.get_attribute("aria-sort") == "ascending"
+    page.locator("#leaderboard th", has_text="vs control").locator("button").click()
+    assert shown() == ["half", "ditto", "local-adaptation"]  # the control has no difference, and is the last
+    page.locator("#leaderboard input").fill("LOCAL")
+    assert shown() == ["local-adaptation"]
+    assert page.locator("#leaderboard tr.best").evaluate("row => getComputedStyle(row.cells[1]).fontWeight") == "700"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_leaderboard_is_not_clipped(visit, leaderboard, width):
+    page = visit(leaderboard, viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 1280:
+        box = page.locator("#leaderboard .scroll").first
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0

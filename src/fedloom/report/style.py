@@ -98,7 +98,8 @@ thead th{color:var(--soft);font-weight:600;white-space:nowrap}
 tbody th{font-weight:600;white-space:nowrap;max-width:22em;overflow:hidden;text-overflow:ellipsis}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .off{display:none}
-#decisions tbody th{white-space:normal}
+#decisions tbody th,table[data-sorted] thead th{white-space:normal}
+table[data-sorted] thead th{vertical-align:bottom}
 tr.best th,tr.best td{font-weight:700;background:var(--band)}
 th button.by{border:0;background:none;padding:0;color:inherit;font-weight:600;text-align:inherit}
 th[aria-sort] button.by::after{content:" \\25BE"}

@@ -24,7 +24,7 @@ from fedloom.report.tables import amount, percent
 
 WORDS = ("chosen", "counts")  # columns of words
 UNBOUNDED = (float("-inf"), float("inf"))
-LINKS = {"leaderboard": "Leaderboard", "decisions": "Decisions", "use": "Use this model"}
+LINKS = {"leaderboard": "Leaderboard", "use": "Use this model", "decisions": "Decisions"}
 
 
 def sections_of_auto(versus: Versus) -> dict[str, Safe]:
@@ -85,9 +85,9 @@ def ranked(found: AutoResult, metric: Metric) -> Safe:
 
 def name_of(row: LeaderboardRow) -> Child:
     if row.chosen:
-        return joined(row.name, " ", tag("span", "use this", class_="pill"))
+        return joined(row.name, tag("br"), tag("span", "use this", class_="pill"))
     if row.fits is False:
-        return joined(row.name, " ", tag("span", "over the limit", class_="pill"))
+        return joined(row.name, tag("br"), tag("span", "over the limit", class_="pill"))
     return row.name
 
 
