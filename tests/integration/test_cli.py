@@ -185,6 +185,33 @@ def test_quiet_says_only_the_result(ask, small):
     code, output, errors = ask("run", "fedavg", *small, "--quiet", "--out", "mine")
     assert (code, errors) == (0, "")
     assert "client" in output
+    assert output.splitlines()[-3:] == [
+        "report: mine/report.html",
+        "next: fedloom export mine --client 0",
+        "      fedloom predict mine --client 0 --data NEW",
+    ]
+
+
+def test_how_long_it_takes_is_said_if_that_is_more_than_a_minute(ask, small, monkeypatch):
+    monkeypatch.setattr("fedloom.commands.finishing.A_MINUTE", 0.0)
+    _, _, errors = ask("run", "fedavg", *small, "--out", "one")
+    assert re.search(r"^this takes about \d+\.\d s here; Ctrl-C stops it", errors, re.MULTILINE)
+    _, _, errors = ask("compare", "fedavg", "local", *small, "--grid", "lr=.1,.2", "--out", "two")
+    assert "this takes about" in errors
+    monkeypatch.setattr("fedloom.commands.finishing.A_MINUTE", 60.0)
+    _, _, errors = ask("run", "fedavg", *small, "--out", "three")
+    assert "this takes" not in errors
+
+
+def test_small_searches_and_labels(ask, small, tmp_path):
+    size = ["--set", "options.batch=8", "--out", "one"]
+    data = [word for word in small if "options" not in word and word != "--set"]
+    code, _, errors = ask("run", "fednas", *data, "--cells", "1", "--small", "--dry-run", *size)
+    assert code == 0 and "--small: fednas searches with channels=8, nodes=2, ops=s2" in errors
+    code, output, errors = ask("compare", "fedavg:lr=.1@plain", "local", *small, "--small", "--out", "two")
+    assert code == 0 and "--small changes nothing of local" in errors
+    assert "plain" in output and "fedavg" not in output.split("next:")[0].replace("report:", "")
+    assert (tmp_path / "two" / "plain-seed0").is_dir()
 
 
 def test_method_flags_variants_set_and_config_mean_the_same(ask, small, tmp_path):

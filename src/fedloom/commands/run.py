@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,16 +335,22 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
         target=target,
         match_macs=options.match_macs,
     )
-    return carry_out_plan(options, plan)
+    return carry_out_plan(options, plan, tell_time_of_plan)
 
 
-def carry_out_plan(options: argparse.Namespace, plan: Plan) -> Any:
+def carry_out_plan(
+    options: argparse.Namespace,
+    plan: Plan,
+    tell_more: Callable[[argparse.Namespace, Plan], None] | None = None,
+) -> Any:
+    """`tell_more` says what a person should hear before the first run."""
     from fedloom.report.progress import screen
     from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(plan, options.out)
     tell(options, f"comparison folder: {folder.path}")
-    tell_time_of_plan(options, plan)
+    if tell_more is not None:
+        tell_more(options, plan)
     quiet = options.quiet or options.json
     with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
         return continue_comparison(folder, shown)

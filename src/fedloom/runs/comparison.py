@@ -97,7 +97,7 @@ class Comparison:
         lines = [f"report: {self.path / 'report.html'}"]
         if all(row.runs == 1 for row in self.rows):
             lines.append("next: the same with --seeds 0,1,2, which gives differences an interval")
-        lines.append(f"next: fedloom export {run} --client 0 takes a model of a run away")
+        lines.append(f"next: fedloom export {run} --client 0")
         return lines
 
     def _repr_html_(self) -> str:

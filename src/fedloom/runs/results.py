@@ -356,7 +356,8 @@ class Run(FinishedRun):
         run = shlex.quote(str(self.path))
         return [
             f"report: {self.path / NAME}",
-            f"next: fedloom export {run} {whose}, or fedloom predict {run} {whose} --data NEW",
+            f"next: fedloom export {run} {whose}",
+            f"      fedloom predict {run} {whose} --data NEW",
         ]
 
     def table(self) -> None:
