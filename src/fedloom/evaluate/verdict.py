@@ -38,7 +38,10 @@ def verdict(
         sentence += f"; {words[second.name]} is {beside_control(second, 'it', metric)}"
         sentence += share_of_macs(second, winner)
     elif winner.name != control:
-        sentence += f", {beside_control(winner, words[control], metric)}"
+        beaten = words[control]
+        if by_name[control].fits is False:
+            beaten += " (over the limit)"
+        sentence += f", {beside_control(winner, beaten, metric)}"
         sentence += share_of_macs(winner, by_name[control])
     return f"{sentence}{of_others(leaderboard, clients, named, words, decisions)}"
 
@@ -132,14 +135,36 @@ def clients_in_words(numbers: Sequence[int]) -> str:
 def in_words(name: str, result: RunResult) -> str:
     """A contestant in a sentence: the network that it chose, if it decided on a size."""
     size = chosen_size(result.decisions)
+    if size is None and "sizes" in result.options:  # there was one, and nothing to decide
+        size = width_of(result)
     if size is None:
         return IN_WORDS.get(name, name)
-    network = str(result.options.get("network", "cnn"))
+    network = network_of(result)
     width = WIDTHS.get(size, f"{size:g}-width")
     sentence = f"the {width} {NETWORKS.get(network, network)}"
     if result.options.get("prior") == "on":
         sentence += " with the client prior"
     return sentence
+
+
+def network_of(result: RunResult) -> str:
+    """By the clients' architectures, or by the options of a federation, whose sites do not tell."""
+    for client in result.clients:
+        name, _, _ = str(client.architecture).rpartition(":")
+        if name:
+            return name
+    return str(result.options.get("network", "network"))
+
+
+def width_of(result: RunResult) -> float | None:
+    """Of the clients' network, if its name tells: `cnn:0.5`."""
+    for client in result.clients:
+        _, _, width = str(client.architecture).rpartition(":")
+        try:
+            return float(width)
+        except ValueError:
+            return None
+    return None
 
 
 def chosen_size(decisions: Sequence[Decision]) -> float | None:

@@ -5,7 +5,7 @@ from fedloom.metrics.metric import ACCURACY
 from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
 from fedloom.records.decision import Decision
 from fedloom.records.result import RunResult
-from result_files import result
+from result_files import client, result
 
 WORDS = {"auto": "the half-width CNN with the client prior", "local-adaptation": "FedAvg with fine-tuning"}
 NOT_TUNED = Decision(decision="fine-tuning", options=["fine-tune", "one network"], counts=[3, 5], chosen="one network")
@@ -45,6 +45,11 @@ def test_the_control_may_win():
     assert said([*rows, row("ditto", 0.5, -0.2)]).endswith(" of its MACs; ditto gained nothing here")
 
 
+def test_a_control_over_the_limit_is_told_as_such():
+    rows = [row("local-adaptation", 0.7).replace(fits=False), row("auto", 0.6, -0.1, [-0.2, -0.05], chosen=True)]
+    assert "10.0 points below FedAvg with fine-tuning (over the limit) [5.0, 20.0]" in said(rows)
+
+
 def test_clients_with_another_model_are_named():
     rows = [row("auto", 0.7, 0.1, [0.05, 0.2], chosen=True), row("ditto", 0.6, 0.0), row("local-adaptation", 0.6)]
     clients = [ClientWinner(client=k, chosen="ditto" if k in (1, 3) else "auto", samples=9) for k in range(4)]
@@ -66,4 +71,6 @@ def test_a_contestant_in_words():
     assert in_words("auto", made) == WORDS["auto"]
     made = RunResult.from_json(result([], decisions=decided, options={"prior": "off", "network": "my.py:Net"}))
     assert in_words("auto", made) == "the half-width my.py:Net"
+    made = result([client(architecture="cnn:0.5")], options={"prior": "on", "sizes": [0.5]})
+    assert in_words("auto", RunResult.from_json(made)) == WORDS["auto"]  # one size: nothing to decide
     assert in_words("local-adaptation", RunResult.from_json(result([]))) == "FedAvg with fine-tuning"
