@@ -21,7 +21,7 @@ from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.report.progress import screen
-from fedloom.runs.auto import MAIN, Asked, Auto, continue_auto, create_auto
+from fedloom.runs.auto import Asked, Auto, continue_auto, create_auto, main_for
 from fedloom.runs.auto_budget import parse_budget
 from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
 from fedloom.runs.configure import configure, split_flags
@@ -92,9 +92,10 @@ def auto(
     limit: str | None = None,
     others: Sequence[str] = (),
     family: str | None = None,
+    sizes: Sequence[float] | None = None,
     widths: Sequence[float] | None = None,
     prior: bool = True,
-    main: str = MAIN,
+    main: str | None = None,
     out: str | Path | None = None,
     quiet: bool = True,
     **flags: Any,
@@ -102,7 +103,8 @@ def auto(
     """The model to use for each client, within a budget; `fedloom auto` in Python.
 
     `others` are variants that take part too, as `--with` names them. `main` is the contestant whose
-    options `limit`, `family`, `widths` and `prior` are.
+    options `limit`, `family`, `sizes`, `widths` and `prior` are: `auto`, or `auto-tiers` with
+    `widths`.
 
     >>> found = fedloom.auto(data="digits", budget="2m")
     >>> print(found.verdict)
@@ -111,8 +113,10 @@ def auto(
     own: dict[str, str] = {}
     if family is not None:
         own["network"] = family
+    if sizes is not None:
+        own["sizes"] = "/".join(f"{size:g}" for size in sizes)
     if widths is not None:
-        own["sizes"] = "/".join(f"{width:g}" for width in widths)
+        own["widths"] = "/".join(f"{width:g}" for width in widths)
     if not prior:
         own["prior"] = "off"
     limits = Limit()
@@ -127,7 +131,7 @@ def auto(
             if name not in PATHS:
                 raise unknown("a keyword of auto", name, PATHS)
             assign(tree, PATHS[name], plain(value))
-        asked = Asked(tree, asked_budget, limits, labelled(others), own, main)
+        asked = Asked(tree, asked_budget, limits, labelled(others), own, main or main_for(own))
         return continue_auto(create_auto(asked, out), shown)
 
 

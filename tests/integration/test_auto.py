@@ -233,9 +233,11 @@ THREE = ["--with", "ditto", "--with", "fedprox", "--with", "fedrep"]
         (["--with", "spidr"], "did you mean spider?"),
         (["--with", "ditto:lr=1@a", "--with", "fedprox@a"], "two variants must not have one name in tables"),
         (["--limit", "watts=3"], "a limit must be a known name"),
-        (["--widths", "1,.5"], "option `options.sizes` must be a known name"),  # FedAvg, which stands in, has none
+        (["--sizes", "1,wide"], "option `options.sizes"),
+        (["--sizes", "1,.5", "--widths", "1,.5"], "either sizes are tried or widths are trained together"),
+        (["--limit", "macs=1M", "--widths", "1,.5"], "--limit must be left out with --widths"),
         (["--limit", "latency_ms=0.000001"], "--limit latency_ms must leave a size to try, but got 1e-06"),
-        (["--limit", "latency_ms=9", "--widths", "wide"], "--widths must be shares of a network's channels"),
+        (["--limit", "latency_ms=9", "--sizes", "wide"], "--sizes must be shares of a network's channels"),
         (["--nonsense", "1"], "a flag of auto must be a known name"),
     ],
 )

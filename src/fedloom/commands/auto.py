@@ -18,9 +18,9 @@ from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.commands.run import options_in, small_variants
 from fedloom.loading import load_torch
 
-OWN_FLAGS = ["with", "limit", "family", "widths", "prior", "watch", "port", "small"]
+OWN_FLAGS = ["with", "limit", "family", "sizes", "widths", "prior", "watch", "port", "small"]
 # Flags of the main contestant's own options.
-OPTIONS = {"family": "network", "widths": "sizes", "prior": "prior"}
+OPTIONS = {"family": "network", "sizes": "sizes", "widths": "widths", "prior": "prior"}
 
 
 def add(commands: Commands) -> None:
@@ -34,7 +34,9 @@ def add(commands: Commands) -> None:
     auto.add_argument("--limit", metavar="LIMIT=N,…", help=help_limit)
     help_family = "the network whose sizes are tried (default the small CNN; of text the LSTM)"
     auto.add_argument("--family", metavar="NAME", help=help_family)
-    help_widths = "the sizes that are tried, as shares of its channels (default 1,.7,.5,.35)"
+    help_sizes = "the sizes that are tried, as shares of its channels (default 1,.7,.5,.35)"
+    auto.add_argument("--sizes", metavar="A,B,…", help=help_sizes)
+    help_widths = "instead of trying sizes, train these in one network, for tiers of devices"
     auto.add_argument("--widths", metavar="A,B,…", help=help_widths)
     help_prior = "whether a client's own label counts shift its answers (default on)"
     auto.add_argument("--prior", metavar="on|off", help=help_prior)
@@ -55,7 +57,7 @@ def start_auto(options: argparse.Namespace) -> Any:
     from fedloom.cost.limits import Limit
     from fedloom.records.plan import read_plan
     from fedloom.report.progress import screen
-    from fedloom.runs.auto import Asked, continue_auto, create_auto
+    from fedloom.runs.auto import Asked, continue_auto, create_auto, main_for
     from fedloom.runs.auto_budget import parse_budget
 
     budget = parse_budget(options.budget or [])
@@ -69,7 +71,7 @@ def start_auto(options: argparse.Namespace) -> Any:
             own[option] = getattr(options, flag)
     tree = configuration(options)
     others = small_variants(options, labelled(options.others), options_in(tree))
-    asked = Asked(tree, budget, limit, others, own)
+    asked = Asked(tree, budget, limit, others, own, main_for(own))
     folder = create_auto(asked, options.out)
     contest = read_plan(folder).contest
     assert contest is not None

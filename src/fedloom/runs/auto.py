@@ -66,6 +66,7 @@ from fedloom.threads import one_thread
 from fedloom.types import Json
 
 MAIN = "auto"
+MAIN_OF_TIERS = "auto-tiers"  # the same with several widths in one network
 FIRST_RUNG = 0.25  # of the budget
 SIZES = (1.0, 0.7, 0.5, 0.35)  # that `auto` tries where nobody names others
 ALL_GO_ON = 2  # so many named variants need no rung
@@ -147,6 +148,19 @@ def of_auto(shown: Mapping[str, Json]) -> dict[str, Json]:
 # What is asked for
 
 
+def main_for(options: Mapping[str, str]) -> str:
+    """The method whose options these are."""
+    if "widths" not in options:
+        return MAIN
+    if "sizes" in options:
+        raise FedloomError(
+            "either sizes are tried or widths are trained together",
+            "--sizes and --widths are both given",
+            "leave one of them out",
+        )
+    return MAIN_OF_TIERS
+
+
 def create_auto(asked: Asked, out: str | Path | None) -> RunFolder:
     """Check everything and settle the budget, then make the folder; nothing is trained yet."""
     return create_comparison(plan_of(asked), out)
@@ -154,6 +168,7 @@ def create_auto(asked: Asked, out: str | Path | None) -> RunFolder:
 
 def plan_of(asked: Asked) -> Plan:
     """The comparison that is made, with a budget in one unit for all."""
+    check_limit(asked)
     asked = fast_enough(asked)
     plan = without_budget(asked)
     assert plan.contest is not None
@@ -178,6 +193,16 @@ def plan_of(asked: Asked) -> Plan:
     return plan
 
 
+def check_limit(asked: Asked) -> None:
+    """Widths that are trained together have the limits of tiers."""
+    if asked.main == MAIN_OF_TIERS and asked.limit != Limit():
+        raise FedloomError(
+            "--limit must be left out with --widths",
+            "both are given",
+            "say the limits of tiers of devices by --tiers, or try --sizes instead",
+        )
+
+
 def fast_enough(asked: Asked) -> Asked:
     """With the sizes that keep a limit in milliseconds."""
     if asked.limit.latency_ms is None:
@@ -196,8 +221,8 @@ def parse_sizes(text: str) -> list[float]:
     try:
         return [float(part) for part in text.replace("/", ",").split(",")]
     except ValueError:
-        rule = "--widths must be shares of a network's channels"
-        raise FedloomError(rule, f"got {text!r}", "try --widths 1,.7,.5") from None
+        rule = "--sizes must be shares of a network's channels"
+        raise FedloomError(rule, f"got {text!r}", "try --sizes 1,.7,.5") from None
 
 
 def without_budget(asked: Asked) -> Plan:

@@ -37,6 +37,6 @@ def sizes_within(
         raise FedloomError(
             "--limit latency_ms must leave a size to try",
             f"got {most_ms:g}",
-            f"the fastest takes {fastest:.2g} ms here; raise it, or name smaller --widths",
+            f"the fastest takes {fastest:.2g} ms here; raise it, or name smaller --sizes",
         )
     return within
