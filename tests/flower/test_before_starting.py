@@ -137,6 +137,24 @@ def test_a_survey_asks_for_a_size_that_the_sites_policy_allows(tmp_path):
         size_in(Survey(size=size).to_record(), Kit.open(kit).policy)
 
 
+def test_a_site_hears_which_columns_of_a_table_are_what():
+    from fedloom.config.models import DataConfig, Experiment
+    from fedloom.deploy.server import Survey
+    from fedloom.deploy.site import question_in
+    from fedloom.deploy.terms import ImageSize, TableQuestion
+
+    plain = Survey.of(Experiment(method="fedavg"))
+    assert set(plain.to_record()) == {"ask", "device"}  # as every version asks
+    assert question_in(plain.to_record()) == TableQuestion()
+    data = DataConfig(label="outcome", ignore=["id"], resize=6)
+    survey = Survey.of(Experiment(method="fedavg", data=data))
+    assert survey == Survey(False, ImageSize(resize=6), TableQuestion(label="outcome", ignore=("id",)))
+    assert question_in(survey.to_record()) == survey.table
+    for text in ('{"task": "guessing"}', '{"label": "a", "label": "b"}', '{"file": "/etc/passwd"}'):
+        with pytest.raises(FedloomError, match="a survey must be a message of fedloom's"):
+            question_in({"table": text})
+
+
 def test_an_order_asks_for_a_size_that_the_sites_policy_allows(tmp_path, monkeypatch):
     from fedloom.deploy import site
     from fedloom.deploy.kits import Kit
@@ -338,7 +356,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, mo
     monkeypatch.setattr(site, "read_order", lambda head, body: None)
     stamp = SimpleNamespace(experiment="0" * 16, task=SimpleNamespace(labels=("a",)))
     monkeypatch.setattr(site, "check", lambda policy, order: stamp)
-    monkeypatch.setattr(site, "data_of", lambda config, size: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",)))
+    monkeypatch.setattr(site, "site_source", lambda *asked: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",)))
     monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
     records = {"order": {"head": b""}, "terms": {"json": '{"seed": 0, "test": 0.2, "hold": 0.0}'}}
     message = SimpleNamespace(content=SimpleNamespace(config_records=records))
@@ -615,7 +633,7 @@ def test_one_secret_of_a_site_for_all_experiments(tmp_path, monkeypatch):
         official_test=None,
         groups=None,
     )
-    monkeypatch.setattr(site, "data_of", lambda config, size: source)
+    monkeypatch.setattr(site, "site_source", lambda *asked: source)
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     rows = []
     for experiment in ("0" * 16, "1" * 16):

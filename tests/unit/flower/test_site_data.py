@@ -12,7 +12,7 @@ from fedloom.data.configured import configured_source
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.split import make_split
 from fedloom.deploy.settled import checked, notices_of_skipped, settle, terms_of
-from fedloom.deploy.site_data import as_asked, site_data, site_source, to_words
+from fedloom.deploy.site_data import as_asked, site_data, site_source, site_table, to_words
 from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
@@ -89,6 +89,33 @@ def test_the_process_of_a_site_hears_of_its_data_in_any_folder(sites, monkeypatc
     again = configured_source(site_data(words))
     assert again.x.shape == (28, 1, 5, 5)
     assert len(again.skipped) == 2
+
+
+def test_a_site_reads_its_table_as_the_federation_agreed(tmp_path):
+    (tmp_path / "east.csv").write_text("age,ward,label\n30,e,ill\n50,w,well\n")
+    (tmp_path / "west.csv").write_text("ward,age,label\nn,70,ill\n,60,ill\n")
+    together = configured_source(DataConfig(name=str(tmp_path)))
+    encoding = together.table.encoding
+    rows = []
+    for name in ("east", "west"):
+        started = site_data({"data": f"{name}.csv", "data-dir": str(tmp_path), "skip-bad": True})
+        assert len(site_table(started)) == 2
+        source = site_source(started, None, encoding, together.labels)
+        assert source.labels == ("ill", "well")  # of which the west has one
+        rows.append(source.x)
+    assert np.array_equal(np.concatenate(rows), together.x)
+    assert site_table(site_data({"data": "digits"})) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [({}, ImageSize(resize=6)), ({"resize": "8"}, None), ({"resize": "8"}, ImageSize(resize=6))],
+)
+def test_a_table_cannot_be_resized(flags, size, tmp_path):
+    (tmp_path / "rows.csv").write_text("age,label\n1,a\n2,b\n")
+    started = site_data({"data": str(tmp_path / "rows.csv"), **flags})
+    with pytest.raises(FedloomError, match=r"--resize must be given to images, but .*rows\.csv is a table; leave"):
+        site_table(started, size)
 
 
 @pytest.mark.parametrize(
