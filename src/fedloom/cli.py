@@ -30,7 +30,7 @@ from fedloom.version import __version__
 
 ABOUT = """Federated neural architecture search: find the network where the data is.
 
-  fedloom run                                   the demo: half a minute on two idle cores
+  fedloom run                                   the demo: less than a minute on two idle cores
   fedloom auto --data scans.npz --budget minutes=10       the model to use, and how we know
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2

@@ -305,22 +305,17 @@ def demo_flags(small):
     return [*small[:at], *small[at + 2 :], "--rounds", "3"]
 
 
-def test_the_demo_is_a_search_beside_its_control_and_baselines(ask, small, tmp_path):
-    code, output, _ = ask("run", *demo_flags(small), "--quiet")
-    assert code == 0
-    for words in (
-        "The clients found and adapted networks of",
-        "their random control",
-        "normal cell",
-        "runs/1-compare-images/report.html",
-    ):
+def test_the_demo_is_auto_beside_fine_tuning_and_a_search(ask, small, tmp_path):
+    code, output, errors = ask("run", *demo_flags(small), "--quiet")
+    assert code == 0, errors
+    for words in ("Use ", "(use this)", "what was decided", "normal cell", "runs/1-auto-images/report.html"):
         assert words in output
-    assert len(list(tmp_path.glob("runs/1-compare-images/fednas-seed0/architectures/*.svg"))) == 3
-    assert (tmp_path / "runs/1-compare-images/report.html").exists()
-    code, output, _ = ask("resume", "runs/1-compare-images", "--json")
-    rows = json.loads(output)["methods"]
-    assert [row["name"] for row in rows] == ["fednas", "fednas:random", "local", "fedavg", "local-adaptation"]
-    assert len({row["params"] for row in rows[2:]}) == 1  # matched to the networks found
+    assert len(list(tmp_path.glob("runs/1-auto-images/fednas-seed0/architectures/*.svg"))) == 3
+    assert (tmp_path / "runs/1-auto-images/report.html").exists()
+    code, output, _ = ask("resume", "runs/1-auto-images", "--json")
+    found = json.loads(output)
+    assert {row["name"] for row in found["leaderboard"]} == {"auto", "fednas", "local-adaptation"}
+    assert found["verdict"].startswith("Use ")
 
 
 # Resume, runs
@@ -917,15 +912,15 @@ def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
 
 
 def test_an_interrupted_demo_says_how_to_go_on(ask, small, monkeypatch):
-    from fedloom.runs import comparison
+    from fedloom.runs import auto
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, "carry_out", interrupted)
+    monkeypatch.setattr(auto, "continue_auto", interrupted)
     code, output, errors = ask("run", *demo_flags(small), "--json")
     assert (code, output) == (130, "")
-    assert "fedloom: go on with `fedloom resume runs/1-compare-images`" in errors
+    assert "fedloom: go on with `fedloom resume runs/1-auto-images`" in errors
 
 
 def test_a_methods_own_flag_before_its_name(ask):

@@ -262,7 +262,7 @@ def test_evaluation_is_priced_apart(prepared):
 
 
 def test_a_plan_is_priced_run_by_run_with_networks_of_matched_size(images):
-    """As the demo: its fixed networks are as large as what the first method is expected to find."""
+    """Fixed networks are as large as what the first method is expected to find."""
     tree = {
         "data": {"name": str(images), "clients": 3, "partition": "iid"},
         "budget": {"rounds": 3}, "engine": {"workers": 0},
@@ -281,8 +281,8 @@ def test_the_demo_can_be_priced(monkeypatch, capsys):
     plans = []
     monkeypatch.setattr(module, "estimate_plan", lambda plan: plans.append(plan) or PlanEstimate({}))
     assert main(["run", "--dry-run", "--rounds", "5"]) == 0
-    assert [len(plan.methods) for plan in plans] == [5]
-    assert plans[0].tree["budget"]["rounds"] == "5"
+    assert [len(plan.methods) for plan in plans] == [3]
+    assert plans[0].tree["budget"]["equal"] == "macs"  # of five rounds of the control
     assert "0 runs, evaluation included" in capsys.readouterr().out
 
 

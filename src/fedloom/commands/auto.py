@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.commands.finishing import finish, interruptible, tell, tell_time
 from fedloom.commands.parsing import (
@@ -17,6 +17,9 @@ from fedloom.commands.parsing import (
 from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.commands.run import options_in, small_variants
 from fedloom.loading import load_torch
+
+if TYPE_CHECKING:
+    from fedloom.runs.auto import Asked, Auto
 
 OWN_FLAGS = ["with", "limit", "family", "sizes", "widths", "prior", "watch", "port", "small"]
 # Flags of the main contestant's own options.
@@ -55,9 +58,7 @@ def start_auto(options: argparse.Namespace) -> Any:
     load_torch()
     from fedloom.config.variants import labelled
     from fedloom.cost.limits import Limit
-    from fedloom.records.plan import read_plan
-    from fedloom.report.progress import screen
-    from fedloom.runs.auto import Asked, continue_auto, create_auto, main_for
+    from fedloom.runs.auto import Asked, main_for
     from fedloom.runs.auto_budget import parse_budget
 
     budget = parse_budget(options.budget or [])
@@ -71,7 +72,15 @@ def start_auto(options: argparse.Namespace) -> Any:
             own[option] = getattr(options, flag)
     tree = configuration(options)
     others = small_variants(options, labelled(options.others), options_in(tree))
-    asked = Asked(tree, budget, limit, others, own, main_for(own))
+    return carry_out_auto(options, Asked(tree, budget, limit, others, own, main_for(own)))
+
+
+def carry_out_auto(options: argparse.Namespace, asked: Asked) -> Auto:
+    """Make its folder, say what it will take, and go through all of it."""
+    from fedloom.records.plan import read_plan
+    from fedloom.report.progress import screen
+    from fedloom.runs.auto import continue_auto, create_auto
+
     folder = create_auto(asked, options.out)
     contest = read_plan(folder).contest
     assert contest is not None

@@ -295,14 +295,16 @@ def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     load_torch()
-    from fedloom.runs.demo import Demo, plan
+    from fedloom.commands.auto import carry_out_auto
+    from fedloom.runs.auto import plan_of
+    from fedloom.runs.demo import Demo, asked
 
     no_more(options, "the demo", [])
     if options.dry_run:
         from fedloom.runs.estimate import estimate_plan
 
-        return estimate_plan(plan(tree))
-    return Demo(carry_out_plan(options, plan(tree)))
+        return estimate_plan(plan_of(asked(tree)))
+    return Demo(carry_out_auto(options, asked(tree)))
 
 
 def compare_command(options: argparse.Namespace) -> int:

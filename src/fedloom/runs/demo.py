@@ -1,13 +1,13 @@
-"""`fedloom run` without a method: a personal search over clients of real digits.
+"""`fedloom run` without a method: which model to use for clients of real digits.
 
-It takes about half a minute on two idle cores. Eight clients hold scikit-learn's handwritten digits
-in very different shares. They search a network together (FedNAS), train it together, and each
-adapts it at home; beside it, on the same split, stand the same with a network by chance (its
-control) and a plain CNN of as many parameters, trained by each alone, by all together, and together
-with a fine-tuned copy for each.
+It takes less than a minute on two idle cores. Eight clients hold scikit-learn's handwritten digits
+in very different shares. `fedloom auto` looks for a network of the right size for them; beside it,
+on the same split and for the same training MACs, stand FedAvg with fine-tuning and one of the
+papers' searches (FedNAS in small cells, then adapted at home). What to use is decided on validation
+samples.
 
-How a search finishes, its batches, the rounds and all learning rates were chosen on validation
-data (docs/results/demo.md); the size is what fits into the time.
+How the search finishes, its batches and learning rates were chosen on validation data
+(docs/results/demo.md); the budget is what fits into the time.
 """
 
 from __future__ import annotations
@@ -16,96 +16,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.config.models import Experiment, validated
-from fedloom.records.comparison import MethodRow
-from fedloom.records.plan import Plan
-from fedloom.runs.comparison import Comparison
+from fedloom.config.variants import labelled
+from fedloom.runs.auto import Asked, Auto
+from fedloom.runs.auto_budget import parse_budget
 from fedloom.runs.results import Run
 from fedloom.spaces import SMALL
 from fedloom.spaces.drawing import as_text
 from fedloom.types import Arch, Json
 
+NAME = "fednas"  # of the search, in tables
 SIZE = f"space={SMALL},cells=3,channels=8"
 TRAINING = "epochs=1,batch=32,lr=0.1,alpha_lr=0.003"
-OPTIONS = f"personal=true,finish=adapt,search_share=0.25,{SIZE},{TRAINING}"
-SEARCH = f"fednas:{OPTIONS}"
-CONTROL = f"fednas:random,{OPTIONS}"
-ALONE = "local:lr=0.1"
-SHARED = "fedavg:lr=0.1"
-ADAPTED = "local-adaptation:lr=0.1"
-METHODS = (SEARCH, CONTROL, ALONE, SHARED, ADAPTED)
-NAMES = {
-    SEARCH: "fednas",
-    CONTROL: "fednas:random",
-    ALONE: "local",
-    SHARED: "fedavg",
-    ADAPTED: "local-adaptation",
-}
+SEARCH = f"fednas:personal=true,finish=adapt,search_share=0.25,{SIZE},{TRAINING}"
 SETTING = {"name": "digits", "clients": 8, "partition": "dirichlet:0.2"}
-BUDGET = {"rounds": 12}
-RHYTHM = {"every": 2}  # rounds: evaluating takes as long as training a CNN of this size
+BUDGET = "macs=10G"  # of each contestant: twelve rounds of the search
 
 
 @dataclass(frozen=True)
 class Demo:
-    comparison: Comparison
+    auto: Auto
 
     def to_json(self) -> Json:
-        return self.comparison.to_json()
+        return self.auto.to_json()
 
     def table(self) -> None:
-        """Every client's network, the comparison, what it says, and a cell to look at."""
-        search = self.comparison.runs[0]
-        search.table()
-        self.comparison.table()
-        print(sentence(self.comparison))
-        print(f"\nThe cells of the client with the most samples:\n{largest_clients_cells(search)}")
-        page = self.comparison.path / "report.html"
-        print(f"\nAll of it on a page to look at, every client's cells drawn: {page}")
-        print("next: fedloom run spider --help, or README.md, the next five minutes")
+        """The verdict, the leaderboard, what was decided, and a searched cell to look at."""
+        self.auto.table()
+        print(f"\nWhat {NAME} found for the client with the most samples:")
+        print(largest_clients_cells(self.auto.run_of(NAME)))
+
+    def next_steps(self) -> list[str]:
+        steps = self.auto.next_steps()
+        return [*steps, "then: fedloom auto --help, or README.md, the next five minutes"]
 
 
-def plan(tree: Mapping[str, Any]) -> Plan:
-    """The demo; flags such as --rounds or --seed change it."""
-    seed = validated(Experiment, tree).seed
+def asked(tree: Mapping[str, Any]) -> Asked:
+    """The demo; flags such as --rounds, --budget or --seed change it."""
     data = {**SETTING, **tree.get("data", {})}
-    budget = {**BUDGET, **tree.get("budget", {})}
-    evaluate = {**RHYTHM, **tree.get("evaluate", {})}
-    tree = {**tree, "data": data, "budget": budget, "evaluate": evaluate}
-    return Plan(METHODS, (seed,), {}, tree, match_params=True, names=NAMES)
-
-
-def sentence(comparison: Comparison) -> str:
-    """What the search gained and what it did not, from the numbers."""
-    percents = [100 * (row.figure.mean or 0.0) for row in comparison.rows]
-    search, control, alone, shared, adapted = percents  # in the order of METHODS
-    beside = [balanced(row) for row in comparison.rows]
-    of_search, of_control, of_alone, of_shared, of_adapted = beside
-    return (
-        f"The clients found and adapted networks of {search:.1f} % mean accuracy{of_search}. "
-        f"They {verdict(search, control)} their random control ({control:.1f} %{of_control}), "
-        f"{verdict(search, alone)} a plain CNN of as many parameters trained alone "
-        f"({alone:.1f} %{of_alone}), "
-        f"{verdict(search, shared)} FedAvg ({shared:.1f} %{of_shared}) "
-        f"and {verdict(search, adapted)} FedAvg with fine-tuning ({adapted:.1f} %{of_adapted}). "
-        "One seed is an example, not evidence: see docs/results/fednas.md."
-    )
-
-
-def balanced(row: MethodRow) -> str:
-    """`, balanced 95.4`"""
-    if row.balanced_accuracy is None or row.balanced_accuracy.mean is None:
-        return ""
-    return f", balanced {100 * row.balanced_accuracy.mean:.1f}"
-
-
-def verdict(search: float, other: float) -> str:
-    gap = round(search - other, 1)
-    if gap > 0:
-        return f"gained {gap:.1f} points over"
-    if gap < 0:
-        return f"lost {-gap:.1f} points to"
-    return "equalled"
+    budget = None
+    if not tree.get("budget"):
+        budget = parse_budget([BUDGET])
+    return Asked({**tree, "data": data}, budget, others=labelled([f"{SEARCH}@{NAME}"]))
 
 
 def largest_clients_cells(run: Run) -> str:

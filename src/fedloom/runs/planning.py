@@ -57,7 +57,9 @@ def check_plan(plan: Plan) -> None:
             resolve_options(config.method, {**config.options, **point})
     split: Split | None = None
     for method in plan.methods:
-        changes = {"budget": ROUNDS}
+        changes: dict[str, Mapping[str, Any]] = {}
+        if plan.tree.get("budget", {}).get("amount") is None:
+            changes = {"budget": ROUNDS}  # the first run sets the amount
         if plan.grid:  # its runs have less to train on
             changes = dict(GRID)
         config = experiment(plan, method, plan.seeds[0], changes)

@@ -267,8 +267,7 @@ def test_a_toy_searches_the_default_space_with_two_operations_an_edge_and_two_no
     assert not {"ops", "nodes"} & set(Toy.of("fedavg").task.options)
 
 
-@pytest.mark.parametrize("method", [demo.SEARCH, demo.CONTROL])
-def test_the_demo_searches_small_cells(method):
-    config = configure(method, {})
+def test_the_demo_searches_small_cells():
+    config = configure(demo.SEARCH, {})
     options = resolve_options(config.method, config.options)
     assert {name: options[name] for name in ("space", "ops", "nodes")} == {"space": "darts", "ops": "s2", "nodes": 2}
