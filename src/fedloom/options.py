@@ -81,6 +81,15 @@ class Options(BaseModel):
         return dict(raw)
 
 
+def as_list(value: Any) -> Any:
+    """What a list option is given as: a list, one number, `a,b`, or `a/b` in a variant."""
+    if isinstance(value, int | float):
+        return [value]
+    if isinstance(value, str):
+        return value.replace("/", ",").split(",")
+    return value
+
+
 @dataclass(frozen=True)
 class Absent:
     """What an option means in a run that was made before the option came.

@@ -31,6 +31,7 @@ from fedloom.nets.model import Model
 from fedloom.nets.nesting import Inside, is_nested, is_statistic, statistics_of
 from fedloom.networks import FIXED, NETWORKS, default_network
 from fedloom.networks.building import build_model, new_model
+from fedloom.options import as_list
 from fedloom.records.result import TierResult
 from fedloom.records.sections import Sections, tuned_model
 from fedloom.spaces.cost_table import CostTable, OpCost, Unit
@@ -57,12 +58,7 @@ class WidthOptions(AveragedOptions, NetworkOptions):
     @field_validator("widths", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
-        if isinstance(value, int | float):
-            return [value]
-        if isinstance(value, str):
-            return value.replace("/", ",").split(",")
-        return value
+        return as_list(value)
 
     @field_validator("widths")
     @classmethod

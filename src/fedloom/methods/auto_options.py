@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from fedloom.learning.training import NetworkOptions, SgdOptions
-from fedloom.options import Options
+from fedloom.options import Options, as_list
 from fedloom.stages.decisions import DecisionOptions
 
 SIZES = (0.35, 0.5, 0.7, 1.0)
@@ -31,12 +31,7 @@ class RaceOptions(Options):
     @field_validator("sizes", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
-        if isinstance(value, int | float):
-            return [value]
-        if isinstance(value, str):
-            return value.replace("/", ",").split(",")
-        return value
+        return as_list(value)
 
     @field_validator("sizes")
     @classmethod
