@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedloom.commands.finishing import finish, interruptible, tell, tell_time
+from fedloom.commands.contest import carry_out_auto
+from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import (
     Commands,
     add_command,
@@ -14,12 +15,9 @@ from fedloom.commands.parsing import (
     no_more,
     small_flag,
 )
-from fedloom.commands.report import check_watch, watch_flags, watched
+from fedloom.commands.report import check_watch, watch_flags
 from fedloom.commands.run import options_in, small_variants
 from fedloom.loading import load_torch
-
-if TYPE_CHECKING:
-    from fedloom.runs.auto import Asked, Auto
 
 OWN_FLAGS = ["with", "limit", "family", "sizes", "widths", "prior", "watch", "port", "small"]
 # Flags of the main contestant's own options.
@@ -73,20 +71,3 @@ def start_auto(options: argparse.Namespace) -> Any:
     tree = configuration(options)
     others = small_variants(options, labelled(options.others), options_in(tree))
     return carry_out_auto(options, Asked(tree, budget, limit, others, own, main_for(own)))
-
-
-def carry_out_auto(options: argparse.Namespace, asked: Asked) -> Auto:
-    """Make its folder, say what it will take, and go through all of it."""
-    from fedloom.records.plan import read_plan
-    from fedloom.report.progress import screen
-    from fedloom.runs.auto import continue_auto, create_auto
-
-    folder = create_auto(asked, options.out)
-    contest = read_plan(folder).contest
-    assert contest is not None
-    tell(options, f"auto folder: {folder.path}")
-    tell(options, f"budget: {contest.note}")
-    tell_time(options, contest.seconds)
-    quiet = options.quiet or options.json
-    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
-        return continue_auto(folder, shown)

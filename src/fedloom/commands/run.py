@@ -295,7 +295,7 @@ def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     load_torch()
-    from fedloom.commands.auto import carry_out_auto
+    from fedloom.commands.contest import carry_out_auto
     from fedloom.runs.auto import plan_of
     from fedloom.runs.demo import Demo, asked
 

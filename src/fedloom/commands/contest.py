@@ -1,0 +1,29 @@
+"""What `fedloom auto` and the demo do alike: contestants, from their folder to what to use."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fedloom.commands.finishing import interruptible, tell, tell_time
+from fedloom.commands.report import watched
+
+if TYPE_CHECKING:
+    from fedloom.runs.auto import Asked, Auto
+
+
+def carry_out_auto(options: argparse.Namespace, asked: Asked) -> Auto:
+    """Make its folder, say what it will take, and go through all of it."""
+    from fedloom.records.plan import read_plan
+    from fedloom.report.progress import screen
+    from fedloom.runs.auto import continue_auto, create_auto
+
+    folder = create_auto(asked, options.out)
+    contest = read_plan(folder).contest
+    assert contest is not None
+    tell(options, f"auto folder: {folder.path}")
+    tell(options, f"budget: {contest.note}")
+    tell_time(options, contest.seconds)
+    quiet = options.quiet or options.json
+    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
+        return continue_auto(folder, shown)
