@@ -277,6 +277,12 @@ def test_a_plan_is_priced_run_by_run_with_networks_of_matched_size(images):
     assert list(found.to_json()["runs"]) == ["search", "fedavg"]
 
 
+def test_every_width_is_priced_by_itself(prepared):
+    """FjORD's four usual widths: a reply of one is no reply of another."""
+    found = estimate(prepared("fjord", rounds=3, options={"width": "1"}))
+    assert found.training.macs > 0
+
+
 def test_the_demo_can_be_priced(monkeypatch, capsys):
     plans = []
     monkeypatch.setattr(module, "estimate_plan", lambda plan: plans.append(plan) or PlanEstimate({}))

@@ -809,11 +809,14 @@ class Rehearsal:
         """Of orders of this kind, each of which may bring another part of the network.
 
         A reply to one part can stand for a reply to another where it need not bring back all that
-        the order brought, and in an evaluation, of which nothing is merged. None: it cannot.
+        the order brought, and in an evaluation, of which nothing is merged. None: it cannot, as
+        that of one width of a network cannot stand for another's.
         """
         kinds = stage.method.fields
         sends_parts = any(fields.optional for fields in kinds.values())
-        if not sends_parts or (hop != EVALUATE and not kinds[order.kind].optional):
+        if not sends_parts:
+            return None
+        if hop != EVALUATE and (not kinds[order.kind].optional or order.region):
             return None
         return self.answers_to_parts.setdefault(look.partition(LOOK)[0], PartAnswers())
 
