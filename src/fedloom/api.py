@@ -124,7 +124,7 @@ def auto(
         limits = Limit.parse(limit)
     asked_budget = None
     if budget is not None:
-        asked_budget = parse_budget([budget])
+        asked_budget = parse_budget([str(budget)])
     with screen(quiet=quiet) as shown:
         tree: dict[str, Any] = {}
         for name, value in on_disk(flags).items():

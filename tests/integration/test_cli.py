@@ -302,7 +302,7 @@ def test_dry_run_refuses_what_a_run_would_refuse(ask, small):
 def demo_flags(small):
     """The demo's methods have options of their own, and its search has three stages."""
     at = small.index("--set") if "--set" in small else len(small)
-    return [*small[:at], *small[at + 2 :], "--rounds", "3"]
+    return [*small[:at], *small[at + 2 :], "--rounds", "12"]
 
 
 def test_the_demo_is_auto_beside_fine_tuning_and_a_search(ask, small, tmp_path):

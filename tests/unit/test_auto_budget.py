@@ -47,7 +47,7 @@ def test_minutes_are_not_a_limit_beside_something_else():
 
 def test_minutes_become_macs_by_what_was_timed():
     """Ten minutes for two runs are 300 s each, 150 rounds of 2 s, 150 G MACs."""
-    settled = settle(AskedBudget("minutes", 10), pace(), 2, 1.0)
+    settled = settle(AskedBudget("minutes", 10), pace(), 2, 1.0, 0)
     assert settled.config == {"equal": "macs", "amount": pytest.approx(150e9), "rounds": 600}
     assert settled.seconds == pytest.approx(600)
     assert settled.evaluate_every == 15
@@ -57,15 +57,19 @@ def test_minutes_become_macs_by_what_was_timed():
 
 
 def test_without_a_budget_the_control_has_its_rounds():
-    settled = settle(None, pace(20), 3, 1.0)
+    settled = settle(None, pace(20), 3, 1.0, 0)
     assert settled.config["amount"] == pytest.approx(20e9)
     assert settled.note == "20 GMACs for each contestant: what 20 rounds of local-adaptation take"
 
 
 def test_other_units_are_taken_as_they_are():
-    settled = settle(AskedBudget("bytes", 5e7, {"macs": 1e12}), pace(), 2, 1.0)
+    settled = settle(AskedBudget("bytes", 5e7, {"macs": 1e12}), pace(), 2, 1.0, 0)
     assert settled.config == {"equal": "bytes", "amount": 5e7, "rounds": 200, "limits": {"macs": 1e12}}
-    assert settle(AskedBudget("rounds", 30), pace(), 2, 1.0).config == {"equal": "rounds", "amount": None, "rounds": 30}
+    assert settle(AskedBudget("rounds", 30), pace(), 2, 1.0, 0).config == {
+        "equal": "rounds",
+        "amount": None,
+        "rounds": 30,
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,12 +78,12 @@ def test_other_units_are_taken_as_they_are():
         (
             AskedBudget("macs", 1e9),
             1.0,
-            "must last for 2 rounds of local-adaptation, but got 1 GMACs; 2 GMACs would do",
+            "must last for 2 rounds of local-adaptation, but got 1 GMACs; 2.02 GMACs would do",
         ),
         (
             AskedBudget("macs", 7e9),
             0.25,
-            "must last for 8 rounds of local-adaptation, but got 7 GMACs; 8 GMACs would do",
+            "must last for 8 rounds of local-adaptation, but got 7 GMACs; 8.08 GMACs would do",
         ),
         (AskedBudget("minutes", 0.1), 1.0, "got 0.1 minutes, which last for 1.5; 0.13 minutes would do"),
         (None, 0.05, "must last for 40 rounds of local-adaptation, but got --rounds 20; try --rounds 40"),
@@ -87,5 +91,5 @@ def test_other_units_are_taken_as_they_are():
 )
 def test_too_little(asked, share, says):
     with pytest.raises(FedloomError) as caught:
-        settle(asked, pace(), 2, share)
+        settle(asked, pace(), 2, share, 0)
     assert says in str(caught.value)

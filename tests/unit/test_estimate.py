@@ -286,9 +286,9 @@ def test_every_width_is_priced_by_itself(prepared):
 def test_the_demo_can_be_priced(monkeypatch, capsys):
     plans = []
     monkeypatch.setattr(module, "estimate_plan", lambda plan: plans.append(plan) or PlanEstimate({}))
-    assert main(["run", "--dry-run", "--rounds", "5"]) == 0
+    assert main(["run", "--dry-run", "--rounds", "12"]) == 0
     assert [len(plan.methods) for plan in plans] == [3]
-    assert plans[0].tree["budget"]["equal"] == "macs"  # of five rounds of the control
+    assert plans[0].tree["budget"]["equal"] == "macs"  # of twelve rounds of the control
     assert "0 runs, evaluation included" in capsys.readouterr().out
 
 

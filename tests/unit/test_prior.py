@@ -74,5 +74,5 @@ def test_what_is_learnt_is_the_network_without_the_shift():
 
 
 def test_a_network_without_a_linear_end_is_refused():
-    with pytest.raises(FedloomError, match=r"ends in a linear layer.*none with 3 outputs.*prior=off"):
+    with pytest.raises(FedloomError, match=r"ends in a fully connected layer.*none with 3 outputs.*prior=off"):
         score_layer(nn.Conv2d(1, 3, 3), 3)

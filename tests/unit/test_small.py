@@ -3,7 +3,8 @@ import pytest
 from fedloom.config.variants import labelled
 from fedloom.methods import METHODS, recipe
 from fedloom.runs.configure import resolve_options
-from fedloom.runs.small import MOST, about_small, small_options, small_variant
+from fedloom.runs.small import about_small, small_options, small_variant
+from fedloom.spaces import SMALL_SEARCH
 from fedloom.spaces.options import SpaceChoice
 
 
@@ -34,7 +35,7 @@ SEARCHES = [name for name in METHODS.names() if issubclass(recipe(name).options,
 @pytest.mark.parametrize("method", SEARCHES)
 def test_every_search_has_a_small_size_that_its_options_allow(method):
     options = small_options(method, {})
-    assert options and set(options) <= {*MOST, "ops"}
+    assert options and set(options) <= {*SMALL_SEARCH, "ops"}
     resolve_options(method, options)
 
 

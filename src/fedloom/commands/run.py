@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,7 +281,8 @@ def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
     from fedloom.runs.estimate import training_seconds
     from fedloom.runs.preparing import reopen
 
-    tell_time(options, training_seconds(reopen(folder)))
+    with suppress(FedloomError):  # the run itself says what is wrong
+        tell_time(options, training_seconds(reopen(folder)))
 
 
 def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
@@ -290,7 +291,8 @@ def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
         return
     from fedloom.runs.estimate import training_seconds_of_plan
 
-    tell_time(options, training_seconds_of_plan(plan))
+    with suppress(FedloomError):
+        tell_time(options, training_seconds_of_plan(plan))
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:

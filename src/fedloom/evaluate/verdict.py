@@ -11,7 +11,7 @@ from fedloom.records.result import RunResult
 
 CONTROL = "local-adaptation"
 IN_WORDS = {CONTROL: "FedAvg with fine-tuning", "fedavg": "FedAvg"}
-NETWORKS = {"cnn": "CNN", "lstm": "LSTM", "resnet18": "ResNet-18"}
+NETWORKS = {"cnn": "CNN", "lstm": "LSTM", "resnet18": "ResNet-18", "mlp": "MLP"}
 WIDTHS = {1.0: "full-width", 0.5: "half-width"}
 FINE_TUNING = "fine-tuning"  # the decision of that name, and what it chose where it did not pay
 ONE_NETWORK = "one network"
@@ -55,7 +55,7 @@ def beside_control(row: LeaderboardRow, control: str, metric: Metric) -> str:
     if not metric.counts_answers:
         points = metric.name
     distance = f"{metric.text(abs(gap))} {points}"
-    side = "above" if gap >= 0 else "below"
+    side = side_of(gap, metric)
     ends = row.to_control.interval
     if ends is None:
         return f"{distance} {side} {control}"
@@ -64,6 +64,12 @@ def beside_control(row: LeaderboardRow, control: str, metric: Metric) -> str:
     if ends[0] <= 0 <= ends[1]:
         return f"{distance} {side} {control} {interval}, which may be chance"
     return f"{distance} {side} {control} {interval}"
+
+
+def side_of(gap: float, metric: Metric) -> str:
+    if not metric.lower_is_better:
+        return "above" if gap >= 0 else "below"
+    return "higher (worse) than" if gap >= 0 else "lower (better) than"
 
 
 def abs_ends(ends: Sequence[float], gap: float) -> list[float]:
@@ -79,6 +85,8 @@ def share_of_macs(row: LeaderboardRow, control: LeaderboardRow) -> str:
     percent = round(100 * row.macs / control.macs)
     if percent == 100:
         return ""
+    if percent == 0:
+        return ", at less than 1 % of its MACs"
     return f", at {percent} % of its MACs"
 
 
@@ -116,11 +124,11 @@ def of_others(
         if decision.decision == FINE_TUNING and decision.chosen == ONE_NETWORK:
             beaten.append("personal networks")
     for row in leaderboard:
-        if row.name not in named:
+        if row.name not in named and row.fits is not False:
             beaten.append(words[row.name])
     if not beaten:
         return ""
-    return f"; {' and '.join(beaten)} gained nothing here"
+    return f"; {', '.join(beaten)} gained nothing here"
 
 
 def clients_in_words(numbers: Sequence[int]) -> str:
@@ -135,16 +143,21 @@ def clients_in_words(numbers: Sequence[int]) -> str:
 def in_words(name: str, result: RunResult) -> str:
     """A contestant in a sentence: the network that it chose, if it decided on a size."""
     size = chosen_size(result.decisions)
-    if size is None and "sizes" in result.options:  # there was one, and nothing to decide
+    if size is None and len(result.options.get("sizes", ())) == 1:  # there was nothing to decide
         size = width_of(result)
     if size is None:
         return IN_WORDS.get(name, name)
     network = network_of(result)
     width = WIDTHS.get(size, f"{size:g}-width")
     sentence = f"the {width} {NETWORKS.get(network, network)}"
-    if result.options.get("prior") == "on":
+    if result.options.get("prior") == "on" and foretells_classes(result):
         sentence += " with the client prior"
     return sentence
+
+
+def foretells_classes(result: RunResult) -> bool:
+    """Only they have a prior; a federation's server may not know what its sites have."""
+    return result.input is None or result.input.kind != "regression"
 
 
 def network_of(result: RunResult) -> str:

@@ -65,7 +65,7 @@ def score_layer(net: nn.Module, classes: int) -> nn.Linear:
             layers.append(part)
     if not layers:
         raise FedloomError(
-            "a client's prior needs a network that ends in a linear layer with a bias",
+            "a client's prior needs a network that ends in a fully connected layer with a bias",
             f"{type(net).__name__} has none with {classes} outputs",
             "choose another network, or say prior=off",
         )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import torch
@@ -47,17 +48,19 @@ from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task
 
 KINDS = {"race": "train", "train": "train", "cool": "train"}  # of orders, by phase
 
+LEAST_OF_DECIDING = 1.5  # rounds, for every one that decides something
+
 
 @dataclass(frozen=True)
 class Auto(InPhases, AutoClient):
     """Race, invariance, training and the trial of fine-tuning."""
 
     def check_rounds(self, rounds: float | None) -> None:
-        least = 2 * self._deciding_rounds
+        least = ceil(LEAST_OF_DECIDING * self._deciding_rounds)
         if rounds is not None and rounds < least:
             raise FedloomError(
                 f"--rounds must be at least {least} for auto with {len(self.options.sizes)} sizes: "
-                "half of them decide",
+                "two thirds of them decide",
                 f"got {rounds:g}",
                 "ask for more rounds, or name fewer sizes=",
             )

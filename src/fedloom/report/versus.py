@@ -163,7 +163,7 @@ def auto_command(plan: Plan) -> str:
     main, *others = plan.methods[1:]
     words = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
     if plan.contest.limits:
-        limits = [f"{name}={most:g}" for name, most in plan.contest.limits.items()]
+        limits = [f"{name}={most:.15g}" for name, most in plan.contest.limits.items()]
         words += ["--limit", ",".join(limits)]
     for part in Variant.parse(main).parts:
         name, _, value = part.partition("=")
@@ -175,7 +175,12 @@ def auto_command(plan: Plan) -> str:
 
 
 # Options of the main contestant that `fedloom auto` has flags for.
-FLAGS_OF_MAIN = {"network": "--family", "sizes": "--widths", "prior": "--prior"}
+FLAGS_OF_MAIN = {
+    "network": "--family",
+    "sizes": "--sizes",
+    "widths": "--widths",
+    "prior": "--prior",
+}
 SAID_BY_FLAGS = (
     "seed",
     "budget.equal",

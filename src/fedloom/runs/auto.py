@@ -39,6 +39,7 @@ from fedloom.evaluate.leaderboard import (
 from fedloom.evaluate.verdict import CONTROL, in_words, verdict
 from fedloom.federation.client.site import scored
 from fedloom.federation.server.events import Notice
+from fedloom.methods import recipe
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import AutoResult, ClientWinner, LeaderboardRow, OnTest, Spent
 from fedloom.records.decision import Decision
@@ -56,7 +57,7 @@ from fedloom.report.versus import write_comparison
 from fedloom.runs.auto_budget import AskedBudget, pace_of, settle
 from fedloom.runs.auto_latency import sizes_within
 from fedloom.runs.comparison import Bench, Comparison, at_work, create_comparison
-from fedloom.runs.configure import configure
+from fedloom.runs.configure import configure, parse_variant
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
 from fedloom.runs.planning import experiment
@@ -182,7 +183,8 @@ def plan_of(asked: Asked) -> Plan:
     control = plan.methods[0]
     prepared = prepare(experiment(plan, control, plan.seeds[0], {}))
     check(prepared)
-    budget = settle(asked.budget, pace_of(plan.name_of(control), prepared), runs, least_share)
+    pace = pace_of(plan.name_of(control), prepared)
+    budget = settle(asked.budget, pace, runs, least_share, rounds_of_race(asked))
     evaluate = dict(plan.tree["evaluate"])
     evaluate.setdefault("every", budget.evaluate_every)
     given = {**asked.tree.get("budget", {}), **budget.config}
@@ -247,7 +249,33 @@ def without_budget(asked: Asked) -> Plan:
     evaluate = {**asked.tree.get("evaluate", {}), "hold_back": True}
     tree = {**asked.tree, "evaluate": evaluate}
     contest = Contest(rung, limits)
-    return Plan(methods, (config.seed,), {}, tree, names=names, contest=contest)
+    plan = Plan(methods, (config.seed,), {}, tree, names=names, contest=contest)
+    check_names(plan)
+    return plan
+
+
+def check_names(plan: Plan) -> None:
+    """Whether tables and folders can tell contestants apart."""
+    names = [plan.name_of(method) for method in plan.methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise FedloomError(
+                "every contestant must have a name of its own",
+                f"two are called {name}",
+                f"give one a label, such as --with {name}@other",
+            )
+
+
+def rounds_of_race(asked: Asked) -> int:
+    """Twice the rounds of the widest network that a race takes, as those of the control are."""
+    if "sizes" not in recipe(parse_variant(asked.main)[0]).options.model_fields:
+        return 0  # it has no race
+    sizes = list(SIZES)
+    if "sizes" in asked.options:
+        sizes = parse_sizes(asked.options["sizes"])
+    count = len(sizes)
+    better_half = (count + 1) // 2 if count > 2 else 0
+    return 2 * (count + better_half)
 
 
 def limits_of_main(asked: Asked) -> dict[str, str]:

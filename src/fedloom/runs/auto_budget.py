@@ -25,6 +25,7 @@ ROUNDS = "rounds"
 UNITS = (MINUTES, ROUNDS, *LIMITS)
 SHORT = re.compile(r"(\d+(?:\.\d+)?)m")  # 2m: two minutes
 LEAST_ROUNDS = 2  # of the control: one to train in, one to fine-tune in
+ROUNDED_UP = 1.01  # an amount of three digits that would do
 # A budget that is not in rounds ends at four times the rounds of the configuration. Networks of an
 # eighth of the control's MACs are to spend all of theirs.
 ROOM = 4
@@ -102,8 +103,13 @@ def pace_of(control: str, prepared: Prepared) -> Pace:
     return Pace(control, estimate(prepared))
 
 
-def settle(asked: AskedBudget | None, pace: Pace, runs: float, least_share: float) -> SettledBudget:
-    """`runs`: how many whole budgets are spent. `least_share`: of the shortest run."""
+def settle(
+    asked: AskedBudget | None, pace: Pace, runs: float, least_share: float, least_rounds: int
+) -> SettledBudget:
+    """`runs`: how many whole budgets are spent. `least_share`: of the shortest run.
+
+    `least_rounds`: of the control, that the main contestant needs to decide and to train in.
+    """
     usual = pace.estimated.rounds
     if asked is None:
         budget = AskedBudget("macs", usual * pace.a_round("macs"))
@@ -117,7 +123,8 @@ def settle(asked: AskedBudget | None, pace: Pace, runs: float, least_share: floa
         budget = asked
         note = "as you said"
     nominal = budget.amount / pace.a_round(budget.unit)
-    check_room(budget, asked, nominal, pace, least_share)
+    needed = max(LEAST_ROUNDS / least_share, least_rounds)
+    check_room(budget, asked, nominal, pace, needed)
     config: dict[str, Any] = {"equal": budget.unit, "amount": budget.amount}
     config["rounds"] = math.ceil(ROOM * nominal)
     if budget.unit == ROUNDS:
@@ -144,10 +151,9 @@ def check_room(
     asked: AskedBudget | None,
     nominal: float,
     pace: Pace,
-    least_share: float,
+    needed: float,
 ) -> None:
-    """Every run must have rounds to train and to fine-tune in."""
-    needed = LEAST_ROUNDS / least_share
+    """Every run must have rounds to train and to fine-tune in, `needed` of the control's."""
     if nominal >= needed * (1 - 1e-9):
         return
     rounds = math.ceil(needed)
@@ -158,5 +164,5 @@ def check_room(
         least_minutes = asked.amount * needed / nominal
         found = f"got {asked.amount:g} minutes, which last for {nominal:.1f}"
         raise FedloomError(rule, found, f"{least_minutes:.2g} minutes would do")
-    least = AskedBudget(budget.unit, rounds * pace.a_round(budget.unit))
+    least = AskedBudget(budget.unit, ROUNDED_UP * rounds * pace.a_round(budget.unit))
     raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} would do")

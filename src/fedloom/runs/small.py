@@ -12,20 +12,8 @@ from typing import Any
 from fedloom.config.variants import Variant
 from fedloom.methods import recipe
 from fedloom.runs.configure import parse_variant
+from fedloom.spaces import FEW_OPERATIONS, SMALL_SEARCH
 from fedloom.spaces.options import SpaceChoice
-
-# The most of each option that says how large a search is, of a method or of its space.
-MOST: Mapping[str, int] = {
-    "cells": 3,  # of a network
-    "channels": 8,
-    "nodes": 2,  # of a cell
-    "group": 2,  # cells that are searched apart
-    "stack": 2,  # times that a group is repeated
-    "models": 100,  # paths that are scored, a tier
-}
-
-
-FEW_OPERATIONS = "s2"  # of cells: two an edge
 
 
 def small_options(method: str, given: Mapping[str, Any]) -> dict[str, int | str]:
@@ -37,15 +25,16 @@ def small_options(method: str, given: Mapping[str, Any]) -> dict[str, int | str]
     known = {**given, **fixed_options}
     options: dict[str, int | str] = {}
     fields = schema.fields_beside(known)
-    for option, most in MOST.items():
+    for option, most in SMALL_SEARCH.items():
         if option not in fields or option in known:
             continue
         usual = fields[option].default
         if usual is None or (isinstance(usual, int) and usual > most):
             options[option] = most
-    searches_cells = "cells" in fields and "ops" in fields
-    if searches_cells and "ops" not in known and fields["ops"].default != FEW_OPERATIONS:
-        options["ops"] = FEW_OPERATIONS
+    for (beside, option), few in FEW_OPERATIONS.items():
+        has_both = beside in fields and option in fields
+        if has_both and option not in known and fields[option].default != few:
+            options[option] = few
     return options
 
 

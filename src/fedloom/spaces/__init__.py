@@ -50,6 +50,17 @@ DEFAULT = "darts"
 LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody says
 SPARSE = "darts:s2:4"  # two operations an edge
 SMALL = "darts:s2:2"  # the same in small cells: what the demo searches
+# The most of each option that says how large a search is, of a method or of its space, for --small.
+SMALL_SEARCH = {
+    "cells": 3,  # of a network
+    "channels": 8,
+    "nodes": 2,  # of a cell
+    "group": 2,  # cells that are searched apart
+    "stack": 2,  # times that a group is repeated
+    "models": 100,  # paths that are scored, a tier
+}
+# Two operations an edge, the same, of spaces that have both options.
+FEW_OPERATIONS = {("cells", "ops"): "s2"}
 GROUP = "group:full:4:4"  # cells with edges of their own, a group that is repeated
 STACKS = "stacks:3:1:2"  # a shared base and a personal part
 # Who makes a space's name of a file without code: the name holds what the file says.

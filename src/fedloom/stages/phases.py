@@ -138,9 +138,10 @@ class InPhases(Method):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        if not any(total_weight(reply) for reply in replies):
+        heard = [reply for reply in replies if total_weight(reply)]
+        if not heard:
             return state  # nobody's word counts: the same is asked again
-        return self.merges[state.meta["phase"]](state, orders, replies)
+        return self.merges[state.meta["phase"]](state, orders, heard)
 
     def merge_invariance(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]

@@ -337,7 +337,7 @@ def test_cheating_sums_are_refused():
 
 
 def test_too_few_rounds_are_refused_before_training():
-    with pytest.raises(FedloomError, match=r"--rounds must be at least 22 for auto with 4 sizes.*got 21"):
-        Auto(AutoOptions()).check_rounds(21)
-    Auto(AutoOptions()).check_rounds(22)
+    with pytest.raises(FedloomError, match=r"--rounds must be at least 17 for auto with 4 sizes.*got 16"):
+        Auto(AutoOptions()).check_rounds(16)
+    Auto(AutoOptions()).check_rounds(17)
     Auto(AutoOptions()).check_rounds(None)

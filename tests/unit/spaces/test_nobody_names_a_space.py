@@ -25,7 +25,18 @@ SOURCE = Path(fedloom.__file__).parent
 FOLDERS = [Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom") for place in SPACES.builtin.values()]
 # By module path or family: the tables of what can be chosen by name.
 REGISTRIES = {
-    "spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "GROUP", "STACKS", "DEFINITIONS")
+    "spaces/__init__.py": (
+        "SPACES",
+        "DEFAULT",
+        "LARGEST",
+        "SPARSE",
+        "SMALL",
+        "SMALL_SEARCH",
+        "FEW_OPERATIONS",
+        "GROUP",
+        "STACKS",
+        "DEFINITIONS",
+    )
 }
 
 
@@ -128,6 +139,7 @@ DEFINED_BY_A_FILE = {"map-chain": map_op_names(), "text-chain": SEQUENCE_OPS}
 OTHER_MEANINGS = {
     "config/flags.py": "group",  # of clients, as the data have them
     "config/models.py": "group",  # the same
+    "evaluate/verdict.py": "lstm",  # the network
     "data/showing/picture.py": "group",  # an element of SVG
     "federation/protocol/wire.py": "group",  # of orders: a cluster
     "federation/server/topology.py": "group",  # the same
@@ -137,7 +149,6 @@ OTHER_MEANINGS = {
     "report/sections/subspaces.py": "group",  # of cells, in words for a person
     "stages/groups.py": "group",  # the same, and a name in the result; which space it is, nobody says
     "report/sections/tiers.py": "group",  # of clients: a tier
-    "spaces/__init__.py": "group",  # the space of this name, in the registry
     "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into
     "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is
     "data/fetching/fetch.py": "identity",  # HTTP's encoding that is none
@@ -255,7 +266,7 @@ def may_own_parameters(node: ast.expr) -> bool:
 
 def words_of_spaces(file: Path) -> list[Word]:
     """The operations and parameters of spaces that a file names, whatever they mean there."""
-    text = file.read_text()
+    text = ast.unparse(without_registries(file, ast.parse(file.read_text())))
     words = parameters_named(text)
     if path_of(file) not in SHARED_OPERATIONS:
         words += operations_named(text)

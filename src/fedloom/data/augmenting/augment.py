@@ -178,7 +178,7 @@ OPERATIONS = {
         kinds=("speech",),
     ),
     "hiss": Operation(
-        about="noise of a SHARE of a sound's own spread",
+        about="hiss of a SHARE of a sound's own spread",
         example="hiss:0.1",
         limits=(Limit("share", 0, 10, whole=False),),
         apply=lambda x, generator, about, share: add_noise(x, generator, share),

@@ -89,7 +89,9 @@ def neither(where: str, name: str, column: Texts) -> FedloomError:
     """For a column that is no number and has too many texts to be a category."""
     rule = f"the column {name} of {where} must be numbers, or at most {MOST_CATEGORIES} categories"
     found = f"it has {len(column.used):,} different texts, such as {column.used[0]!r}"
-    return FedloomError(rule, found, f"leave it out with --ignore {name}, or group its texts")
+    return FedloomError(
+        rule, found, f"leave it out with --ignore {name}, or join its texts to fewer"
+    )
 
 
 def check_no_identifier(where: str, name: str, column: Column) -> None:
@@ -242,7 +244,7 @@ def category_column(name: str, sums: Sequence[CategorySums], missing: int) -> Ca
     if len(categories) > MOST_CATEGORIES:
         rule = f"the column {name} must have at most {MOST_CATEGORIES} categories over all sites"
         found = f"it has {len(categories)}"
-        raise FedloomError(rule, found, f"group them, or leave it out with --ignore {name}")
+        raise FedloomError(rule, found, f"join them, or leave it out with --ignore {name}")
     if len(categories) == 1 and not missing:
         return None
     ordered = class_order(categories)
