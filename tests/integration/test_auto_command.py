@@ -24,12 +24,13 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.server.events import RoundEnded
 from fedloom.methods import METHODS
+from fedloom.metrics.metric import ACCURACY, PERPLEXITY, RMSE
 from fedloom.records.auto import AutoResult
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import read_plan
 from fedloom.report.progress import Screen
 from fedloom.runs import auto_latency
-from fedloom.runs.auto import Asked, continue_auto, create_auto, fast_enough
+from fedloom.runs.auto import Asked, continue_auto, create_auto, fast_enough, goodness
 from fedloom.runs.auto_budget import AskedBudget
 
 ROW = ["name", "validation", "test", "to_control", "params", "macs", "training_macs", "bytes", "chosen"]
@@ -246,3 +247,11 @@ def test_what_is_asked_wrongly_is_one_sentence(words, more, says, capsys, tmp_pa
     shown = capsys.readouterr()
     assert says in shown.err and shown.err.count("\n") <= 1
     assert not (tmp_path / "a").exists()
+
+
+def test_answers_are_compared_by_what_they_are_judged_by():
+    scores = np.array([[2.0, 0.0], [0.0, 1.0]])
+    assert goodness(scores, np.array([0, 0]), ACCURACY).tolist() == [True, False]
+    near = goodness(scores, np.array([0, 0]), PERPLEXITY)
+    assert near.tolist() == pytest.approx([-np.log1p(np.exp(-2)), -np.log1p(np.exp(1))])
+    assert goodness(scores, np.array([1.5, -1.0]), RMSE).tolist() == [-0.25, -1.0]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedloom.evaluate.method_row import mean_macs, mean_params
@@ -20,7 +20,8 @@ from fedloom.metrics.metric import Metric
 from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
 from fedloom.records.result import RunResult
 
-Right = Mapping[int, NDArray[np.bool_]]  # by client, which of its validation samples are right
+# By client, how good the answers to its validation samples are: right or not, or how near.
+Right = Mapping[int, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,14 @@ def leaderboard(
     return ranked
 
 
-def rank(row: LeaderboardRow, metric: Metric) -> float:
-    """Small is good; a contestant that nobody could judge is the last."""
+def rank(row: LeaderboardRow, metric: Metric) -> tuple[float, float]:
+    """Small is good; a contestant that nobody could judge is the last. Of equals the cheaper wins."""
+    macs = math.inf if row.macs is None else float(row.macs)
     if row.validation is None:
-        return math.inf
+        return math.inf, macs
     if metric.lower_is_better:
-        return row.validation
-    return -row.validation
+        return row.validation, macs
+    return -row.validation, macs
 
 
 def row_of(contestant: Contestant) -> LeaderboardRow:
@@ -153,8 +155,8 @@ def winner_of_client(client: int, common: str, right: Mapping[str, Right]) -> Cl
     for name, answers in right.items():
         if name == common or client not in answers:
             continue
-        only_other = int((answers[client] & ~by_common).sum())
-        only_common = int((by_common & ~answers[client]).sum())
+        only_other = int((answers[client] > by_common).sum())
+        only_common = int((by_common > answers[client]).sum())
         ahead = only_other - only_common
         if ahead > winner.only_chosen - winner.only_common and is_decisive(only_other, only_common):
             winner = winner.replace(chosen=name, only_chosen=only_other, only_common=only_common)

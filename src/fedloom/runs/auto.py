@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from fedloom.config.models import BudgetConfig, Experiment, validated
@@ -536,7 +537,7 @@ def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) ->
 
 
 def right_answers(run: Run) -> Right:
-    """Which validation samples each evaluated client's own model answers right."""
+    """How good each evaluated client's own model answers its validation samples, one by one."""
     finished = open_finished(run.path)
     site = finished.site
     assert site is not None  # a simulation has all clients at hand
@@ -548,19 +549,30 @@ def right_answers(run: Run) -> Right:
             part = site.data(client.client).validation
             predict = finished.served(client.client).predictor()
             scores = scored(predict, part, finished.task, site.device)
-            right[client.client] = scores.argmax(axis=1) == part.y.numpy()
+            right[client.client] = goodness(scores, part.y.numpy(), run.record.judged_by)
     return right
 
 
+def goodness(scores: np.ndarray, y: np.ndarray, metric: Metric) -> np.ndarray:
+    """Of every answer, the more the better: right or wrong, or how near it comes."""
+    if metric.counts_answers:
+        good: np.ndarray = scores.argmax(axis=1) == y
+    elif y.dtype.kind == "f":  # numbers
+        good = -np.square(scores[:, 0] - y)
+    else:
+        likelihood = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        good = likelihood[np.arange(len(y)), y]
+    return good
+
+
 def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, Right]) -> Decision:
-    counts: dict[str, Json] = {}
+    counts: dict[str, dict[str, Json]] = {}
     for row in rows:
         answers = right[row.name].values()
-        counts[row.name] = {
-            "mean": row.validation,
-            "correct": sum(int(part.sum()) for part in answers),
-            "samples": sum(len(part) for part in answers),
-        }
+        counts[row.name] = {"mean": row.validation}
+        if all(part.dtype == bool for part in answers):
+            counts[row.name]["correct"] = sum(int(part.sum()) for part in answers)
+        counts[row.name]["samples"] = sum(len(part) for part in answers)
     return Decision(
         decision="contestant",
         options=[row.name for row in rows],
