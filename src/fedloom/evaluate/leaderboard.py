@@ -58,7 +58,7 @@ def leaderboard(
 
 
 def rank(row: LeaderboardRow, metric: Metric) -> tuple[float, float]:
-    """Small is good; a contestant that nobody could judge is the last. Of equals the cheaper wins."""
+    """Small is good; who could not be judged is the last. Of equals the cheaper wins."""
     macs = math.inf if row.macs is None else float(row.macs)
     if row.validation is None:
         return math.inf, macs
