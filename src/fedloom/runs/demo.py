@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import labelled
 from fedloom.runs.auto import Asked, Auto
 from fedloom.runs.auto_budget import parse_budget
@@ -52,6 +53,7 @@ class Demo:
 
 def asked(tree: Mapping[str, Any]) -> Asked:
     """The demo; flags such as --rounds, --budget or --seed change it."""
+    validated(Experiment, tree)
     data = {**SETTING, **tree.get("data", {})}
     budget = None
     if not tree.get("budget"):
