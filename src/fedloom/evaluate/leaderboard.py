@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedloom.evaluate.method_row import mean_macs, mean_params
 from fedloom.evaluate.paired import Paired, paired
 from fedloom.evaluate.summary import spread
+from fedloom.learning.judging import is_decisive
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
 from fedloom.records.result import RunResult
@@ -161,10 +162,3 @@ def winner_of_client(client: int, common: str, right: Mapping[str, Right]) -> Cl
         if ahead > winner.only_chosen - winner.only_common and is_decisive(only_other, only_common):
             winner = winner.replace(chosen=name, only_chosen=only_other, only_common=only_common)
     return winner
-
-
-def is_decisive(up: int, down: int) -> bool:
-    """Whether `up` exceeds `down` by more than the root of both: one standard deviation, if the
-    samples on which two models disagree were thrown like coins.
-    """
-    return up - down > math.sqrt(up + down)

@@ -98,6 +98,7 @@ def disagreement(first: torch.Tensor, second: torch.Tensor, part: Samples) -> Di
 def is_decisive(up: int, down: int) -> bool:
     """Whether one network is better than the other by more than chance would have it.
 
-    Where both are equally good, the difference of the two counts varies by √(up + down).
+    `up` and `down` are samples that only one of them answers better. Where both are equally good,
+    these are thrown like coins, and their difference varies by √(up + down).
     """
     return up - down > sqrt(up + down)

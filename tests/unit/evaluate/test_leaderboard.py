@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import result_files
-from fedloom.evaluate.leaderboard import Contestant, is_decisive, leaderboard, winner_of_client
+from fedloom.evaluate.leaderboard import Contestant, leaderboard, winner_of_client
+from fedloom.learning.judging import is_decisive
 from fedloom.records.result import RunResult
 
 
