@@ -33,15 +33,7 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
     truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        return Figures(
-            metric=NAME,
-            samples=0,
-            correct=0,
-            value=None,
-            interval=None,
-            beside={"balanced_accuracy": None, "f1": None, "auc": None},
-            answers=0,
-        )
+        return Figures.of_nothing(NAME, "balanced_accuracy", "f1", "auc", answers=0)
     valid = ~np.isnan(scores).any(axis=1)
     guess = scores.argmax(axis=1)
     hit = valid & (guess == truth)

@@ -25,6 +25,11 @@ class Figures:
     beside: Mapping[str, float | None]  # other figures, by their names
     answers: int | None = None  # how many different ones were given; None: not told
 
+    @classmethod
+    def of_nothing(cls, metric: str, *beside: str, answers: int | None = None) -> Figures:
+        """Those of no samples; `beside` are the names of the other figures."""
+        return cls(metric, 0, 0, None, None, dict.fromkeys(beside), answers)
+
     def of(self, name: str) -> float | None:
         """The metric's figure, or one beside it; None where there is none of this name."""
         if name == self.metric:

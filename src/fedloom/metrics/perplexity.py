@@ -30,14 +30,7 @@ def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
     truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        return Figures(
-            metric=NAME,
-            samples=0,
-            correct=0,
-            value=None,
-            interval=None,
-            beside={"accuracy": None},
-        )
+        return Figures.of_nothing(NAME, "accuracy")
     valid = ~np.isnan(scores).any(axis=1)
     correct = int((valid & (scores.argmax(axis=1) == truth)).sum())
     losses = cross_entropy(scores, truth)

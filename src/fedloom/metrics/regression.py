@@ -27,14 +27,7 @@ def foretell_numbers(answers: NDArray[Any], truth: NDArray[Any], classes: int) -
     truth = np.asarray(truth, dtype=np.float64)
     samples = len(truth)
     if samples == 0:
-        return Figures(
-            metric=NAME,
-            samples=0,
-            correct=0,
-            value=None,
-            interval=None,
-            beside={MAE: None},
-        )
+        return Figures.of_nothing(NAME, MAE)
     errors = distances(np.asarray(answers, dtype=np.float64)[:, 0], truth)
     squares = errors * errors
     return Figures(
