@@ -397,7 +397,8 @@ def notes(model: Served, client: int | None) -> tuple[str, ...]:
             "accurate; `fedloom predict` answers as the method does"
         )
     if model.own is None:
-        texts.append(
-            "this client keeps no network of its own: this is the one that the server gives it"
-        )
+        text = "this client keeps no network of its own: this is the one that the server gives it"
+        if model.method.assumptions(model.run.task):
+            text += ", fitted to this client's samples as the card says under Limits"
+        texts.append(text)
     return tuple(texts)
