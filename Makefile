@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes lint types \
-  bench clean
+  bench docs release clean
 
 setup: .venv/installed
 
@@ -30,7 +30,7 @@ test-faults: setup
 	$(BIN)/python tests/faults/plant.py
 
 test-federation: .venv/flower
-	$(BIN)/python -m pytest -m flower
+	$(BIN)/python -m pytest -m 'flower and not slow'
 
 test-export: setup
 	$(BIN)/python -m pytest -m export
@@ -69,8 +69,25 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# The API reference in build/api, from docstrings; every link in it is checked.
+docs: .venv/docs
+	$(BIN)/python tools/api_reference.py
+	$(BIN)/python -m pytest -m docs tests/integration/test_api_reference.py
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+# sdist and wheel in dist/, installed in a fresh environment and tried there; see CONTRIBUTING.md. Uploads nothing.
+release: .venv/release
+	$(BIN)/python tools/release.py
+
+.venv/release: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	touch $@
+
 bench: setup
 	for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,13 +1,14 @@
 """Is the one aggregation fast, and does its memory stay the same for any number of clients?
 
-The named loop is what most code does: for each key, Σ n·w over the clients in float64, divide, back to float32.
-Integers (the counters of batch normalisation) take the maximum. Both must give the same bits. Two layouts: about 2,000
-tensors, as a DARTS supernet has, and 50, as a plain network has.
+The named loop is what most code does: for each key, Σ n·w over the clients in float64, divide, back
+to float32. Integers (the counters of batch normalisation) take the maximum. Both must give the same
+bits. Two layouts: about 2,000 tensors, as a DARTS supernet has, and 50, as a plain network has.
 
-"From the spool" is what a round does: replies lie in files, and the loop first has to make tensors of them.
-"In memory" both start from what is decoded already, the loop from plain dictionaries of tensors.
+"From the spool" is what a round does: replies are in files, and the loop must first decode their
+tensors. "In memory" both start from decoded replies, the loop from plain dictionaries of tensors.
 
-Memory is the peak of what the process has of its own (mapped files are the page cache's), in a new process each.
+Memory is the peak of the process's own memory (mapped files belong to the page cache), in a new
+process each time.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ from fedloom.files import map_file, write_whole
 from fedloom.types import Reply, Tensors
 from measuring import heading, in_new_process, in_turns, memory, verdict
 
-CLIENTS, MANY = 8, 64
+CLIENTS = 8
+MANY = 64
 REPEATS = 15
 
 
 def layout(blocks: int, channels: int) -> dict[str, torch.Tensor]:
-    """Blocks of a depthwise and a pointwise convolution and a batch normalisation: five tensors each."""
+    """Blocks of a depthwise and a pointwise convolution and a batch normalisation.
+
+    Each block has five tensors.
+    """
     tensors: dict[str, torch.Tensor] = {}
     for block in range(blocks):
         name = f"cells.{block // 50}.edges.{block % 50 // 4}.ops.{block % 4}"
@@ -45,7 +50,10 @@ def layout(blocks: int, channels: int) -> dict[str, torch.Tensor]:
     return tensors
 
 
-LAYOUTS = {"2,000 tensors": (400, 65), "50 tensors": (10, 442)}  # blocks and channels: 2 M parameters
+LAYOUTS = {
+    "2,000 tensors": (400, 65),
+    "50 tensors": (10, 442),
+}  # blocks and channels: 2 M parameters
 
 
 def per_key_loop(replies: list[Reply]) -> Tensors:
@@ -65,7 +73,10 @@ def per_key_loop(replies: list[Reply]) -> Tensors:
 def write_replies(folder: Path, old: Tensors, clients: int) -> Spooled:
     places = []
     for client in range(clients):
-        tensors = {key: tensor + client if tensor.is_floating_point() else tensor for key, tensor in old.items()}
+        tensors = {
+            key: tensor + client if tensor.is_floating_point() else tensor
+            for key, tensor in old.items()
+        }
         path = folder / f"{client}.reply"
         write_whole(path, reply_chunks(Reply(client, tensors, 100.0 + client)), durable=False)
         places.append(Place(client, path))
@@ -80,31 +91,45 @@ def speed(name: str, folder: Path) -> None:
     torch.set_num_threads(1)  # as the server of a run has
     old = layout(*LAYOUTS[name])
     spooled = write_replies(folder, old, CLIENTS)
-    packed, decoded = list(spooled), [plain(reply) for reply in spooled]
-    ours, named = aggregate(old, packed), per_key_loop(decoded)
+    packed = list(spooled)
+    decoded = [plain(reply) for reply in spooled]
+    ours = aggregate(old, packed)
+    named = per_key_loop(decoded)
     same = all(torch.equal(ours[key], named[key]) for key in old)
-    found = in_turns({
-        "the named loop, from the spool": lambda: per_key_loop([plain(reply) for reply in spooled]),
-        "fedloom, from the spool": lambda: aggregate(old, spooled),
-        "the named loop, in memory": lambda: per_key_loop(decoded),
-        "fedloom, in memory": lambda: aggregate(old, packed),
-    }, REPEATS)  # fmt: skip
-    print(f"{CLIENTS} clients × {sum(tensor.numel() for tensor in old.values()) / 1e6:.2f} M parameters in {name}:")
-    for what, timing in found.items():
-        print(f"  {what:31} {timing}")
+    timings = in_turns(
+        {
+            "the named loop, from the spool": lambda: per_key_loop(
+                [plain(reply) for reply in spooled]
+            ),
+            "fedloom, from the spool": lambda: aggregate(old, spooled),
+            "the named loop, in memory": lambda: per_key_loop(decoded),
+            "fedloom, in memory": lambda: aggregate(old, packed),
+        },
+        REPEATS,
+    )
+    print(
+        f"{CLIENTS} clients × {sum(tensor.numel() for tensor in old.values()) / 1e6:.2f} M "
+        f"parameters in {name}:"
+    )
+    for alternative, timing in timings.items():
+        print(f"  {alternative:31} {timing}")
     print(f"  same bits: {'yes' if same else 'NO'}")
-    times = [timing.best for timing in found.values()]
+    times = [timing.best for timing in timings.values()]
     for where, ratio in ("from the spool", times[0] / times[1]), ("in memory", times[2] / times[3]):
-        verdict(f"  {name} {where}", f"{ratio:.1f}× the named loop", "at least 4×", same and ratio >= 4)
+        verdict(
+            f"  {name} {where}", f"{ratio:.1f}× the named loop", "at least 4×", same and ratio >= 4
+        )
 
 
 def peak(name: str, folder: str, clients: int) -> None:
-    """In a process of its own: the most memory it had beyond what it had before."""
+    """Print the peak memory beyond what this process had before; it runs in its own process."""
     old = layout(*LAYOUTS[name])
     paths = [Path(folder) / f"{client}.reply" for client in range(clients)]
     places = [Place(client, path) for client, path in enumerate(paths)]
     aggregate(old, [read_reply(map_file(paths[0]))])  # libraries warm up
-    before, most, done = memory()["anon"], [0], threading.Event()
+    before = memory()["anon"]
+    most = [0]
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.001):
@@ -126,9 +151,16 @@ def main() -> None:
             speed(name, Path(folder))
             print()
         write_replies(Path(folder), layout(*LAYOUTS[name]), MANY)
-        few, many = (in_new_process(__file__, name, folder, clients) / 2**20 for clients in (CLIENTS, MANY))
+        few, many = (
+            in_new_process(__file__, name, folder, clients) / 2**20 for clients in (CLIENTS, MANY)
+        )
     print(f"peak memory: {CLIENTS} clients {few:.1f} MiB, {MANY} clients {many:.1f} MiB")
-    verdict("memory", f"{many / few:.2f}× for {MANY // CLIENTS}× the clients", "constant", many < 1.1 * few)
+    verdict(
+        "memory",
+        f"{many / few:.2f}× for {MANY // CLIENTS}× the clients",
+        "constant",
+        many < 1.1 * few,
+    )
 
 
 if __name__ == "__main__":

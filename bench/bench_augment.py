@@ -1,7 +1,8 @@
-"""What does augmenting a batch cost beside training on it?
+"""What does augmenting a batch cost, compared with training on it?
 
-Batches of 64 colour images of 32×32, as CIFAR-10's are, and one step of SGD on the small CNN: the smaller the network,
-the dearer augmentation looks. Each way is measured in turns with the step, in one thread, as a worker has.
+Batches have 64 colour images of 32×32, as CIFAR-10's are, and a step is one step of SGD on the
+small CNN: the smaller the network, the more expensive augmentation looks. Each augmentation is
+measured in turns with the step, in one thread, as a worker has.
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ from fedloom.networks.building import build_model
 from fedloom.types import Task
 from measuring import heading, in_turns, verdict
 
-BATCH, REPEATS = 64, 12
-USUAL, RANDOM = "crop:4+flip+cutout:16", "randaugment:2:9"
-WAYS = ("crop:4", "flip", "cutout:16", "rotate:15", "hue:0.1", USUAL, RANDOM)
-CHEAP, BEARABLE = 0.1, 0.5  # of a step
+BATCH = 64
+REPEATS = 12
+USUAL = "crop:4+flip+cutout:16"
+RANDOM = "randaugment:2:9"
+AUGMENTATIONS = ("crop:4", "flip", "cutout:16", "rotate:15", "hue:0.1", USUAL, RANDOM)
+# The most that augmentation may cost, as a share of a step.
+CHEAP = 0.1
+BEARABLE = 0.5
 
 
-def step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+def step(
+    net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor
+) -> None:
     optimizer.zero_grad(set_to_none=True)
     functional.cross_entropy(net(x), y).backward()
     optimizer.step()
@@ -35,15 +42,19 @@ def main() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8, generator=draw)
     y = torch.randint(10, (BATCH,), generator=draw)
-    task = Task("fedavg", {}, "image", (3, 32, 32), tuple("0123456789"), 0, (127.5,) * 3, (127.5,) * 3)
+    task = Task(
+        "fedavg", {}, "image", (3, 32, 32), tuple("0123456789"), 0, (127.5,) * 3, (127.5,) * 3
+    )
     net = build_model(task, "cnn", 1.0)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    ways = {text: partial(augmenter(text, task.kind, task.mean, x), x, draw) for text in WAYS}
-    found = in_turns({"a step": partial(step, net, optimizer, x, y), **ways}, REPEATS)
-    for name, timing in found.items():
-        print(f"{name:24}{timing}   {100 * timing.best / found['a step'].best:6.1f} % of a step")
+    augmentations = {
+        text: partial(augmenter(text, task.kind, task.mean, x), x, draw) for text in AUGMENTATIONS
+    }
+    timings = in_turns({"a step": partial(step, net, optimizer, x, y), **augmentations}, REPEATS)
+    for name, timing in timings.items():
+        print(f"{name:24}{timing}   {100 * timing.best / timings['a step'].best:6.1f} % of a step")
     for text, target in ((USUAL, CHEAP), (RANDOM, BEARABLE)):
-        share = found[text].best / found["a step"].best
+        share = timings[text].best / timings["a step"].best
         verdict(text, f"{100 * share:.1f} % of a step", f"{100 * target:.0f} %", share <= target)
 
 

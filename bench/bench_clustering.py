@@ -1,7 +1,8 @@
-"""FINCH's Algorithm 2: how much faster than its three loops, and what 10,000 clients cost.
+"""FINCH's Algorithm 2: how much faster ours is than three loops, and what 10,000 clients cost.
 
-Clients have label counts drawn by a Dirichlet distribution (α 0.2) of 200 to 1,000 samples. Both make the same
-clusters. CPU seconds are of the process; memory is what clustering adds to its peak.
+Clients have 200 to 1,000 samples, with label counts drawn from a Dirichlet distribution (α 0.2).
+Both versions make the same clusters. CPU seconds are those of the process; memory is what
+clustering adds to its peak.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ def histograms_of(clients: int) -> dict[int, list[int]]:
 
 
 def literal(histograms: dict[int, list[int]], starts: list[int]) -> list[tuple[int, ...]]:
-    """Algorithm 2 as it is printed: for every member, for every client that is left, for every label."""
+    """Algorithm 2 as it is printed: loops over members, remaining clients and labels."""
     population = [sum(column) for column in zip(*histograms.values(), strict=True)]
     total = sum(population)
-    left = dict(histograms)
+    remaining = dict(histograms)
     clusters = []
     for start in starts:
-        counts = left.pop(start)
+        counts = remaining.pop(start)
         members = [start]
-        while left and len(members) < SIZE:
+        while remaining and len(members) < SIZE:
             nearest = -1
             least = float("inf")
-            for client, row in left.items():
+            for client, row in remaining.items():
                 joined_total = sum(counts) + sum(row)
                 difference = 0
                 for label in range(LABELS):
@@ -58,7 +59,7 @@ def literal(histograms: dict[int, list[int]], starts: list[int]) -> list[tuple[i
                     least = distance
                     nearest = client
             members.append(nearest)
-            row = left.pop(nearest)
+            row = remaining.pop(nearest)
             counts = [counts[label] + row[label] for label in range(LABELS)]
         clusters.append(tuple(members))
     return clusters
@@ -69,9 +70,9 @@ def clustered(histograms: dict[int, list[int]]) -> list[Cluster]:
 
 
 def many() -> None:
-    """In a process of its own: what 10,000 clients cost."""
+    """Print what 10,000 clients cost; it runs in its own process."""
     histograms = histograms_of(MANY)
-    clustered(histograms_of(100))  # what is imported and set up once is no cost of it
+    clustered(histograms_of(100))  # imports and one-time set-up are not part of the cost
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     clusters = clustered(histograms)
@@ -100,8 +101,14 @@ def main() -> None:
     verdict("the same clusters", "yes" if same else "no", "yes", same)
     cost = in_new_process(__file__, "many")
     print(f"{MANY:,} clients: mean distance to the population {cost['level']:.4f}")
-    seconds, megabytes = cost["seconds"], cost["megabytes"]
-    verdict(f"{MANY:,} clients", f"{seconds:.1f} CPU s", f"at most {MOST_SECONDS:g}", seconds <= MOST_SECONDS)
+    seconds = cost["seconds"]
+    megabytes = cost["megabytes"]
+    verdict(
+        f"{MANY:,} clients",
+        f"{seconds:.1f} CPU s",
+        f"at most {MOST_SECONDS:g}",
+        seconds <= MOST_SECONDS,
+    )
     holds = megabytes <= MOST_MEGABYTES
     verdict(f"{MANY:,} clients", f"{megabytes:.0f} MB more", f"at most {MOST_MEGABYTES:g}", holds)
 

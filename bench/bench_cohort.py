@@ -1,10 +1,11 @@
-"""Does a client cost more where many take part?
+"""Does a client cost more when many take part?
 
     python bench/bench_cohort.py
 
-100 and 10,000 clients a round, all of them in every round: FedAvg with a quarter-width CNN on 4×4 images, ten samples a
-client, two workers. Seconds of a client in a round should be the same. The first round is left out: in it every client
-is described. Each size runs in a process of its own, in turns; CPU seconds are of the server and its workers.
+100 and 10,000 clients take part, all of them in every round: FedAvg with a quarter-width CNN on 4×4
+images, ten samples per client, two workers. The seconds per client and round should be the same.
+The first round is left out, because every client is described in it. Each size runs in its own
+process, in turns; CPU seconds are those of the server and its workers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.runs.experiment import create, execute
 from measuring import cpu_seconds, experiment, heading, images, in_new_process, verdict
 
-ROUNDS = {100: 40, 10_000: 4}  # by clients a round
+ROUNDS = {100: 40, 10_000: 4}  # by clients per round
 SAMPLES = 10
 REPEATS = 2
-MOST = 1.1  # times the seconds of a client among few
+MOST = 1.1  # the largest accepted ratio of seconds per client, many clients to few
 
 
 def one(clients: int) -> None:
-    """In a process of its own: wall and CPU seconds of a client, round by round."""
+    """Print the wall and CPU seconds per client, by round; it runs in its own process."""
     with TemporaryDirectory(prefix="fedloom-bench-") as name:
         folder = Path(name)
         pool = Pool(2)
@@ -48,7 +49,10 @@ def one(clients: int) -> None:
 
         def listen(event: Event) -> None:
             if isinstance(event, RoundEnded):
-                processes: list[int | str] = ["self", *(worker.process.pid for worker in pool.workers)]
+                processes: list[int | str] = [
+                    "self",
+                    *(worker.process.pid for worker in pool.workers),
+                ]
                 marks.append((time.perf_counter(), sum(map(cpu_seconds, processes))))
 
         run, prepared = create(config, folder / "run")
@@ -61,7 +65,10 @@ def one(clients: int) -> None:
 
 
 def main() -> None:
-    heading(f"Cohort: {' or '.join(f'{number:,}' for number in ROUNDS)} clients a round, seconds of a client")
+    heading(
+        f"Cohort: {' or '.join(f'{number:,}' for number in ROUNDS)} clients a round, seconds of a "
+        f"client"
+    )
     rounds: dict[int, list[list[float]]] = {number: [] for number in ROUNDS}
     for _ in range(REPEATS):
         for number in ROUNDS:
@@ -71,7 +78,10 @@ def main() -> None:
     for number, rows in rounds.items():
         wall[number] = min(row[0] for row in rows)
         cpu[number] = min(row[1] for row in rows)
-        print(f"{number:7,} a round: {1e3 * wall[number]:6.2f} ms by the clock, {1e3 * cpu[number]:6.2f} ms of CPU")
+        print(
+            f"{number:7,} a round: {1e3 * wall[number]:6.2f} ms by the clock, "
+            f"{1e3 * cpu[number]:6.2f} ms of CPU"
+        )
     few, many = ROUNDS
     print()
     for name, seconds in {"by the clock": wall, "of CPU": cpu}.items():

@@ -2,9 +2,10 @@
 
     python bench/bench_compile.py
 
-CPU seconds of a training step of one shape, one thread, channels last, plain and compiled, in turns; and of the first
-compiled step, in which torch writes and compiles C++. Every worker process compiles for itself, and the smaller last
-batch of an epoch is a shape of its own, which is left out here, in favour of compiling.
+It measures the CPU seconds of a training step of one shape, plain and compiled, in turns, with one
+thread and channels last; and those of the first compiled step, in which torch generates and
+compiles C++. Every worker process compiles for itself. The smaller last batch of an epoch would be
+another shape to compile; it is left out here, in favour of compiling.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Training:
         return cls(forward, optimizer, torch.randn(batch, *shape), torch.randint(10, (batch,)))
 
     def step(self) -> float:
-        """Its CPU seconds."""
+        """Make a training step, and return its CPU seconds."""
         started = time.process_time()
         self.optimizer.zero_grad()
         functional.cross_entropy(self.forward(self.x), self.y).backward()
@@ -69,12 +70,16 @@ def compare(name: str, network: str, shape: tuple[int, ...], batch: int) -> None
     pays = f"pays after {first / gain:,.0f} steps a process" if gain > 0 else "never pays"
     ratio = best_plain / best_compiled
     print(
-        f"{name:44} {1e3 * best_plain:7.2f} {1e3 * best_compiled:9.2f} {ratio:6.2f}× {first:8.1f}  {pays}", flush=True
+        f"{name:44} {1e3 * best_plain:7.2f} {1e3 * best_compiled:9.2f} {ratio:6.2f}× {first:8.1f} "
+        f" {pays}",
+        flush=True,
     )
 
 
 def main() -> None:
-    heading("torch.compile: CPU milliseconds of a training step, CPU seconds of the first compiled one")
+    heading(
+        "torch.compile: CPU milliseconds of a training step, CPU seconds of the first compiled one"
+    )
     torch.set_num_threads(1)
     settle()
     print(f"{'':44} {'plain':>7} {'compiled':>9} {'gain':>7} {'first':>8}")

@@ -1,14 +1,15 @@
-"""Does data cost its size in memory, and does it open fast?
+"""Does data take its own size in memory, and does it open fast?
 
-CIFAR-10 at its true size (made up, since only its size counts): how long until it is open and its digest known, and
-what two workers hold of it: each reads all of it, client by client, from one file that they map. What is a worker's
-own ("anon") should stay far below the data; the mapped pages are the page cache's, shared by all.
+CIFAR-10 at its true size (made up, since only the size counts): how long until it is open and its
+digest known, and how much memory two workers need for it. Each worker reads all of it, client by
+client, from one file that they map. A worker's own memory ("anon") should stay far below the size
+of the data; the mapped pages belong to the page cache and are shared by all.
 
-An npz of a million images, stored and compressed: the peak of resident memory from before it is opened until its
-digest is known and one client's samples were read, against the size of the images. A folder of image files: how fast
-it is decoded the first time, and how fast it opens from then on.
+An npz of a million images, stored and compressed: the peak of resident memory from before it is
+opened until its digest is known and one client's samples are read, against the size of the images.
+A folder of image files: how fast it is decoded the first time, and how fast it opens from then on.
 
-Every figure is of a process of its own.
+Every figure is measured in its own process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
 from measuring import heading, in_new_process, memory, verdict
 
-MILLION, SIDE = 1_000_000, 16
+MILLION = 1_000_000
+SIDE = 16
 PICTURES = 5_000
 MB = 1e6
 
@@ -64,18 +66,27 @@ def make_pictures(folder: Path) -> None:
 def open_one(name: str, directory: str) -> dict[str, Any]:
     """Seconds until a source is open and its digest known, and how far the peak of memory rose."""
     open_source("digits").digest  # noqa: B018 - so that no import is measured
-    before, started = peak(), time.perf_counter()
+    before = peak()
+    started = time.perf_counter()
     source = open_source(name, Path(directory))
     digest = source.digest
     seconds = time.perf_counter() - started
     first = np.asarray(source.x[:1000]).sum()
     rise = peak() - before
-    return {"seconds": seconds, "rise": rise, "size": source.x.nbytes, "digest": digest, "first": int(first)}
+    return {
+        "seconds": seconds,
+        "rise": rise,
+        "size": source.x.nbytes,
+        "digest": digest,
+        "first": int(first),
+    }
 
 
 def work(folder: str) -> dict[str, Any]:
-    """What a worker does with a clients_data: one client after the other."""
-    clients_data, before, started = MappedClients.open(Path(folder)), memory(), time.perf_counter()
+    """Read one client after the other from a clients_data folder, as a worker does."""
+    clients_data = MappedClients.open(Path(folder))
+    before = memory()
+    started = time.perf_counter()
     for client in range(len(clients_data)):
         data = clients_data.client(client)
         assert len(data.train) > 0
@@ -108,31 +119,50 @@ def main() -> None:
 def cifar(folder: Path) -> None:
     make_cifar(folder)
     runs = [in_new_process(__file__, "open_one", "cifar10", folder) for _ in range(2)]
-    seconds, size = min(run["seconds"] for run in runs), runs[0]["size"]
+    seconds = min(run["seconds"] for run in runs)
+    size = runs[0]["size"]
     print(f"CIFAR-10, {size / MB:.0f} MB: open with its digest in {seconds:.2f} s")
     workers = in_new_process(__file__, "share", folder)
-    own = max(worker["anon"] for worker in workers)
-    print(f"  a worker that has read every client holds {own / MB:.1f} MB of its own, in {workers[0]['seconds']:.2f} s")
+    own_memory = max(worker["anon"] for worker in workers)
+    print(
+        f"  a worker that has read every client holds {own_memory / MB:.1f} MB of its own, in "
+        f"{workers[0]['seconds']:.2f} s"
+    )
     verdict("CIFAR-10 opens", f"{seconds:.2f} s", "below 2 s", seconds < 2)
-    verdict("a worker's own memory", f"{own / size:.1%} of the data", "below 10 %", own < 0.1 * size)
+    verdict(
+        "a worker's own memory",
+        f"{own_memory / size:.1%} of the data",
+        "below 10 %",
+        own_memory < 0.1 * size,
+    )
 
 
 def million(folder: Path) -> None:
     make_million(folder)
-    for what, again in (("stored", ""), ("packed", ", unpacked for the first time"), ("packed", ", from then on")):
-        run = in_new_process(__file__, "open_one", f"{what}.npz", folder)
+    for file, again in (
+        ("stored", ""),
+        ("packed", ", unpacked for the first time"),
+        ("packed", ", from then on"),
+    ):
+        run = in_new_process(__file__, "open_one", f"{file}.npz", folder)
         print(
-            f"{what}.npz, {run['size'] / MB:.0f} MB of images{again}: {run['seconds']:.2f} s, "
+            f"{file}.npz, {run['size'] / MB:.0f} MB of images{again}: {run['seconds']:.2f} s, "
             f"memory rises by {run['rise'] / MB:.0f} MB"
         )
-        verdict("memory", f"{run['rise'] / run['size']:.0%} of the images", "below 50 %", run["rise"] < run["size"] / 2)
+        verdict(
+            "memory",
+            f"{run['rise'] / run['size']:.0%} of the images",
+            "below 50 %",
+            run["rise"] < run["size"] / 2,
+        )
 
 
 def pictures(folder: Path) -> None:
     make_pictures(folder / "pictures")
     first, later = (in_new_process(__file__, "open_one", "pictures", folder) for _ in range(2))
     print(
-        f"{PICTURES:,} PNG files: {PICTURES / first['seconds']:,.0f} a second at first, then {later['seconds']:.2f} s"
+        f"{PICTURES:,} PNG files: {PICTURES / first['seconds']:,.0f} a second at first, then "
+        f"{later['seconds']:.2f} s"
     )
     assert first["digest"] == later["digest"]
     ratio = first["seconds"] / later["seconds"]

@@ -1,8 +1,11 @@
-"""What carrying a round costs: our own engine, Flower's simulation, and a real federation of processes on loopback.
+"""The cost of carrying a round: our own engine, Flower's simulation and a real federation.
 
-The work of a client is next to nothing (16 small images, one step), so a round is messages, processes and waiting. Each
-cell is one run of the command; a round's seconds are from the end of one to the end of the next, the first not counted.
-Memory is the most that all processes held at once (server, sites and all they start), shared pages counted once (PSS).
+The federation's processes run on this machine and talk over loopback.
+
+A client's work is negligible (16 small images, one step), so a round consists of messages,
+processes and waiting. Each cell is one run of the command. A round's seconds are counted from the
+end of one round to the end of the next, without the first. Memory is the peak of all processes
+together (server, sites and all that they start); shared pages count once (PSS).
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))  # how to start and end a federation
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "tests" / "flower")
+)  # how to start and end a federation
 from deployment import FEDLOOM, Deployment, children, wait_for
 
 from measuring import heading, lines
@@ -30,8 +35,8 @@ CLIENTS = (2, 10)
 
 
 class Cost(NamedTuple):
-    seconds: float  # a round
-    megabytes: float  # all processes together, at most
+    seconds: float  # per round
+    megabytes: float  # the peak of all processes together
 
 
 def write_data(folder: Path, names: tuple[str, ...]) -> None:
@@ -42,7 +47,7 @@ def write_data(folder: Path, names: tuple[str, ...]) -> None:
 
 
 def held(pids: list[int]) -> float:
-    """Megabytes of these processes, what they share counted once."""
+    """Megabytes of these processes; shared pages count once."""
     kilobytes = 0
     for pid in pids:
         try:
@@ -54,10 +59,14 @@ def held(pids: list[int]) -> float:
 
 
 def watch(command: list[str], folder: Path, out: Path, more: list[int]) -> Cost:
-    """Run it to its end, looking at its rounds and its memory."""
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    """Run a command to its end, while watching its rounds and its memory."""
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     ends: list[float] = []
-    most, metrics, looked = 0.0, out / "metrics.jsonl", 0.0
+    most = 0.0
+    metrics = out / "metrics.jsonl"
+    looked = 0.0
     while process.poll() is None:
         if metrics.exists() and metrics.read_bytes().count(b"\n") > len(ends):
             ends.append(time.perf_counter())
@@ -71,7 +80,7 @@ def watch(command: list[str], folder: Path, out: Path, more: list[int]) -> Cost:
     return Cost(median(later - sooner for sooner, later in pairwise(ends)), most)
 
 
-def words(width: str, out: str) -> list[str]:
+def command_line(width: str, out: str) -> list[str]:
     return [
         *FEDLOOM,
         "run",
@@ -89,46 +98,61 @@ def words(width: str, out: str) -> list[str]:
 
 def embedded(folder: Path, engine: str, width: str) -> Cost:
     out = f"{engine}-{width}"
-    command = [*words(width, out), "--data", "sites", "--partition", "sites", "--engine", engine]
+    command = [
+        *command_line(width, out),
+        "--data",
+        "sites",
+        "--partition",
+        "sites",
+        "--engine",
+        engine,
+    ]
     return watch(command, folder, folder / out, [])
 
 
-def deployed(made: Deployment, width: str) -> Cost:
-    command = [*words(width, f"deployed-{width}"), "--federation", str(made.path)]
-    standing = [process.pid for process in made.running.values()]
-    return watch(command, made.folder, made.folder / f"deployed-{width}", standing)
+def deployed(deployment: Deployment, width: str) -> Cost:
+    command = [*command_line(width, f"deployed-{width}"), "--federation", str(deployment.path)]
+    standing = [process.pid for process in deployment.running.values()]
+    return watch(command, deployment.folder, deployment.folder / f"deployed-{width}", standing)
 
 
 def start(folder: Path, clients: int) -> Deployment:
-    made = Deployment(folder, tuple(f"site-{number}" for number in range(clients))).init()
-    for name in made.names:
+    deployment = Deployment(folder, tuple(f"site-{number}" for number in range(clients))).init()
+    for name in deployment.names:
         (folder / "sites" / f"{name}.npz").unlink()
     (folder / "sites").rmdir()
-    write_data(folder / "sites", made.names)
-    made.serve()
-    for name in made.names:
-        made.attend(name)
-    assert wait_for(lambda: made.log("server").read_text().count("Activated node_id") >= clients, 120)
-    return made
+    write_data(folder / "sites", deployment.names)
+    deployment.serve()
+    for name in deployment.names:
+        deployment.attend(name)
+    assert wait_for(
+        lambda: deployment.log("server").read_text().count("Activated node_id") >= clients, 120
+    )
+    return deployment
 
 
 def main() -> None:
     heading("Flower: seconds a round and memory of all processes")
     for clients in CLIENTS:
         with TemporaryDirectory() as folder:
-            made = start(Path(folder), clients)
+            deployment = start(Path(folder), clients)
             try:
                 for model, width in MODELS.items():
-                    costs = {engine: embedded(Path(folder), engine, width) for engine in ("local", "flower-sim")}
-                    costs["deployment"] = deployed(made, width)
+                    costs = {
+                        engine: embedded(Path(folder), engine, width)
+                        for engine in ("local", "flower-sim")
+                    }
+                    costs["deployment"] = deployed(deployment, width)
                     for engine, cost in costs.items():
                         print(
-                            f"{clients:2} clients, {model:15} {engine:11} {cost.seconds:8.3f} s a round "
-                            f"({cost.seconds / costs['local'].seconds:7.1f}× local)  {cost.megabytes:7.0f} MB",
+                            f"{clients:2} clients, {model:15} {engine:11} {cost.seconds:8.3f} s a "
+                            f"round "
+                            f"({cost.seconds / costs['local'].seconds:7.1f}× local)  "
+                            f"{cost.megabytes:7.0f} MB",
                             flush=True,
                         )
             finally:
-                made.stop()
+                deployment.stop()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""What clusters and the simulated clock cost of a round: FedAvg of ten small clients, and FINCH.
+"""The share of a round that clusters and the clock cost: FedAvg of ten small clients, and FINCH.
 
-Digits, ten clients, the small CNN, or FINCH's search in sub-spaces, without worker processes: so all CPU seconds are of
-this process. While the run goes on, the server's own functions are timed: what a topology does beside asking clients
-(clusters, aggregators, means inside clusters and the bytes of what goes up), and who is there, who leaves, how long it
-all takes. A round is all that happens from its planning to its checkpoint; the last one evaluates too.
+The runs use digits, ten clients and the small CNN, or FINCH's search in sub-spaces, without worker
+processes: all CPU seconds are those of this process. During the run the server's own functions are
+timed: what a topology does besides asking clients (clusters, aggregators, means inside clusters and
+the bytes that are sent up), and which clients are available, which leave and how long all takes. A
+round lasts from its planning to its checkpoint; the last one includes an evaluation.
 
-The means inside clusters take the place of a part of the server's own mean. They are counted nevertheless; the last
-column of the table leaves them out.
+The means inside clusters replace a part of the server's own mean. They are counted nevertheless;
+the last column of the table leaves them out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ CLOCK = {
     "clock": {"availability": "duty:600,0", "dropout": 0.1},
     "budget": {"rounds": ROUNDS, "limits": "seconds=100000,wan=10G,macs=100T"},
 }
-CLUSTERS: dict[str, Any] = {"engine": {"workers": 0, "topology": "clustered:3x2"}, "topology": {"clusters": "labels"}}
+CLUSTERS: dict[str, Any] = {
+    "engine": {"workers": 0, "topology": "clustered:3x2"},
+    "topology": {"clusters": "labels"},
+}
 FLAT: dict[str, Any] = {"engine": {"workers": 0, "topology": "flat"}}
 
 
@@ -52,13 +56,13 @@ class Costs:
 
     rounds: float = 0.0
     topology_and_clock: float = 0.0
-    means: float = 0.0  # of them, of clients' replies inside clusters
-    # Whose time it is now: inside an exchange with clients it is not the topology's.
+    means: float = 0.0  # the part of it for means of replies inside clusters
+    # Whether time counts now; inside an exchange with clients it does not.
     counting: list[bool] = field(default_factory=list)
     since: float = 0.0
 
     def switch(self) -> None:
-        """Books the time since the last switch."""
+        """Book the time since the last switch."""
         now = time.process_time()
         if self.counting and self.counting[-1]:
             self.topology_and_clock += now - self.since
@@ -84,12 +88,12 @@ def counted(costs: Costs, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gathering(costs: Costs, gather: Callable[..., Any]) -> Callable[..., Any]:
-    """A topology's round, of which the exchange with clients is not its own, and judging it by the clock is."""
+    """Time a topology's round without the exchange with clients, but with judging the clock."""
 
     def timed(topology: Any, orders: Any, exchange: Callable[..., Any], situation: Any) -> Any:
-        def asked(due: Any, hop: int, timing: Callable[..., Any]) -> Any:
+        def asked(orders_of_hop: Any, hop: int, timing: Callable[..., Any]) -> Any:
             with costs.of(counts=False):
-                return exchange(due, hop, counted(costs, timing))
+                return exchange(orders_of_hop, hop, counted(costs, timing))
 
         with costs.of(counts=True):
             return gather(topology, orders, asked, situation)
@@ -125,7 +129,7 @@ def costs_of(sections: dict[str, Any], folder: Path, method: str = "fedavg") -> 
         **sections,
     }
     costs = Costs()
-    made, prepared = create(configure(method, tree), folder)
+    run_folder, prepared = create(configure(method, tree), folder)
     with (
         patch.object(Clustered, "gather", gathering(costs, Clustered.gather)),
         patch.object(Clustered, "formed", counted(costs, Clustered.formed)),
@@ -137,7 +141,7 @@ def costs_of(sections: dict[str, Any], folder: Path, method: str = "fedavg") -> 
         patch.object(Allowance, "after", counted(costs, Allowance.after)),
         patch.object(loop.Loop, "_round", round_timed(costs, loop.Loop._round)),
     ):
-        carry_out(made, prepared, lambda event: None)
+        carry_out(run_folder, prepared, lambda event: None)
     return costs
 
 
@@ -145,10 +149,14 @@ def main() -> None:
     heading(f"Clusters and the simulated clock: {ROUNDS} rounds of ten small clients")
     measure("clusters and clock", CLUSTERS, MOST_SHARE)
     measure("clock alone", FLAT, MOST_SHARE)
-    measure("FINCH", {"engine": {"workers": 0}, "options": FINCH}, MOST_OF_FINCH, "finch", repeats=1)
+    measure(
+        "FINCH", {"engine": {"workers": 0}, "options": FINCH}, MOST_OF_FINCH, "finch", repeats=1
+    )
 
 
-def measure(name: str, sections: dict[str, Any], most: float, method: str = "fedavg", repeats: int = REPEATS) -> None:
+def measure(
+    name: str, sections: dict[str, Any], most: float, method: str = "fedavg", repeats: int = REPEATS
+) -> None:
     measured = []
     with TemporaryDirectory(prefix="fedloom-bench-") as scratch:
         for turn in range(repeats + 1):
@@ -157,10 +165,11 @@ def measure(name: str, sections: dict[str, Any], most: float, method: str = "fed
                 measured.append(costs)
     print(f"{name:20} {'round':>10} {'of it ours':>12} {'without means':>14}")
     for costs in measured:
-        own = costs.topology_and_clock / costs.rounds
+        share_of_both = costs.topology_and_clock / costs.rounds
         without_means = (costs.topology_and_clock - costs.means) / costs.rounds
         milliseconds = 1e3 * costs.rounds / ROUNDS
-        print(f"{'':20} {milliseconds:7.1f} ms {100 * own:10.2f} % {100 * without_means:12.2f} %")
+        percents = f"{100 * share_of_both:10.2f} % {100 * without_means:12.2f} %"
+        print(f"{'':20} {milliseconds:7.1f} ms {percents}")
     shares = sorted(costs.topology_and_clock / costs.rounds for costs in measured)
     share = shares[len(shares) // 2]
     verdict(name, f"{100 * share:.2f} % of a round", f"under {100 * most:g} %", share < most)

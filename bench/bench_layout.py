@@ -1,9 +1,10 @@
-"""Which memory format networks should compute in: torch's default, or the channels last.
+"""Which memory format should networks compute in: torch's default, or channels last?
 
     python bench/bench_layout.py
 
-CPU seconds of a training step and of scoring, one thread, both formats in turns, for every fixed network and a supernet
-on images of several sizes. A ratio above 1 says that the channels last are faster.
+It measures the CPU seconds of a training step and of scoring with one thread, both formats in
+turns, for every fixed network and a supernet on images of several sizes. A ratio above 1 means that
+channels last is faster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Setting:
     y: torch.Tensor
 
     @classmethod
-    def of(cls, name: str, shape: tuple[int, ...], batch: int, layout: torch.memory_format) -> Setting:
+    def of(
+        cls, name: str, shape: tuple[int, ...], batch: int, layout: torch.memory_format
+    ) -> Setting:
         torch.manual_seed(0)
         net: nn.Module = NETWORKS.get(name)(shape, 10, NETS[name])
         net.to(memory_format=layout)  # type: ignore[call-overload]
@@ -67,8 +70,9 @@ def cpu_seconds() -> float:
 
 
 def seconds_of(work: Callable[[], None]) -> float:
-    """Of one call, on average."""
-    calls, started = 0, cpu_seconds()
+    """The mean CPU seconds of one call."""
+    calls = 0
+    started = cpu_seconds()
     while cpu_seconds() - started < LEAST:
         work()
         calls += 1
@@ -76,7 +80,7 @@ def seconds_of(work: Callable[[], None]) -> float:
 
 
 def ratio(settings: dict[str, Setting], work: str) -> float:
-    """How many times as fast the channels last are; the best of several turns."""
+    """The speed of channels last relative to the default, by the best of several turns."""
     best = dict.fromkeys(settings, float("inf"))
     for _ in range(REPEATS):
         for name, setting in settings.items():
@@ -90,10 +94,14 @@ def main() -> None:
     print(f"{'network':18} {'input':14} {'batch':>5} {'training':>9} {'scoring':>8}")
     for name in NETS:
         for shape, batch in INPUTS:
-            settings = {each: Setting.of(name, shape, batch, layout) for each, layout in FORMATS.items()}
+            settings = {
+                format_name: Setting.of(name, shape, batch, layout)
+                for format_name, layout in FORMATS.items()
+            }
             for setting in settings.values():
                 setting.train()
-            training, scoring = ratio(settings, "train"), ratio(settings, "score")
+            training = ratio(settings, "train")
+            scoring = ratio(settings, "score")
             size = "×".join(map(str, shape))
             print(f"{name:18} {size:14} {batch:5} {training:9.2f} {scoring:8.2f}", flush=True)
 

@@ -1,17 +1,20 @@
-"""What the simplest job costs beside a bare torch loop, and what a second worker gains.
+"""What the simplest job costs compared with a bare torch loop, and what a second worker gains.
 
-The job (job.py): FedAvg of the small CNN, 100 clients with 80 images of 3×32×32 each, ten clients a round, batches of
-20, 40 steps a round. Each client of FedLoom has 100 images and keeps a fifth for testing, so that 80 remain. CPU
-seconds are those of all processes that take part, user and system. The bare loop does equal work: normalisation,
-clipping, SGD with momentum and decay, loading the round's weights for every client, the weighted mean of weights and
-BN statistics. It is measured in torch's default layout, with the channels last, and, as another bound, with the
-C library told to keep the memory that it is given back.
+The job (job.py) is FedAvg of the small CNN, with 100 clients of 80 images of 3×32×32, ten clients
+per round, batches of 20 and 40 steps per round. Each client of FedLoom has 100 images and keeps a
+fifth for testing, so that 80 remain. CPU seconds are those of all processes, user and system.
+The bare loop does equal work: normalisation, clipping, SGD with momentum and decay, loading the
+round's weights for every client, the weighted mean of weights and BN statistics. It is measured in
+torch's default layout, with channels last, and, as another bound, with a C library that keeps freed
+memory.
 
-Two processes on two cores never gain 2×: they share caches, memory and clock. So two workers are compared with what
-two bare processes, five clients each, gain in the same run, by the clock on the wall. Where the two had to wait for
-cores that others used, the clock tells nothing, and that target is not judged.
+Two processes on two cores never gain 2×: they share caches, memory and clock. So two workers are
+compared with the gain of two bare processes of five clients each in the same run, by wall-clock
+time. If the two had to wait for cores that other programs used, the wall-clock time says nothing,
+and that target is not judged.
 
-    bench_loop.py [--data-dir DATA]    with real images: DATA holds CIFAR-10's binary files; random ones cost the same
+    bench_loop.py [--data-dir DATA]    with real images: DATA holds CIFAR-10's binary files;
+                                       random ones cost the same
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from measuring import (
     verdict,
 )
 
-ROUNDS = 5  # a turn
+ROUNDS = 5  # per turn
 REPEATS = 6
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
@@ -48,7 +51,9 @@ TWO = "FedLoom, two workers"
 
 MOST_CPU = 1.25  # of the bare loop's
 LEAST_GAIN = 0.95  # of what two bare processes gain
-MOST_WAITING = 1.25  # wall against CPU seconds of two bare processes; above it they did not have two cores
+MOST_WAITING = (
+    1.25  # wall against CPU seconds of two bare processes; above it they did not have two cores
+)
 
 
 def main(data_dir: Path | None) -> None:
@@ -97,10 +102,14 @@ def judge_gain(results: dict[str, Turns]) -> None:
     )
     waiting = two_bare.wall.best / (two_bare.cpu.best / 2)
     if waiting > MOST_WAITING:
-        print(f"share of the bare gain: not judged, as the two took {waiting:.2f}× what they computed")
+        print(
+            f"share of the bare gain: not judged, as the two took {waiting:.2f}× what they computed"
+        )
         return
     share = our_gain / bare_gain
-    verdict("share of the bare gain", f"{share:.1%}", f"at least {LEAST_GAIN:.0%}", share >= LEAST_GAIN)
+    verdict(
+        "share of the bare gain", f"{share:.1%}", f"at least {LEAST_GAIN:.0%}", share >= LEAST_GAIN
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How much memory a client's process holds at most while it trains a large model, beside the size of that model.
+"""The peak memory of a client's process that trains a large model, next to the model's size.
 
     python bench/bench_memory.py [MEGABYTES]
 
-One client, FedAvg, one worker, a few steps of a network of equal linear layers; the figure is the peak that the ledger
-has: everything resident, Python and torch included.
+One client trains a network of equal linear layers for a few steps, with FedAvg and one worker. The
+figure is the peak in the ledger: everything resident, Python and torch included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Large(nn.Sequential):
 
 
 def peak_of(folder: Path, megabytes: int) -> int:
-    """In bytes, of the worker's work in the second round: the first one builds the network."""
+    """The worker's peak in bytes."""
     network = folder / "large.py"
     network.write_text(NETWORK.format(layers=megabytes // 4))
     data = images(folder / "images.npz", 40, (1, 8, 8))
@@ -49,7 +49,12 @@ def peak_of(folder: Path, megabytes: int) -> int:
     run, prepared = create(config, folder / "run")
     execute(run, prepared)
     rows = list(RunFolder(run.path).rows())
-    peaks = [line.memory for row in rows for line in row.ledger if line.hop >= 0 and line.memory is not None]
+    peaks = [
+        line.memory
+        for row in rows
+        for line in row.ledger
+        if line.hop >= 0 and line.memory is not None
+    ]
     return max(peaks)
 
 

@@ -1,10 +1,12 @@
 """One full MiLeNAS step of the DARTS supernet against the straightforward MixedOp.
 
-8 cells, 16 channels, eight operations, batch 32, 3×32×32, one thread, simultaneous order. The straightforward way
-computes every operation by itself (its own ReLU, its own pooling, `none` as zeros, torch's convolutions with torch's
-gradients), scales it, adds up, and makes one backward pass for each gradient of Eq. 4: ∇_w L_tr, ∇_α L_tr, ∇_α L_val.
-Both ways share their weights, so outputs and gradients can be compared. Time: minima over interleaved repetitions, in
-CPU seconds, which a busy machine changes least. Memory: peak beyond the network, each way in a process of its own.
+The supernet has 8 cells, 16 channels and eight operations; steps use batches of 32 images of
+3×32×32, one thread and simultaneous order. The straightforward version computes every operation
+separately (its own ReLU, its own pooling, `none` as zeros, torch's convolutions with torch's
+gradients), scales and sums them, and makes one backward pass for each gradient of Eq. 4: ∇_w L_tr,
+∇_α L_tr, ∇_α L_val. Both versions share their weights, so that outputs and gradients can be
+compared. Times are minima of CPU seconds over interleaved repetitions, which a busy machine affects
+least. Memory is the peak beyond the network, each version in its own process.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ from fedloom.spaces.choice import Mixture
 from fedloom.spaces.edges import make
 from fedloom.spaces.ops import Op
 
-BATCH, REPEATS = 32, 3
+BATCH = 32
+REPEATS = 3
 Gradients = tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
 
 
 class Straightforward:
-    """The supernet's forward as it is usually written, over the same weights, in torch's default memory layout."""
+    """The supernet's forward pass as it is usually written.
+
+    It uses the same weights, in torch's default memory layout.
+    """
 
     def __init__(self, net: CellNetwork) -> None:
         self.net = net
@@ -45,16 +51,25 @@ class Straightforward:
         scores: torch.Tensor = self.net.classifier(s1.mean((2, 3)))
         return scores
 
-    def cell(self, cell: Cell, s0: torch.Tensor, s1: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    def cell(
+        self, cell: Cell, s0: torch.Tensor, s1: torch.Tensor, weights: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
         states = [cell.pre0(torch.relu(s0)), cell.pre1(torch.relu(s1))]
         for node in range(2, 2 + cell.nodes):
             into = [edge for edge, (_, target) in enumerate(cell.edges.pairs) if target == node]
-            mixed = [self.mixed_op(cell, edge, states[cell.edges.pairs[edge][0]], weights[edge]) for edge in into]
+            mixed = [
+                self.mixed_op(cell, edge, states[cell.edges.pairs[edge][0]], weights[edge])
+                for edge in into
+            ]
             states.append(sum(mixed[1:], mixed[0]))
         return torch.cat(states[2:], dim=1)
 
-    def mixed_op(self, cell: Cell, edge: int, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        ops, stride, terms = getattr(cell.edges, str(edge)), cell.edges.strides[edge], []
+    def mixed_op(
+        self, cell: Cell, edge: int, x: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        ops = getattr(cell.edges, str(edge))
+        stride = cell.edges.strides[edge]
+        terms = []
         for weight, name in zip(weights, cell.edges.slots[edge].options, strict=True):
             if name == "none":
                 terms.append(weight * x[:, :, ::stride, ::stride].mul(0.0))
@@ -75,25 +90,29 @@ class Setting:
             as_plain(self.net)
         layout = torch.channels_last if ours else torch.contiguous_format
         self.net.to(memory_format=layout)  # type: ignore[call-overload]
-        self.alpha = [(1e-3 * torch.randn(len(slot.options))).requires_grad_() for slot in space.slots]
+        self.alpha = [
+            (1e-3 * torch.randn(len(slot.options))).requires_grad_() for slot in space.slots
+        ]
         self.train = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
         self.validation = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
         self.weights = list(self.net.parameters())
 
     def straightforward(self) -> Gradients:
-        """Three forward and backward passes, each of everything."""
+        """Three forward and backward passes, each through the whole network."""
         forward = Straightforward(self.net)
-        found = []
+        gradients = []
         for x, y in (self.train, self.train, self.validation):
             self.net.zero_grad()
             for row in self.alpha:
                 row.grad = None
             functional.cross_entropy(forward(x, self.alpha), y).backward()
-            found.append(([p.grad for p in self.weights], [row.grad for row in self.alpha]))
-        return checked(found[0][0]), [a + b for a, b in zip(checked(found[1][1]), checked(found[2][1]), strict=True)]
+            gradients.append(([p.grad for p in self.weights], [row.grad for row in self.alpha]))
+        return checked(gradients[0][0]), [
+            a + b for a, b in zip(checked(gradients[1][1]), checked(gradients[2][1]), strict=True)
+        ]
 
     def ours(self) -> Gradients:
-        """What `fedloom.searchers.milenas` does: two passes, the second without weight gradients."""
+        """Two passes as in `fedloom.searchers.milenas`, the second without weight gradients."""
 
         def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return functional.cross_entropy(self.net(x, Mixture.softmax(self.alpha)), y)
@@ -116,14 +135,16 @@ def seconds(work: Setting, ours: bool) -> float:
 
 
 def largest_difference(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> float:
-    """Relative to the largest gradient."""
+    """The largest difference relative to the largest gradient."""
     scale = max(float(tensor.abs().max()) for tensor in a)
     return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True)) / scale
 
 
 def peak_megabytes(way: str) -> float:
     """In a fresh process: what a step adds to the peak of building the network."""
-    text = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        [sys.executable, __file__, way], capture_output=True, text=True, check=True
+    ).stdout
     return float(text)
 
 
@@ -137,23 +158,37 @@ def measure_peak(way: str) -> None:
 
 def high_water() -> int:
     """KiB; ru_maxrss would start at the parent's."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1])
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    naive, ours = Setting(ours=False), Setting(ours=True)
-    a, b = naive.straightforward(), ours.ours()  # warm, and compared
-    print(f"gradients differ by {largest_difference(a[0], b[0]):.1e} (w), {largest_difference(a[1], b[1]):.1e} (α)")
+    naive = Setting(ours=False)
+    ours = Setting(ours=True)
+    # The first steps warm up, and their results are compared.
+    a = naive.straightforward()
+    b = ours.ours()
+    print(
+        f"gradients differ by {largest_difference(a[0], b[0]):.1e} (w), "
+        f"{largest_difference(a[1], b[1]):.1e} (α)"
+    )
     times = [(seconds(naive, False), seconds(ours, True)) for _ in range(REPEATS)]
-    slow, fast = min(pair[0] for pair in times), min(pair[1] for pair in times)
+    slow = min(pair[0] for pair in times)
+    fast = min(pair[1] for pair in times)
     memory = peak_megabytes("straightforward"), peak_megabytes("ours")
     print(f"straightforward, three passes: {slow:6.2f} s  {memory[0]:6.0f} MB")
     print(f"ours, two passes:              {fast:6.2f} s  {memory[1]:6.0f} MB")
-    speed, share = slow / fast, memory[1] / memory[0]
+    speed = slow / fast
+    share = memory[1] / memory[0]
     print(f"speed {speed:.2f}× (target 3.5×): {'holds' if speed >= 3.5 else 'does not hold'}")
-    print(f"memory {100 * share:.0f} % (target 45 %): {'holds' if share <= 0.45 else 'does not hold'}")
+    print(
+        f"memory {100 * share:.0f} % (target 45 %): {'holds' if share <= 0.45 else 'does not hold'}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""Is everything about paths of a supernet as fast as it can be? FedorAS's four promises, each a ratio in one run.
+"""Are all operations on paths of a supernet as fast as they can be?
 
-- Drawing (Eq. 3): a greedy path against the same loop without a limit, drawn until one fits, where one in a hundred
-  uniform paths of cnn-l does.
-- Scoring: 64 paths that share what they begin with, against each by itself, with bitwise the same scores. Random paths
-  share little; one-operation neighbours of a path share much. The bound is the ratio of MACs.
+FedorAS makes four promises; each is measured as a ratio within one run.
+
+- Drawing (Eq. 3): a greedy path against the same loop without a limit, drawn until one fits, where
+  one in a hundred uniform paths of cnn-l does.
+- Scoring: 64 paths that share their first layers, against each by itself, with scores that are
+  equal to the bit. Random paths share little; one-operation neighbours of a path share much. The
+  bound is the ratio of MACs.
 - Training: a client's step on one path of a supernet, against the same path as a plain module.
-- Merging: replies that bring different parts of a supernet, against as many replies that bring as many numbers of one
-  network.
+- Merging: replies with different parts of a supernet, against as many replies with as many numbers
+  of one network.
 
-Times are the process's own CPU seconds in one thread, which a busy neighbour disturbs less than the clock's.
-`python bench/bench_paths.py draw score` measures these two alone.
+Times are the process's CPU seconds with one thread, which a busy neighbour process disturbs less
+than wall-clock time. `python bench/bench_paths.py draw score` measures only these two.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from measuring import Timing, heading, self_timed, verdict
 IMAGES = (3, 32, 32)
 PATHS = 64
 CLIENTS = 10
-LEAST = 2  # clients behind an operation that changes
+LEAST = 2  # clients that an operation needs to be changed
 
 
 def in_turns(alternatives: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
@@ -71,7 +74,16 @@ def frame_of(space: str, shape: tuple[int, ...] = IMAGES) -> Frame:
     options = FedorASOptions(space=space)
     labels = tuple(str(number) for number in range(10))
     channels = shape[0]
-    task = Task("fedoras", options.model_dump(), "image", shape, labels, 0, (0.5,) * channels, (0.5,) * channels)
+    task = Task(
+        "fedoras",
+        options.model_dump(),
+        "image",
+        shape,
+        labels,
+        0,
+        (0.5,) * channels,
+        (0.5,) * channels,
+    )
     return Frame.of_task(task, options)
 
 
@@ -120,7 +132,9 @@ def drawing() -> None:
     timings = in_turns({"greedy": greedily, "until it fits": again_and_again}, 9)
     greedy = timings["greedy"].middle / 200
     other = timings["until it fits"].middle / 10
-    print(f"Drawing a path of cnn-l within {limit / 1e6:.1f} M MACs, which 1 % of uniform paths are:")
+    print(
+        f"Drawing a path of cnn-l within {limit / 1e6:.1f} M MACs, which 1 % of uniform paths are:"
+    )
     print(f"  greedy {1e6 * greedy:.0f} µs, drawn until it fits {1e6 * other:.0f} µs (medians)")
     verdict("  drawing", f"{other / greedy:.0f}×", "at least 20×", other >= 20 * greedy)
     print()
@@ -155,7 +169,7 @@ def alone(model: Model, paths: Sequence[Path], data: Samples) -> list[PathScore]
 
 
 def saving_in_macs(model: Model, paths: Sequence[Path], data: Samples) -> float:
-    """How many times the MACs all paths take by themselves, against those of shared beginnings."""
+    """The MACs of all paths computed separately, relative to those with shared beginnings."""
     with Meter() as apart:
         alone(model, paths, data)
     with Meter() as shared:
@@ -203,7 +217,10 @@ def score_set(
     ratio = timings["alone"].best / timings["together"].best
     bound = saving_in_macs(model, paths, data.first(2))
     bits = "the same scores" if same else "OTHER SCORES"
-    print(f"  {name:22} alone {timings['alone']}, together {timings['together']}, {bits}, bound {bound:.2f}×")
+    print(
+        f"  {name:22} alone {timings['alone']}, together {timings['together']}, {bits}, bound "
+        f"{bound:.2f}×"
+    )
     if target is not None:
         verdict(f"  {name}", f"{ratio:.2f}×", f"at least {target}×", same and ratio >= target)
     if not same:
@@ -281,7 +298,9 @@ class Merge:
             numbers += sum(tensor.numel() for tensor in reply.tensors.values())
             orders.append(Order(reply.client, "train", reply.tensors))
         parameters = [name for name in tensors if tensors[name].is_floating_point()]
-        return cls(State(tensors, {"parameters": parameters}), spooled(folder, replies), orders, numbers)
+        return cls(
+            State(tensors, {"parameters": parameters}), spooled(folder, replies), orders, numbers
+        )
 
     def __call__(self) -> object:
         return server_step(FedorASOptions(), self.state, self.orders, self.replies, LEAST)
@@ -319,7 +338,10 @@ def merging() -> None:
     a_number = [timings[name].best / merge.numbers for name, merge in merges.items()]
     ratio = a_number[0] / a_number[1]
     verdict("  parts against whole supernets, a number", f"{ratio:.2f}×", "at most 2×", ratio <= 2)
-    print(f"  against a network of half the size: {a_number[0] / a_number[2]:.2f}×, which also makes half the means")
+    print(
+        f"  against a network of half the size: {a_number[0] / a_number[2]:.2f}×, which also "
+        f"makes half the means"
+    )
     print()
 
 

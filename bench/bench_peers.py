@@ -1,15 +1,17 @@
-"""The simple job on FedLoom, on pfl-research and on Flower's simulation with its own FedAvg, in one run.
+"""The simple job on FedLoom, pfl-research and Flower's simulation with its own FedAvg, in one run.
 
-Equal work (job.py): the same network and normalisation, 40 steps of 20 samples a round, SGD with momentum, decay and
-clipping, weights and BN statistics averaged by samples; one thread, clients in one process. CPU seconds of all
-processes that take part, in a steady state: starting is not in it. Nobody evaluates. What is not equal is to the
-peers' advantage: FedLoom also writes a journal, metrics and a checkpoint every round, and shuffles a client's samples,
-as Flower's client here does too.
+The work is equal (job.py): the same network and normalisation, 40 steps of 20 samples per round,
+SGD with momentum, decay and clipping, weights and BN statistics averaged by samples, one thread,
+clients in one process. CPU seconds are those of all processes in a steady state, without start-up
+and without evaluation. Remaining differences favour the peers: FedLoom also writes a journal,
+metrics and a checkpoint every round, and shuffles a client's samples, as Flower's client here does
+too.
 
-pfl-research is installed into a virtual environment of its own, with the version of torch of constraints.txt. A peer
-that is not to be had is named and left out.
+pfl-research is installed into its own virtual environment, with the version of torch in
+constraints.txt. A peer that is not available is named and left out.
 
-    bench_peers.py [--venv FOLDER] [--data-dir DATA]    FOLDER: where pfl's environment is kept; else it is temporary
+    bench_peers.py [--venv FOLDER] [--data-dir DATA]    FOLDER keeps pfl's environment; without it
+                                                        the environment is temporary
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ HERE = Path(__file__).parent
 CONSTRAINTS = HERE.parent / "constraints.txt"
 PFL_VERSION = "pfl[pytorch]==0.6.*"
 PATIENCE = 1800  # seconds for installing
-ROUNDS = 5  # a turn
+ROUNDS = 5  # per turn
 REPEATS = 14
 
 BARE = "bare, channels last"
@@ -47,11 +49,11 @@ ONE = "FedLoom, one worker"
 PFL = "pfl-research"
 PFL_CHANNELS_LAST = "pfl-research, channels last"
 FLOWER = "Flower's simulation, FedAvg"
-LEAST = 1.3  # times as fast as each
+LEAST = 1.3  # the least accepted speed relative to each peer
 
 
 class NotAvailable(Exception):
-    """A peer that cannot be compared with here, and why."""
+    """The reason why a peer cannot be compared here."""
 
 
 def main(venv: Path | None, data_dir: Path | None) -> None:
@@ -106,8 +108,8 @@ def attempt(command: list[str], failure: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotAvailable(f"{failure} ({error})") from None
     if result.returncode != 0:
-        told = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
-        raise NotAvailable(f"{failure} ({told[-1]})")
+        messages = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
+        raise NotAvailable(f"{failure} ({messages[-1]})")
 
 
 def pfl_lane(python: Path, images: Path, folder: Path, layout: str) -> Lane:
@@ -131,12 +133,16 @@ def judge(results: dict[str, Turns]) -> None:
         if name not in results:
             continue
         ratio = results[name].cpu.best / ours
-        verdict(f"CPU of {name} against ours", f"{ratio:.2f}×", f"at least {LEAST}×", ratio >= LEAST)
+        verdict(
+            f"CPU of {name} against ours", f"{ratio:.2f}×", f"at least {LEAST}×", ratio >= LEAST
+        )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="The simple job on FedLoom and its peers")
-    parser.add_argument("--venv", type=Path, help="folder of pfl's virtual environment, kept for the next time")
+    parser.add_argument(
+        "--venv", type=Path, help="folder of pfl's virtual environment, kept for the next time"
+    )
     parser.add_argument("--data-dir", type=Path, help="folder with CIFAR-10's binary files")
     arguments = parser.parse_args()
     main(arguments.venv, arguments.data_dir)

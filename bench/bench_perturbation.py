@@ -1,12 +1,13 @@
 """What SPIDER's search costs, and what it saves.
 
-Scoring: a whole search on the DARTS s2 supernet (8 cells, 16 channels, 3×32×32, 16 validation images, one thread):
-fourteen edges in both cells, then the pruning. The decisions are fixed in advance (by chance), so every way
-measures the same variants: 4 an edge, 24 at the end. The plain loop makes a whole forward pass of the same supernet for
-each variant, its operations weighed by the constants 0 and 1; a second one skips operations of weight 0 but shares
+Scoring: a whole search on the DARTS s2 supernet (8 cells, 16 channels, 3×32×32, 16 validation
+images, one thread): fourteen edges in both cells, then the pruning. The decisions are fixed in
+advance (at random), so that every alternative measures the same variants: 4 per edge, 24 at the
+end. The plain loop makes a whole forward pass of the same supernet for each variant, with
+operations weighted by the constants 0 and 1; a second loop skips operations of weight 0 but shares
 nothing. Scores are compared.
 
-Training: time and memory of one step (batch 16) as operations are dropped, each in a process of its own.
+Training: time and memory of one step (batch 16) as operations are dropped, each in its own process.
 """
 
 from __future__ import annotations
@@ -23,13 +24,23 @@ from torch.nn import functional
 from fedloom.cost.count import parameters
 from fedloom.data.samples import Samples
 from fedloom.nets.model import Model
-from fedloom.searchers.perturbation import Score, by_chance, by_validation, decide, edges, parts, prune
+from fedloom.searchers.perturbation import (
+    Score,
+    by_chance,
+    by_validation,
+    decide,
+    edges,
+    parts,
+    prune,
+)
 from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.choice import Choice, Mixture
 from fedloom.types import Arch
 from measuring import heading, in_new_process, lines, verdict
 
-BATCH, IMAGES, REPEATS = 16, 16, 2
+BATCH = 16
+IMAGES = 16
+REPEATS = 2
 SPACE = DartsCells("s2", 4)
 
 
@@ -48,7 +59,9 @@ def validation() -> Samples:
 def search() -> list[tuple[Arch, list[Arch]]]:
     """Steps of a search: the architecture as it stands, and its variants."""
     chance = by_chance(torch.Generator().manual_seed(2))
-    arch, found, asked = SPACE.full(), [], list[Arch]()
+    arch = SPACE.full()
+    steps = []
+    asked = list[Arch]()
 
     def noting(archs: Sequence[Arch]) -> list[Score]:
         asked[:] = archs
@@ -56,9 +69,9 @@ def search() -> list[tuple[Arch, list[Arch]]]:
 
     for number in torch.randperm(14, generator=torch.Generator().manual_seed(3)).tolist():
         before, (arch, _) = arch, decide(arch, edges(SPACE, paired=True)[number], noting, "impact")
-        found.append((before, list(asked)))
+        steps.append((before, list(asked)))
     prune(SPACE, arch, noting, "impact")
-    return [*found, (arch, list(asked))]
+    return [*steps, (arch, list(asked))]
 
 
 def constants(arch: Arch) -> Mixture:
@@ -69,10 +82,13 @@ def constants(arch: Arch) -> Mixture:
 
 
 @torch.no_grad()
-def plain(model: Model, archs: Sequence[Arch], data: Samples, choice: Callable[[Arch], Choice]) -> list[Score]:
+def plain(
+    model: Model, archs: Sequence[Arch], data: Samples, choice: Callable[[Arch], Choice]
+) -> list[Score]:
     scores = []
     for arch in archs:
-        correct, loss = 0, 0.0
+        correct = 0
+        loss = 0.0
         for part in parts(data, BATCH):
             answer = model(part.x, choice(arch))
             correct += int((answer.argmax(1) == part.y).sum())
@@ -81,24 +97,32 @@ def plain(model: Model, archs: Sequence[Arch], data: Samples, choice: Callable[[
     return scores
 
 
-def whole_search(way: str, steps: Sequence[tuple[Arch, list[Arch]]], data: Samples) -> tuple[float, list[Score]]:
-    model, scores, started = supernet(), list[Score](), time.perf_counter()
+def whole_search(
+    way: str, steps: Sequence[tuple[Arch, list[Arch]]], data: Samples
+) -> tuple[float, list[Score]]:
+    model = supernet()
+    scores = list[Score]()
+    started = time.perf_counter()
     for _, archs in steps:
         if way == "together":
             scores += by_validation(model, data, BATCH)(archs)
         else:
-            scores += plain(model, archs, data, constants if way == "constants" else lambda arch: arch)
+            scores += plain(
+                model, archs, data, constants if way == "constants" else lambda arch: arch
+            )
     return time.perf_counter() - started, scores
 
 
 def one_step(number: int) -> None:
-    """In a process of its own: a training step of the network as it stands after so many decisions."""
+    """In its own process: a training step of the network after this many decisions."""
     torch.set_num_threads(1)
     arch = search()[number][0] if number < 15 else pruned()
     model = supernet(arch)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.randn(BATCH, 3, 32, 32), torch.arange(BATCH) % 10
-    before, times = high_water(), []
+    x = torch.randn(BATCH, 3, 32, 32)
+    y = torch.arange(BATCH) % 10
+    before = high_water()
+    times = []
     for _ in range(4):
         started = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -115,15 +139,23 @@ def pruned() -> Arch:
 
 def high_water() -> int:
     """KiB."""
-    return next(int(line.split()[1]) for line in lines("/proc/self/status") if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) for line in lines("/proc/self/status") if line.startswith("VmHWM")
+    )
 
 
 def main() -> None:
     heading("SPIDER's search by perturbation")
     torch.set_num_threads(1)
-    steps, data = search(), validation()
-    names = {"constants": "plain loop, every operation", "masked": "plain loop, live ones", "together": "together"}
-    times, scores = dict[str, list[float]](), dict[str, list[Score]]()
+    steps = search()
+    data = validation()
+    names = {
+        "constants": "plain loop, every operation",
+        "masked": "plain loop, live ones",
+        "together": "together",
+    }
+    times = dict[str, list[float]]()
+    scores = dict[str, list[Score]]()
     for _ in range(REPEATS):
         for way in names:
             seconds, scores[way] = whole_search(way, steps, data)
@@ -132,14 +164,21 @@ def main() -> None:
     print(f"a whole search: {variants} variants, {IMAGES} images, minimum of {REPEATS}")
     for way, name in names.items():
         print(f"  {name:28} {min(times[way]):7.2f} s")
-    gap = max(abs(a.loss - b.loss) for a, b in zip(scores["constants"], scores["together"], strict=True))
-    wrong = sum(a.accuracy != b.accuracy for a, b in zip(scores["constants"], scores["together"], strict=True))
+    gap = max(
+        abs(a.loss - b.loss) for a, b in zip(scores["constants"], scores["together"], strict=True)
+    )
+    wrong = sum(
+        a.accuracy != b.accuracy
+        for a, b in zip(scores["constants"], scores["together"], strict=True)
+    )
     print(
-        f"  live ones and together: equal scores {scores['masked'] == scores['together']}; constants: losses differ by"
+        f"  live ones and together: equal scores {scores['masked'] == scores['together']}; "
+        f"constants: losses differ by"
     )
     print(f"  {gap:.1e} at most, accuracies in {wrong} of {variants} variants")
     best = {way: min(seconds) for way, seconds in times.items()}
-    speed, shared = best["constants"] / best["together"], best["masked"] / best["together"]
+    speed = best["constants"] / best["together"]
+    shared = best["masked"] / best["together"]
     verdict("speed against the plain loop", f"{speed:.2f}×", "1.5×", speed >= 1.5)
     print(f"against the plain loop over live operations: {shared:.2f}×\n")
     print("one training step as operations are dropped (batch 16)")
@@ -148,7 +187,10 @@ def main() -> None:
     for number, (seconds, megabytes, size) in rows.items():
         label = labels.get(number, f"{number} edges decided")
         print(f"  {label:22} {size:8} parameters {1e3 * seconds:7.0f} ms {megabytes:6.0f} MB")
-    falls = all(a[0] > b[0] and a[1] > b[1] for a, b in zip([rows[0], rows[14]], [rows[14], rows[15]], strict=True))
+    falls = all(
+        a[0] > b[0] and a[1] > b[1]
+        for a, b in zip([rows[0], rows[14]], [rows[14], rows[15]], strict=True)
+    )
     verdict("time and memory of a step", "fall" if falls else "do not fall", "fall", falls)
 
 

@@ -1,9 +1,10 @@
-"""What does a round cost when nobody has anything to do?
+"""What does a round cost when clients have nothing to do?
 
-Ten clients that send back the ten numbers they were sent, two workers, no evaluation. What is left is the round itself:
-ten orders and replies through two processes, the journal, the mean, a row of metrics and a checkpoint. The checkpoint
-is made durable by fsync (of the metrics, the checkpoint and its folder), and the disk decides how long that takes: it
-is timed apart in the same run. The rest is divided into waiting for the workers and the server's own work.
+Ten clients return the ten numbers that they are sent, with two workers and no evaluation. What
+remains is the round itself: ten orders and replies through two processes, the journal, the mean, a
+row of metrics and a checkpoint. The checkpoint is made durable by fsync (of the metrics, the
+checkpoint and its folder). The disk determines how long that takes, so it is timed separately in
+the same run. The remaining time is divided into waiting for the workers and the server's own work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from fedloom.options import Options
 from fedloom.runs.experiment import create, execute
 from fedloom.types import Fields, Order, Reply, Round, Setup, State
 
-CLIENTS, WORKERS, ROUNDS = 10, 2, 200
+CLIENTS = 10
+WORKERS = 2
+ROUNDS = 200
 FEW = 3.0  # milliseconds; 0.3 a client
 
 
@@ -48,7 +51,9 @@ class Nothing(Method):
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]]:
         return state, [Order(client, "return", state.tensors) for client in r.cohort()]
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State | None]:
         return Reply(order.client, order.tensors, len(data)), None
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
@@ -58,20 +63,32 @@ class Nothing(Method):
 nothing = Recipe("Nothing", Options, lambda task: (Stage("nothing", Nothing()),))
 
 
-def measure(folder: Path, pool: Pool, profile: cProfile.Profile | None = None) -> list[tuple[float, float, float]]:
+def measure(
+    folder: Path, pool: Pool, profile: cProfile.Profile | None = None
+) -> list[tuple[float, float, float]]:
     """Of each round: seconds, those in fsync, and those spent waiting for workers."""
-    from measuring import Stopwatch, experiment, images  # here, because workers load this file too, to find `nothing`
+    from measuring import (
+        Stopwatch,
+        experiment,
+        images,
+    )  # here, because workers load this file too, to find `nothing`
 
-    data = {"name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)), "clients": CLIENTS, "partition": "iid"}
+    data = {
+        "name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)),
+        "clients": CLIENTS,
+        "partition": "iid",
+    }
     config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
     run, prepared = create(config, folder / "run")
-    sync, wait, marks = Stopwatch(os.fsync), Stopwatch(local.heard), list[tuple[float, float, float]]()
+    sync = Stopwatch(os.fsync)
+    wait = Stopwatch(local.readable_handles)
+    marks = list[tuple[float, float, float]]()
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundEnded):
             marks.append((time.perf_counter(), sync.seconds, wait.seconds))
 
-    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.heard", wait):
+    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.readable_handles", wait):
         if profile is None:
             execute(run, prepared, pool, listen)
         else:
@@ -83,8 +100,12 @@ def main() -> None:
     from measuring import Timing, heading, verdict
 
     heading(f"An empty round over {CLIENTS} clients, {WORKERS} workers")
-    pool, profile = Pool(WORKERS), cProfile.Profile()
-    with TemporaryDirectory(prefix="fedloom-bench-", dir=".") as one, TemporaryDirectory(dir=".") as two:
+    pool = Pool(WORKERS)
+    profile = cProfile.Profile()
+    with (
+        TemporaryDirectory(prefix="fedloom-bench-", dir=".") as one,
+        TemporaryDirectory(dir=".") as two,
+    ):
         rounds = measure(Path(one), pool)
         measure(Path(two), pool, profile)
     pool.close()
@@ -94,7 +115,9 @@ def main() -> None:
         "fsync": Timing(tuple(sync for _, sync, _ in rounds)),
         "beyond fsync": beyond,
         "  waiting for workers": Timing(tuple(waited for _, _, waited in rounds)),
-        "  the server's own work": Timing(tuple(whole - sync - waited for whole, sync, waited in rounds)),
+        "  the server's own work": Timing(
+            tuple(whole - sync - waited for whole, sync, waited in rounds)
+        ),
     }.items():
         print(f"{name:24} {timing}")
     text = StringIO()
@@ -102,8 +125,8 @@ def main() -> None:
     print("\nWhere the server's time goes (profiled, so slower; all rounds, seconds):")
     print("\n".join(text.getvalue().split("ncalls", 1)[1].splitlines()[1:]).rstrip())
     print()
-    found = f"{1e3 * beyond.best:.1f} ms beyond fsync (median {1e3 * beyond.middle:.1f})"
-    verdict("an empty round", found, f"at most {FEW:g} ms", 1e3 * beyond.best <= FEW)
+    seconds_text = f"{1e3 * beyond.best:.1f} ms beyond fsync (median {1e3 * beyond.middle:.1f})"
+    verdict("an empty round", seconds_text, f"at most {FEW:g} ms", 1e3 * beyond.best <= FEW)
 
 
 if __name__ == "__main__":

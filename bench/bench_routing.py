@@ -1,18 +1,20 @@
-"""Every sample on its own path, against one fixed path for all and against all operations and a mask.
+"""Every sample on its own path, against one fixed path and against all operations with a mask.
 
     python bench/bench_routing.py [--size NAME] [--turns N] [--only PART]
 
-The network of `stacks:3:1:2`, paths drawn uniformly, samplers included in the routed and in the masked way. One thread,
-CPU seconds; all ways in turns and in changing order within one run, medians. "Fixed" is the mean of 20 random paths,
-each of them the same for the whole batch. A training step is forward and backward pass, clipping and SGD; an evaluation
-is a forward pass without gradients, one of the four that score 256 samples with the same weights: what is made of
-weights for them (nets/folding.py) is made anew for every four.
+The network is that of `stacks:3:1:2`, with paths drawn uniformly; the routed and the masked
+alternative include the samplers. All alternatives run with one thread, in turns and in changing
+order within one run; the figures are medians of CPU seconds. "Fixed" is the mean of 20 random
+paths, each the same for the whole batch. A training step is forward and backward pass, clipping and
+SGD. An evaluation is a forward pass without gradients, one of the four that score 256 samples with
+the same weights: what is precomputed from the weights (nets/folding.py) is computed once for every
+four.
 
-"Sorted, split and joined" is what one would write first, without anything of spaces/routing.py.
+"Sorted, split and joined" is what one would write first, without spaces/routing.py.
 
-Then: the peak of memory of each way, in a process of its own; a step of FedPNAS against one of FedDSNAS, by the
-methods' own training; and the exported networks in onnxruntime, where it is installed (both of the middle size, if none
-is named).
+Then follow the peak memory of each alternative, in its own process; a step of FedPNAS against one
+of FedDSNAS, by the methods' own training; and the exported networks in onnxruntime, where it is
+installed (both of the middle size, unless a size is named).
 """
 
 from __future__ import annotations
@@ -62,17 +64,19 @@ SPACE = open_space("stacks:3:1:2")
 CLASSES = 10
 PATHS = 20  # fixed ones, of which the mean is taken
 TURNS = 7
-STEPS_A_TURN = 8  # of FedPNAS and FedDSNAS: paths are drawn anew at every one
+STEPS_A_TURN = 8  # of FedPNAS and FedDSNAS; each step draws new paths
 ONNX_PATHS = 5
 EVALUATED = 4  # batches that are scored with the same weights
-WARMING = 15  # routed passes before the measurement: oneDNN makes code for every size of a group that it meets
+# Routed passes before the measurement: oneDNN generates code for every size of a group that it
+# meets.
+WARMING = 15
 LEAST_CALLS = 3  # in a row, of a measurement
 LEAST_SECONDS = 0.02  # of a measurement: faster steps are repeated
 
 
 @dataclass(frozen=True)
 class Targets:
-    """None of them for the small size, which is only printed."""
+    """The targets of a size; the small size has none and is only printed."""
 
     training: float  # at most, of a fixed path
     mask_by_training: float  # at least
@@ -106,7 +110,7 @@ SETTINGS = {
 
 
 class Drawn:
-    """Uniform random paths, drawn anew in every pass, by samplers that have not learnt anything yet."""
+    """Uniform random paths, drawn again in every pass, by samplers that have learnt nothing yet."""
 
     def __init__(self, guide: ContextGuide) -> None:
         self.guide = guide
@@ -117,7 +121,7 @@ class Drawn:
 
 
 class Likely:
-    """The same in evaluation: the samplers are asked as ever, but what they take is drawn."""
+    """Evaluation on random paths: samplers are computed as usual, but their choice is replaced."""
 
     def __init__(self, guide: ContextGuide) -> None:
         self.guide = guide
@@ -131,7 +135,7 @@ class Likely:
 
 
 class Masked:
-    """All operations, times 1 where a sample takes them and 0 elsewhere."""
+    """All operations, multiplied by 1 where a sample takes them and by 0 elsewhere."""
 
     def __init__(self, drawn: Drawn | Likely) -> None:
         self.drawn = drawn
@@ -146,7 +150,7 @@ class Masked:
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Inside, edges are computed in the plainest way: sort, split, compute, concatenate, sort back."""
+    """Inside, edges are computed in the plainest way: sort, split, compute, join, sort back."""
     ours = Edges._flow_routed
     setattr(Edges, "_flow_routed", plain_flow)  # noqa: B010  # mypy refuses the assignment
     try:
@@ -155,7 +159,9 @@ def plainly() -> Iterator[None]:
         setattr(Edges, "_flow_routed", ours)  # noqa: B010
 
 
-def plain_flow(edges: Edges, states: list[torch.Tensor], nodes: int, routes: Routes) -> list[torch.Tensor]:
+def plain_flow(
+    edges: Edges, states: list[torch.Tensor], nodes: int, routes: Routes
+) -> list[torch.Tensor]:
     first = len(states)
     for node in range(first, first + nodes):
         terms = []
@@ -183,11 +189,13 @@ def plain_edge(edges: Edges, edge: int, state: torch.Tensor, chosen: torch.Tenso
 
 
 class Network:
-    """A network with its samplers, a batch, and a step of each way."""
+    """A network with its samplers, a batch, and a step of each alternative."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.model = model_of_space(task_of(setting), SPACE, Size(SPACE.usual.cells, setting.channels), affine=True)
+        self.model = model_of_space(
+            task_of(setting), SPACE, Size(SPACE.usual.cells, setting.channels), affine=True
+        )
         self.guide = uniform_guide(setting)
         self.batch = images(setting, setting.batch)
         self.parameters = {**dict(self.model.named_parameters()), **self.guide.named_tensors()}
@@ -207,14 +215,14 @@ class Network:
             self.model(self.batch.x, choice)
 
     def path(self, arch: Arch) -> Model:
-        """A network of its own with this path alone."""
+        """A separate network with only this path."""
         supernet = self.model.net
         assert isinstance(supernet, Supernet)
         channels = self.setting.shape[0]
         return Model(supernet.cut(arch), (0.5,) * channels, (0.3,) * channels)
 
     def ways(self, kind: str) -> dict[str, Callable[[], None]]:
-        """`kind`: train or evaluate."""
+        """The alternatives, each as a function; `kind` is train or evaluate."""
         self.model.train(kind == "train")
         compute = self.train
         drawn: Drawn | Likely = Drawn(self.guide)
@@ -234,7 +242,9 @@ class Network:
 def task_of(setting: Setting) -> Task:
     labels = tuple(str(digit) for digit in range(CLASSES))
     channels = setting.shape[0]
-    return Task("ca-fedpnas", {}, "image", setting.shape, labels, 0, (0.5,) * channels, (0.3,) * channels)
+    return Task(
+        "ca-fedpnas", {}, "image", setting.shape, labels, 0, (0.5,) * channels, (0.3,) * channels
+    )
 
 
 def uniform_guide(setting: Setting) -> ContextGuide:
@@ -279,7 +289,12 @@ def measure(setting: Setting, turns: int) -> None:
         fixed = mean(seconds[way] for way in seconds if way.startswith("fixed"))
         routed = seconds["routed"]
         mask = seconds["mask"]
-        times = {"routed": routed, "fixed": fixed, "mask": mask, "sorted, split and joined": seconds["plain"]}
+        times = {
+            "routed": routed,
+            "fixed": fixed,
+            "mask": mask,
+            "sorted, split and joined": seconds["plain"],
+        }
         print(f"  {name}: {', '.join(f'{way} {1e3 * time:.1f} ms' for way, time in times.items())}")
         print(f"  sorted, split and joined / fixed path: {seconds['plain'] / fixed:.2f}×")
         judge(setting, kind, name, routed / fixed, mask / routed)
@@ -305,7 +320,7 @@ def medians(ways: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, floa
 
 
 def cpu_time(run: Callable[[], Any]) -> list[float]:
-    """Of one of several calls in a row, as batches follow one another; the first one is not counted.
+    """The times of several calls in a row, as batches follow one another, without the first.
 
     Calls that are too short for the clock are repeated more often.
     """
@@ -324,7 +339,7 @@ def cpu_time(run: Callable[[], Any]) -> list[float]:
 
 
 def measure_memory(setting: Setting) -> None:
-    """The most that two steps of each way added to a process of their own, in MB."""
+    """The peak that two steps of each alternative add to their own process, in MB."""
     print(f"Peak memory, {setting.title}")
     for kind, name in (("train", "training step"), ("evaluate", "evaluation")):
         rises = []
@@ -335,7 +350,7 @@ def measure_memory(setting: Setting) -> None:
 
 
 def peak(name: str, kind: str, way: str) -> None:
-    """Of the fixed paths the dearest of all counts."""
+    """Print the peak of one alternative; for fixed paths, that of the most expensive one."""
     torch.set_num_threads(1)
     allocator.settle()
     network = Network(SETTINGS[name])
@@ -355,11 +370,13 @@ def most_resident() -> int:
 
 
 class Client:
-    """A client in the middle of its search: some steps of its own training, every time on other paths."""
+    """A client in the middle of its search: some steps of its training, each on other paths."""
 
     def __init__(self, setting: Setting, draw: DrawFor, *, anticipates: bool) -> None:
         self.task = task_of(setting)
-        self.model = model_of_space(self.task, SPACE, Size(SPACE.usual.cells, setting.channels), affine=True)
+        self.model = model_of_space(
+            self.task, SPACE, Size(SPACE.usual.cells, setting.channels), affine=True
+        )
         self.model.train()
         self.guide = guide_for(setting, draw)
         self.data = images(setting, STEPS_A_TURN * setting.batch)
@@ -379,7 +396,7 @@ class Client:
 
 
 def guide_for(setting: Setting, draw: DrawFor) -> Guide:
-    """Π where one path is drawn a minibatch, samplers where every sample has its own."""
+    """Π where one path is drawn per minibatch, samplers where every sample has its own path."""
     guide: Guide
     if draw == "batch":
         rows = {}
@@ -410,7 +427,7 @@ def measure_methods(setting: Setting, turns: int) -> None:
 
 
 def mean_of(timing: Timing) -> float:
-    """The mean over turns, not their median: paths that are drawn cost more or less."""
+    """The mean over turns, not the median: drawn paths differ in their cost."""
     return mean(timing.times)
 
 
@@ -418,7 +435,10 @@ def mean_of(timing: Timing) -> float:
 
 
 def measure_onnx(setting: Setting, turns: int) -> None:
-    """By the project's own export. All operations are a mixture here, whose weights are the same for all samples."""
+    """Export the networks with the project's own export.
+
+    All operations are a mixture here, whose weights are the same for all samples.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
         print("ONNX: not measured, onnxruntime is not installed")
         return
@@ -431,7 +451,9 @@ def measure_onnx(setting: Setting, turns: int) -> None:
     networks: dict[str, nn.Module] = {"all operations": Mixed(network.model, alpha)}
     for number, path in enumerate(fixed_paths()[:ONNX_PATHS]):
         networks[f"fixed {number}"] = network.path(path)
-    networks["dispatch"] = Guided(network.model, deciding_guide(setting))  # last: the samplers become parts of it
+    networks["dispatch"] = Guided(
+        network.model, deciding_guide(setting)
+    )  # last: the samplers become parts of it
     with TemporaryDirectory(prefix="fedloom-bench-") as folder:
         sessions = {}
         for name, net in networks.items():
@@ -443,13 +465,16 @@ def measure_onnx(setting: Setting, turns: int) -> None:
         for count in (1, 32):
             runs = {}
             for name, session in sessions.items():
-                runs[name] = partial(session.run, None, {"samples": network.batch.x[:count].numpy()})
+                runs[name] = partial(
+                    session.run, None, {"samples": network.batch.x[:count].numpy()}
+                )
             seconds = medians(runs, turns)
             fixed = mean(seconds[name] for name in seconds if name.startswith("fixed"))
             dispatch = seconds["dispatch"]
             everything = seconds["all operations"]
             print(
-                f"  batch {count}: dispatch {1e3 * dispatch:.2f} ms, {dispatch / fixed:.2f}× a fixed path;"
+                f"  batch {count}: dispatch {1e3 * dispatch:.2f} ms, {dispatch / fixed:.2f}× a "
+                f"fixed path;"
                 f" all operations {everything / dispatch:.2f}× the dispatch"
             )
 
@@ -467,7 +492,7 @@ def session_of(net: nn.Module, file: Path, samples: torch.Tensor) -> Any:
 
 
 def deciding_guide(setting: Setting) -> ContextGuide:
-    """Samplers that send samples many ways: an exported network cannot be told where to send them."""
+    """Samplers that spread samples over many paths: an export cannot be given its paths."""
     guide = uniform_guide(setting)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -478,10 +503,14 @@ def deciding_guide(setting: Setting) -> ContextGuide:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=list(SETTINGS), help="instead of all three")
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--only", choices=["time", "memory", "methods", "onnx"], help="instead of everything")
+    parser.add_argument(
+        "--only", choices=["time", "memory", "methods", "onnx"], help="instead of everything"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     allocator.settle()

@@ -1,9 +1,9 @@
-"""How long does `fedloom search` take where scores answer?
+"""How long does `fedloom search` take if existing scores answer it?
 
-CPU seconds (user and system) of the whole command, beside `import torch` in the same run. The folder is that of a small
-run of digits in which the supernet of cnn-l and 4,000 made-up scores (four tiers of 1,000 models) have taken the place
-of its own: a real one would take days, and reading, sorting and writing cost the same. The command warns that these
-files were changed.
+It measures the CPU seconds (user and system) of the whole command, and of `import torch` in the
+same run. The folder is that of a small run of digits, in which the supernet of cnn-l and 4,000
+made-up scores (four tiers of 1,000 models) replace its own: a real run would take days, and
+reading, sorting and writing cost the same. The command warns that these files were changed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,31 @@ from fedloom.types import State
 from measuring import heading, self_timed, verdict
 
 TIERS = 4
-MODELS = 1000  # a tier
+MODELS = 1000  # per tier
 MOST_SECONDS = 5.0
-RUN = "fedoras --data digits --clients 2 --rounds 3 --epochs 1 --models 2 --pool 2 --workers 0 --quiet"
+RUN = (
+    "fedoras --data digits --clients 2 --rounds 3 --epochs 1 --models 2 --pool 2 --workers 0 "
+    "--quiet"
+)
 
 
-def call(folder: Path, *words: str) -> None:
-    subprocess.run([sys.executable, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+def call(folder: Path, *arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 def make_run(folder: Path) -> None:
     call(folder, "-m", "fedloom", "run", *RUN.split(), "--out", "run")
     archive = Archive(folder / "run")
     meta = archive.left(SUPERNET_FILE).meta
-    about = {**meta["frame"], "space": "cnn-l", "shape": [3, 32, 32], "mean": [0.5] * 3, "std": [0.5] * 3}
-    frame = Frame.from_plain(about)
-    archive.leave(SUPERNET_FILE, State(weights_of(frame.model()), {**meta, "frame": about}))
+    description = {
+        **meta["frame"],
+        "space": "cnn-l",
+        "shape": [3, 32, 32],
+        "mean": [0.5] * 3,
+        "std": [0.5] * 3,
+    }
+    frame = Frame.from_plain(description)
+    archive.leave(SUPERNET_FILE, State(weights_of(frame.model()), {**meta, "frame": description}))
     draws = np.random.default_rng(0)
     sizes = [len(slot.options) for slot in frame.space.slots]
     paths: set[tuple[int, ...]] = set()
@@ -74,7 +83,9 @@ def main() -> None:
         search = ("-m", "fedloom", "search", "run", "--limit", "macs=250M", "--json")
         timings = self_timed(
             {
-                "import torch": partial(cpu_of_children, partial(call, folder, "-c", "import torch")),
+                "import torch": partial(
+                    cpu_of_children, partial(call, folder, "-c", "import torch")
+                ),
                 "search": partial(cpu_of_children, partial(call, folder, *search)),
             },
             options.repeats,
@@ -82,7 +93,12 @@ def main() -> None:
     for name, timing in timings.items():
         print(f"{name:20}{timing.middle:6.2f} s")
     seconds = timings["search"].middle
-    verdict("search from scores", f"{seconds:.2f} s", f"at most {MOST_SECONDS:g} s", seconds <= MOST_SECONDS)
+    verdict(
+        "search from scores",
+        f"{seconds:.2f} s",
+        f"at most {MOST_SECONDS:g} s",
+        seconds <= MOST_SECONDS,
+    )
 
 
 if __name__ == "__main__":

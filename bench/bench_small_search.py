@@ -1,12 +1,14 @@
-"""A search step of the demo: how long it takes, and which calls it is made of.
+"""A search step of the demo: how long it takes, and which calls it consists of.
 
     python bench/bench_small_search.py [--operators]
 
-8×8 grey images, batches of 32, the demo's space and size, one thread, simultaneous order. Maps of 8×8 to 2×2 are
-bound by calls, not by arithmetic. Measured is a whole step of MiLeNAS (both passes, clipping, both optimisers) as it
-is, and with every operation of every edge called by itself, which is how it was before spaces/merged.py; each without
-a meter of MACs, and under one that looks at every step (as it was) or at the first of its kind (as it is).
-In turns in one process, CPU ms, minima. `--operators` counts torch's calls in one step instead.
+The step uses 8×8 grey images, batches of 32, the demo's space and size, one thread and simultaneous
+order. Maps of 8×8 to 2×2 are bound by calls, not by arithmetic. A whole step of MiLeNAS (both
+passes, clipping, both optimisers) is measured as it is, and with every operation of every edge
+called separately, as before spaces/merged.py. Each is measured without a meter of MACs, and under
+one that meters every step (as before) or only the first of its kind (as now). All run in turns in
+one process; figures are minima in CPU milliseconds. `--operators` counts torch's calls in one step
+instead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from measuring import Timing, heading, self_timed, verdict
 
 BATCH = 32
 SHAPE = (1, 8, 8)
-STEPS = 12  # a turn
+STEPS = 12  # per turn
 TURNS = 10
 TARGET = 0.5
 
@@ -78,7 +80,7 @@ def batch() -> Samples:
 
 @contextmanager
 def single_calls() -> Iterator[None]:
-    """Inside, nothing is merged."""
+    """Inside the block, operations are not merged."""
     most = merged.MOST_ELEMENTS
     merged.MOST_ELEMENTS = 0
     try:
@@ -88,7 +90,7 @@ def single_calls() -> Iterator[None]:
 
 
 def milliseconds(search: Search, *, merging: bool, metered: bool) -> list[float]:
-    """Of every step of a turn, in CPU seconds."""
+    """The CPU milliseconds of every step of a turn."""
     times = []
     with ExitStack() as around:
         if not merging:
@@ -110,7 +112,9 @@ def compare() -> None:
     ways: dict[str, Callable[[], list[float]]] = {}
     for metered in (False, True):
         meter = "with the meter" if metered else "without a meter"
-        ways[f"single calls, {meter}"] = partial(milliseconds, search, merging=False, metered=metered)
+        ways[f"single calls, {meter}"] = partial(
+            milliseconds, search, merging=False, metered=metered
+        )
         ways[f"as it is, {meter}"] = partial(milliseconds, search, merging=True, metered=metered)
     timings = self_timed(ways, TURNS)
     for name, timing in timings.items():
@@ -131,7 +135,11 @@ def count_operators() -> None:
         search.step()
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         search.step()
-    print(profiled.key_averages().table(sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=50))
+    print(
+        profiled.key_averages().table(
+            sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=50
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long does a command take that computes next to nothing?
+"""How long does a command take that computes almost nothing?
 
-CPU seconds (user and system) of a process from its start to its end, beside `import torch` in the same run: that is the
-floor of whatever needs a network. A worker is measured until it answers. The runs are small ones of digits, so what
-remains is start-up: imports, reading a finished run, and drawing. Another folder of sources can be measured by
-PYTHONPATH.
+It measures the CPU seconds (user and system) of a process from its start to its end, and those of
+`import torch` in the same run, which are the minimum for any command that needs a network. A worker
+is measured until it answers. The runs are small ones of digits, so that start-up remains: imports,
+reading a finished run, and drawing. Set PYTHONPATH to measure another folder of sources.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ MOST_WITHOUT = 0.5
 def make_runs(folder: Path) -> None:
     ask(folder, "run", "fedavg", *DATA, "--rounds", "2", "--out", "fixed")
     ask(folder, "run", f"fednas:{SMALL_SEARCH}", *DATA, "--rounds", "3", "--out", "searched")
-    np.savez(folder / "new.npz", x=np.random.default_rng(0).integers(17, size=(20, 8, 8), dtype=np.uint8))
+    np.savez(
+        folder / "new.npz", x=np.random.default_rng(0).integers(17, size=(20, 8, 8), dtype=np.uint8)
+    )
 
 
-def ask(folder: Path, *words: str) -> None:
-    call(folder, "-m", "fedloom", *words)
+def ask(folder: Path, *arguments: str) -> None:
+    call(folder, "-m", "fedloom", *arguments)
 
 
-def call(folder: Path, *words: str) -> None:
-    subprocess.run([sys.executable, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+def call(folder: Path, *arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 def commands() -> dict[str, list[str]]:
-    """What is typed behind `fedloom`, by the name it has in the table."""
+    """The arguments of `fedloom`, by the command's name in the table."""
     return {
         "--help": ["--help"],
         "list spaces": ["list", "spaces"],
@@ -75,7 +77,7 @@ def start_worker() -> None:
 
 
 def cpu_of_children(run: Callable[[], None]) -> list[float]:
-    """What the processes that `run` starts and ends have computed."""
+    """The CPU seconds of the processes that `run` starts and ends."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -87,8 +89,8 @@ def measure(folder: Path, repeats: int) -> dict[str, Timing]:
         FLOOR: partial(cpu_of_children, partial(call, folder, "-c", "import torch")),
         WORKER: partial(cpu_of_children, start_worker),
     }
-    for name, words in commands().items():
-        alternatives[name] = partial(cpu_of_children, partial(ask, folder, *words))
+    for name, arguments in commands().items():
+        alternatives[name] = partial(cpu_of_children, partial(ask, folder, *arguments))
     return self_timed(alternatives, repeats)
 
 

@@ -1,10 +1,11 @@
-"""A search step of a sub-space, two of eight operations an edge, against one of the whole supernet.
+"""A search step in a sub-space (two of eight operations per edge), and in the whole supernet.
 
     python bench/bench_subspace.py [--side 16]
 
-FINCH's group of four cells, 16 channels, batches of 50, images of 3×16×16 and 3×32×32, one thread, simultaneous order.
-Measured is a whole step of MiLeNAS (both passes, clipping, both optimisers). The sub-spaces are five that are drawn
-without a limit. In turns in one process, CPU seconds.
+The network is FINCH's group of four cells with 16 channels; steps use batches of 50, images of
+3×16×16 and 3×32×32, one thread and simultaneous order. A whole step of MiLeNAS is measured (both
+passes, clipping, both optimisers). Five sub-spaces are drawn without a limit. All run in turns in
+one process; times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SPACE = open_space(GROUP)
 
 
 class Search:
-    """One client in the middle of its search, of a sub-space or of everything."""
+    """One client in the middle of its search, in a sub-space or in the whole space."""
 
     def __init__(self, side: int, arch: Arch | None) -> None:
         shape = (3, side, side)
@@ -91,8 +92,13 @@ def measure(side: int) -> None:
     whole = timings.pop("whole")
     print(f"  MACs: {mean(shares):.2f} of the whole's")
     for kind, share in (("by minima", share_of_best), ("by medians", share_of_middle)):
-        found = mean(share(timing, whole) for timing in timings.values())
-        verdict(f"  a step, mean of {SUBSPACES}, {kind}", f"{found:.2f}×", f"{TARGET}×", found <= TARGET)
+        mean_share = mean(share(timing, whole) for timing in timings.values())
+        verdict(
+            f"  a step, mean of {SUBSPACES}, {kind}",
+            f"{mean_share:.2f}×",
+            f"{TARGET}×",
+            mean_share <= TARGET,
+        )
 
 
 def share_of_macs(table: MacsTable, arch: Arch) -> float:

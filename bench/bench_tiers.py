@@ -1,12 +1,13 @@
 """FedorAS: do clients that do not take part cost anything?
 
-100, 1,000 and 10,000 registered clients, ten of them a round, in all three stages: cnn-tiny on 8×8 images, ten samples
-a client, two tiers, paths scored by the clients of a round, two workers. Each population runs in a process of its own.
-Seconds and CPU seconds of a round are medians by stage, without describing clients that work for the first time (of
-10,000 clients all ten are new in every round). Tiers are tuned in turn, by ten clients and by five: their medians are
-averaged. The search finds other paths in every population, at other costs; so what is tuned is not what it found
-but the same two networks everywhere. Memory is the peak of what the server and its workers have of their own at the end
-of a round; the data itself, samples, labels and the split's arrays, is taken off.
+100, 1,000 and 10,000 clients are registered, and ten of them take part per round, in all three
+stages: cnn-tiny on 8×8 images, ten samples per client, two tiers, paths scored by the clients of a
+round, two workers. Each population runs in its own process. Wall-clock and CPU seconds of a round
+are medians by stage, without describing clients that work for the first time (with 10,000 clients
+all ten are new in every round). Tiers are tuned in turn, by ten clients and by five: their medians
+are averaged. The search finds other paths at other costs in every population, so the same two
+networks are tuned everywhere instead. Memory is the peak of the server's and its workers' own
+memory at the end of a round, without the data itself: samples, labels and the split's arrays.
 """
 
 from __future__ import annotations
@@ -45,13 +46,19 @@ TUNED = ((0, 1, 2, 0, 1, 2), (2, 3, 4, 5, 6, 7))  # the operation of every layer
 
 
 def one(clients: int) -> None:
-    """In a process of its own: a run with so many registered clients."""
+    """Run with this many registered clients, and print figures; it runs in its own process."""
     with TemporaryDirectory(prefix="fedloom-bench-") as name:
         folder = Path(name)
         pool = Pool(2)
         config = experiment(
             method="fedoras",
-            options={"space": "cnn-tiny", "epochs": 1, "models": 1000, "search_share": 0.2, "supernet_share": 0.5},
+            options={
+                "space": "cnn-tiny",
+                "epochs": 1,
+                "models": 1000,
+                "search_share": 0.2,
+                "supernet_share": 0.5,
+            },
             data={
                 "name": images(folder / "images.npz", clients * SAMPLES, (1, 8, 8)),
                 "clients": clients,
@@ -87,16 +94,20 @@ def one(clients: int) -> None:
         ):
             execute(run, prepared, pool, listen)
         pool.close()
-    arrays = [prepared.source.x, prepared.source.y, *(getattr(prepared.split, array) for array in ARRAYS)]
+    arrays = [
+        prepared.source.x,
+        prepared.source.y,
+        *(getattr(prepared.split, array) for array in ARRAYS),
+    ]
     print(json.dumps({"marks": marks, "data": sum(array.nbytes for array in arrays)}))
 
 
 class Enough(Exception):
-    """The last round is over."""
+    """Raised when the last round is over."""
 
 
 class Describing:
-    """Asks clients for their descriptions, and measures what it takes."""
+    """Asks clients for their descriptions, and measures the time."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -119,33 +130,39 @@ def cpu_of(pool: Pool) -> float:
 
 
 def same_path(state: object, space: TierSpace, options: object) -> SearchedPath:
-    """What is tuned in every population."""
+    """The networks to tune, which are the same in every population."""
     return TUNED[space.tier - 1]
 
 
-def rounds_of(runs: Sequence[dict[str, Any]], stage: str, what: str) -> float:
-    """The median over all rounds of a stage but its first; where tiers take turns, the mean of theirs."""
+def rounds_of(runs: Sequence[dict[str, Any]], stage: str, column: str) -> float:
+    """The median over all rounds of a stage but its first; if tiers take turns, their mean."""
     by_tier: dict[int | None, list[float]] = {}
     for run in runs:
         for before, after in pairwise(run["marks"]):
             if before["stage"] == after["stage"] == stage:
-                by_tier.setdefault(after["tier"], []).append(after[what] - before[what])
+                by_tier.setdefault(after["tier"], []).append(after[column] - before[column])
     return mean(median(amounts) for amounts in by_tier.values())
 
 
 def peak(run: dict[str, Any]) -> float:
-    """MiB of the server and its workers, without the data."""
+    """The peak of the server and its workers in MiB, without the data."""
     most = max(mark["server"] + mark["workers"] for mark in run["marks"])
     return float(most - run["data"]) / 2**20
 
 
 def main() -> None:
-    heading(f"FedorAS: {COHORT} clients a round of {', '.join(f'{number:,}' for number in POPULATIONS)}")
+    heading(
+        f"FedorAS: {COHORT} clients a round of {', '.join(f'{number:,}' for number in POPULATIONS)}"
+    )
     runs: dict[int, list[dict[str, Any]]] = {number: [] for number in POPULATIONS}
     for _ in range(REPEATS):
         for number in POPULATIONS:
             runs[number].append(in_new_process(__file__, number))
-    print(f"{'registered':>10}  " + "".join(f"{stage + ' s (CPU)':>20}" for stage in STAGES) + f"{'peak MiB':>12}")
+    print(
+        f"{'registered':>10}  "
+        + "".join(f"{stage + ' s (CPU)':>20}" for stage in STAGES)
+        + f"{'peak MiB':>12}"
+    )
     seconds: dict[int, list[float]] = {}
     memories: dict[int, float] = {}
     for number, several in runs.items():
@@ -154,7 +171,11 @@ def main() -> None:
         memories[number] = min(peak(run) for run in several)
         seconds[number] = [*clocks, *computed]
         columns = [f"{clock:.3f} ({cpu:.3f})" for clock, cpu in zip(clocks, computed, strict=True)]
-        print(f"{number:10,}  " + "".join(f"{column:>20}" for column in columns) + f"{memories[number]:12.1f}")
+        print(
+            f"{number:10,}  "
+            + "".join(f"{column:>20}" for column in columns)
+            + f"{memories[number]:12.1f}"
+        )
     print()
     few, *others = POPULATIONS
     for number in others:
@@ -163,8 +184,8 @@ def main() -> None:
         for place, stage in enumerate(STAGES):
             clock = seconds[number][place] / seconds[few][place]
             cpu = seconds[number][place + len(STAGES)] / seconds[few][place + len(STAGES)]
-            found = f"{clock:.2f}× (CPU {cpu:.2f}×)"
-            verdict(f"{number:,}: a round of {stage}", found, "at most 1.2×", clock <= 1.2)
+            ratios = f"{clock:.2f}× (CPU {cpu:.2f}×)"
+            verdict(f"{number:,}: a round of {stage}", ratios, "at most 1.2×", clock <= 1.2)
 
 
 if __name__ == "__main__":

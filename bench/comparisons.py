@@ -1,4 +1,4 @@
-"""Comparisons of methods that make up evidence: how they are run, gone on with, and read."""
+"""The comparisons that evidence consists of: how they are run, resumed and read."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Trial:
 
 
 def carry_out(command: Sequence[str], folder: Path) -> int:
-    """A comparison that is finished is not run again, and one that was interrupted goes on."""
+    """Run a comparison; a finished one is not run again, and an interrupted one is resumed."""
     if (folder / "result.json").exists():
         return 0
-    words = [*command, "--out", str(folder)]
+    arguments = [*command, "--out", str(folder)]
     if (folder / "compare.json").exists():
-        words = ["resume", str(folder), "--quiet"]
-    print("fedloom", *words, flush=True)
-    return subprocess.run([sys.executable, "-m", "fedloom", *words], check=False).returncode
+        arguments = ["resume", str(folder), "--quiet"]
+    print("fedloom", *arguments, flush=True)
+    return subprocess.run([sys.executable, "-m", "fedloom", *arguments], check=False).returncode
 
 
 # Reading them
@@ -66,7 +66,7 @@ def balanced(run: RunResult) -> float:
 
 
 def points(run: RunResult, figure: str) -> float:
-    """The mean over clients."""
+    """The mean of a figure over clients, in percent."""
     mean = run.spread_of(figure).mean
     assert mean is not None, f"{figure} of seed {run.seed}"
     return 100 * mean
@@ -81,12 +81,14 @@ def mean_of(runs: Sequence[RunResult], reading: Reading) -> str:
     return f"{fmean(map(reading, runs)):.1f}"
 
 
-def to_target(reached: Sequence[Target | None], reading: Callable[[Target], float], digits: int) -> str:
-    """The mean; if some run did not reach it, how many did."""
-    known = [reading(target) for target in reached if target is not None]
-    if len(known) < len(reached):
-        return f"reached by {len(known)} of {len(reached)}"
-    return f"{fmean(known):.{digits}f}"
+def to_target(
+    reached: Sequence[Target | None], reading: Callable[[Target], float], digits: int
+) -> str:
+    """The mean over runs; if some runs did not reach the target, how many did."""
+    values = [reading(target) for target in reached if target is not None]
+    if len(values) < len(reached):
+        return f"reached by {len(values)} of {len(reached)}"
+    return f"{fmean(values):.{digits}f}"
 
 
 def difference(before: Sequence[RunResult], after: Sequence[RunResult], reading: Reading) -> str:

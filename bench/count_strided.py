@@ -1,8 +1,9 @@
-"""How many input channels had the strided 1×1 convolutions behind the documented tables?
+"""How many input channels did the strided 1×1 convolutions behind the documented tables have?
 
-Until they were computed on a slice (`fedloom.nets.strided`), their gradients could be wrong in channels_last with fewer
-input channels than a block of oneDNN: 8 with AVX2, 16 with AVX-512. Every network of docs/results that has any is built
-here as its command builds it, one forward pass is made, and each such convolution is counted with its layout.
+Until they were computed on a slice (`fedloom.nets.strided`), their gradients could be wrong in
+channels_last with fewer input channels than a block of oneDNN: 8 with AVX2, 16 with AVX-512. Every
+network of docs/results that has such convolutions is built here as its command builds it, and one
+forward pass counts each of them with its layout.
 
     python bench/count_strided.py
 """
@@ -30,7 +31,7 @@ USERS = ("fedloom.spaces.ops", "fedloom.nets.resnet")  # modules that call strid
 
 
 class Setting(NamedTuple):
-    """A network of a table."""
+    """One network of a table."""
 
     page: str
     table: str
@@ -39,7 +40,7 @@ class Setting(NamedTuple):
 
 
 def cells(**sizes: int | str) -> Callable[[Task], nn.Module]:
-    """As searches build it."""
+    """A network of cells, as searches build it."""
     return lambda task: supernet_model(task, SpaceOptions.model_validate(sizes))
 
 
@@ -48,7 +49,7 @@ def fixed(name: str, width: float) -> Callable[[Task], nn.Module]:
 
 
 def resnet_of(parameters: int) -> Callable[[Task], nn.Module]:
-    """Of the width that `--match-params` gives."""
+    """A ResNet of the width that `--match-params` gives."""
 
     def build(task: Task) -> nn.Module:
         def of_width(width: float) -> nn.Module:
@@ -60,18 +61,39 @@ def resnet_of(parameters: int) -> Callable[[Task], nn.Module]:
 
 
 SETTINGS = (
-    Setting("fednas.md", "digits, and the demo", cells(ops="s2", cells=3, channels=8, nodes=2), (1, 8, 8)),
+    Setting(
+        "fednas.md",
+        "digits, and the demo",
+        cells(ops="s2", cells=3, channels=8, nodes=2),
+        (1, 8, 8),
+    ),
     Setting("fednas.md", "CIFAR-10, FedNAS", cells(ops="s3", cells=3, channels=8, nodes=2)),
     Setting("fednas.md", "CIFAR-10, ResNet-18 of 18 k parameters", resnet_of(18_000)),
     Setting("fednas.md", "CIFAR-10, ResNet-18 of 20 k parameters", resnet_of(20_000)),
     Setting("fednas.md", "ranks, NAS-Bench-201", cells(space="nasbench201", cells=1, channels=8)),
-    Setting("fednas.md", "speed of the search step", cells(ops="full", cells=8, channels=16, nodes=4)),
-    Setting("spider.md", "CIFAR-10, SPIDER and FedNAS", cells(ops="s2", cells=3, channels=8, nodes=2)),
+    Setting(
+        "fednas.md", "speed of the search step", cells(ops="full", cells=8, channels=16, nodes=4)
+    ),
+    Setting(
+        "spider.md", "CIFAR-10, SPIDER and FedNAS", cells(ops="s2", cells=3, channels=8, nodes=2)
+    ),
     Setting("spider.md", "CIFAR-10, baselines on the supernet", fixed("supernet:s2:2:3", 0.5)),
-    Setting("spider.md", "PneumoniaMNIST, SPIDER", cells(ops="s2", cells=3, channels=8, nodes=2), (1, 28, 28)),
-    Setting("spider.md", "digits, Ditto on a small supernet", fixed("supernet:s2:2:3", 0.25), (1, 8, 8)),
+    Setting(
+        "spider.md",
+        "PneumoniaMNIST, SPIDER",
+        cells(ops="s2", cells=3, channels=8, nodes=2),
+        (1, 28, 28),
+    ),
+    Setting(
+        "spider.md", "digits, Ditto on a small supernet", fixed("supernet:s2:2:3", 0.25), (1, 8, 8)
+    ),
     Setting("spider.md", "the search", cells(ops="s2", cells=8, channels=16, nodes=4)),
-    Setting("spider.md", "memory with 100 clients", cells(ops="s2", cells=3, channels=8, nodes=2), (1, 8, 8)),
+    Setting(
+        "spider.md",
+        "memory with 100 clients",
+        cells(ops="s2", cells=3, channels=8, nodes=2),
+        (1, 8, 8),
+    ),
 )
 
 
@@ -82,40 +104,50 @@ class Counted(NamedTuple):
 
 @contextmanager
 def counting() -> Iterator[list[Counted]]:
-    """Every strided 1×1 convolution that is computed meanwhile."""
-    found: list[Counted] = []
+    """Collects every strided 1×1 convolution that is computed inside the block."""
+    convolutions: list[Counted] = []
 
-    def noted(layer: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, stride: int) -> torch.Tensor:
+    def noted(
+        layer: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, stride: int
+    ) -> torch.Tensor:
         if stride > 1:
-            found.append(Counted(x.shape[1], x.stride(1) == 1 and x.shape[1] > 1))
+            convolutions.append(Counted(x.shape[1], x.stride(1) == 1 and x.shape[1] > 1))
         return strided_pointwise(layer, x, stride)
 
-    with mock.patch(f"{USERS[0]}.strided_pointwise", noted), mock.patch(f"{USERS[1]}.strided_pointwise", noted):
-        yield found
+    with (
+        mock.patch(f"{USERS[0]}.strided_pointwise", noted),
+        mock.patch(f"{USERS[1]}.strided_pointwise", noted),
+    ):
+        yield convolutions
 
 
 def count(setting: Setting) -> list[Counted]:
     shape = setting.shape
     labels = tuple(f"class {number}" for number in range(10))
     task = Task("fedavg", {}, "image", shape, labels, 0, (0.5,) * shape[0], (0.25,) * shape[0])
-    with counting() as found, torch.no_grad():
+    with counting() as convolutions, torch.no_grad():
         setting.build(task)(torch.rand(2, *shape))
-    return found
+    return convolutions
 
 
 def main() -> int:
     unsafe = 0
     for setting in SETTINGS:
-        found = count(setting)
-        endangered = [each for each in found if each.channels_last and each.channels < BLOCK]
+        convolutions = count(setting)
+        endangered = [conv for conv in convolutions if conv.channels_last and conv.channels < BLOCK]
         unsafe += len(endangered)
         line = f"{setting.page}: {setting.table}: "
-        if not found:
+        if not convolutions:
             print(line + "none")
             continue
-        layouts = {"channels_last" if each.channels_last else "contiguous" for each in found}
-        fewest, most = min(found).channels, max(found).channels
-        print(line + f"{len(found)} with {fewest} to {most} input channels, {' and '.join(sorted(layouts))}")
+        layouts = {"channels_last" if conv.channels_last else "contiguous" for conv in convolutions}
+        fewest = min(convolutions).channels
+        most = max(convolutions).channels
+        print(
+            line
+            + f"{len(convolutions)} with {fewest} to {most} input channels, "
+            + f"{' and '.join(sorted(layouts))}"
+        )
     print(f"in channels_last with fewer than {BLOCK}: {unsafe}")
     return int(unsafe > 0)
 

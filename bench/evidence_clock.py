@@ -1,11 +1,12 @@
-"""Evidence for clusters and the simulated clock: comparisons that can be interrupted, and the tables made of them.
+"""Evidence for clusters and the simulated clock: interruptible comparisons, and their tables.
 
     python bench/evidence_clock.py run --images images.npz --out evidence
     python bench/evidence_clock.py tables --images images.npz --out evidence > tables.md
 
-The images are the first 4,000 of CIFAR-10's `data_batch_1` at half their side (docs/results/clock.md). Forty clients
-have a hundred each, dealt by dominant:0.4; devices and links are those of phones, by the seed. A comparison that is
-finished is not run again, and one that was interrupted goes on.
+The images are the first 4,000 of CIFAR-10's `data_batch_1` at half their side
+(docs/results/clock.md). Forty clients have a hundred each, dealt by dominant:0.4; devices and links
+are those of phones, by the seed. A finished comparison is not run again, and an interrupted one is
+resumed.
 """
 
 from __future__ import annotations
@@ -64,28 +65,47 @@ CLUSTERS = (
 TRIALS = (*CONDITIONS, *CLUSTERS)
 
 
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="runs and tables of the evidence for clusters and clock")
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description="runs and tables of the evidence for clusters and clock"
+    )
     parser.add_argument("command", choices=["run", "tables"])
     parser.add_argument("--images", type=Path, required=True, help="the .npz file of images")
     parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
-    parser.add_argument("--only", action="append", choices=[trial.name for trial in TRIALS], help="repeatable")
-    arguments = parser.parse_args(words)
+    parser.add_argument(
+        "--only", action="append", choices=[trial.name for trial in TRIALS], help="repeatable"
+    )
+    arguments = parser.parse_args(argv)
     if arguments.command == "tables":
         print("\n".join(tables(arguments.images, arguments.out)))
         return 0
     worst = 0
     for trial in TRIALS:
         if arguments.only is None or trial.name in arguments.only:
-            worst = max(worst, carry_out(command_of(trial, arguments.images), arguments.out / trial.name))
+            worst = max(
+                worst, carry_out(command_of(trial, arguments.images), arguments.out / trial.name)
+            )
     return worst
 
 
 def command_of(trial: Trial, images: Path) -> list[str]:
     return [
-        "compare", *trial.methods, *split_of(images), "--devices", "phones", *trial.flags, "--rounds", str(ROUNDS),
-        "--target", str(TARGET), "--seeds", ",".join(map(str, SEEDS)), "--workers", "1", "--quiet",
-    ]  # fmt: skip
+        "compare",
+        *trial.methods,
+        *split_of(images),
+        "--devices",
+        "phones",
+        *trial.flags,
+        "--rounds",
+        str(ROUNDS),
+        "--target",
+        str(TARGET),
+        "--seeds",
+        ",".join(map(str, SEEDS)),
+        "--workers",
+        "1",
+        "--quiet",
+    ]
 
 
 def split_of(images: Path) -> list[str]:
@@ -102,10 +122,12 @@ def tables(images: Path, out: Path) -> Iterator[str]:
 
 
 def conditions_table(out: Path) -> Iterator[str]:
-    """What each method needs to the target, and what is lost where clients leave or are away."""
+    """What each method needs to reach the target, and what is lost when clients leave."""
     yield (
-        "| clients | method | accuracy % | − all are there | balanced % | seconds in all | seconds to target | "
-        "− FedAvg's | WAN to target, MB | LAN to target, MB | GMACs to target | rounds to target | left, % of orders | "
+        "| clients | method | accuracy % | − all are there | balanced % | seconds in all | "
+        "seconds to target | "
+        "− FedAvg's | WAN to target, MB | LAN to target, MB | GMACs to target | rounds to target "
+        "| left, % of orders | "
         "wasted MB | wasted GMACs |"
     )
     yield "|---" * 15 + "|"
@@ -124,7 +146,7 @@ def conditions_row(out: Path, trial: Trial, method: str) -> str:
     reached = [target_of(out, trial, method, run.seed, TARGET) for run in runs]
     flat = [target_of(out, trial, FEDAVG, run.seed, TARGET) for run in runs]
     clocks = [clock_of(run) for run in runs]
-    left = fmean(clock.dropped / clock.asked for clock in clocks)
+    share_dropped = fmean(clock.dropped / clock.asked for clock in clocks)
     cells = [
         trial.title,
         name_of(method),
@@ -138,7 +160,7 @@ def conditions_row(out: Path, trial: Trial, method: str) -> str:
         to_target(reached, lambda target: (target.bytes - target.wan) / 1e6, 1),
         to_target(reached, lambda target: target.macs / 1e9, 0),
         to_target(reached, lambda target: target.rounds, 1),
-        f"{100 * left:.1f}",
+        f"{100 * share_dropped:.1f}",
         f"{fmean(clock.wasted_bytes for clock in clocks) / 1e6:.1f}",
         f"{fmean(clock.wasted_macs for clock in clocks) / 1e9:.1f}",
     ]
@@ -146,7 +168,10 @@ def conditions_row(out: Path, trial: Trial, method: str) -> str:
 
 
 def clusters_table(images: Path, out: Path) -> Iterator[str]:
-    yield "| clusters | distance of their labels | accuracy % | − by labels | balanced % | seconds to target | rounds |"
+    yield (
+        "| clusters | distance of their labels | accuracy % | − by labels | balanced % | "
+        "seconds to target | rounds |"
+    )
     yield "|---" * 7 + "|"
     for trial in CLUSTERS:
         runs = finished(out, trial, HFL_EXACT)
@@ -170,7 +195,7 @@ def clusters_table(images: Path, out: Path) -> Iterator[str]:
 
 
 def distance_in(run: RunResult, images: Path) -> float:
-    """The mean over the clusters of a run's last clustering; the counts are those of all samples."""
+    """The mean over the clusters of a run's last clustering, with the counts of all samples."""
     counts = label_counts(images, run.seed)
     population = sum_of(counts)
     distances = []
@@ -181,8 +206,10 @@ def distance_in(run: RunResult, images: Path) -> float:
 
 
 def label_counts(images: Path, seed: int) -> list[tuple[int, ...]]:
-    words = ["data", "show", str(images), *split_of(images)[2:], "--seed", str(seed), "--json"]
-    shown = subprocess.run([sys.executable, "-m", "fedloom", *words], check=True, capture_output=True)
+    arguments = ["data", "show", str(images), *split_of(images)[2:], "--seed", str(seed), "--json"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "fedloom", *arguments], check=True, capture_output=True
+    )
     return [tuple(client["counts"]) for client in json.loads(shown.stdout)["clients"]]
 
 

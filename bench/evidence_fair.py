@@ -1,16 +1,16 @@
-"""Evidence for FedNAS and SPIDER: comparisons with their controls and plain CNNs, and the tables made of them.
+"""Evidence for FedNAS and SPIDER: comparisons with controls and plain CNNs, and their tables.
 
     python bench/evidence_fair.py run WHAT --data DATA --out OUT
     python bench/evidence_fair.py tables --out OUT > tables.md
 
-DATA holds `cifar16.npz` and `pneumonia14.npz` (docs/results/fednas.md says what is in them). Rates are those that the
-grid {0.03, 0.1} gave each method on validation data of seed 0. What is finished is not run again, and what was
-interrupted goes on when the same command is given again.
+DATA holds `cifar16.npz` and `pneumonia14.npz` (docs/results/fednas.md says what is in them). Rates
+are those that the grid {0.03, 0.1} gave each method on validation data of seed 0. If the same
+command is given again, finished runs are not repeated, and interrupted ones are resumed.
 
 WHAT is one of:
 
 digits, cifar, pneumonia  the comparisons
-macs                      CNNs with what the searches of the comparisons computed, so it comes after them
+macs                      CNNs with the MACs that the searches above spent, so it comes after them
 lambda                    SPIDER with other λ
 perturbation              FedNAS's searchers; the rate of each is tuned first
 appendix                  SPIDER by MiLeNAS's gradients (its appendix C); the rate is tuned first
@@ -61,21 +61,26 @@ from fedloom.records.result import RunResult
 
 WHAT = (*(data.name for data in DATA_SETS), "macs", "lambda", "perturbation", "appendix", "share")
 SERVER_SAMPLES = ("--set", "data.server_share=0.1")  # perturbation is judged on them
-# At equal MACs a run gets at most four times as many rounds: a number that no run comes near lifts that.
+# At equal MACs a run gets at most four times as many rounds: a number that no run comes near lifts
+# that.
 MANY_ROUNDS = "1000"
-NEVER = "1000000"  # rounds between evaluations: at the ends of stages there is one all the same
+NEVER = "1000000"  # rounds between evaluations; the end of a stage is evaluated nevertheless
 
 
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="runs and tables of the evidence for FedNAS and SPIDER")
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description="runs and tables of the evidence for FedNAS and SPIDER"
+    )
     parser.add_argument("command", choices=["run", "tables"])
     parser.add_argument("what", nargs="?", choices=WHAT)
     parser.add_argument("--data", type=Path, default=Path("."), help="folder of the two .npz files")
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
-    parser.add_argument("--only", choices=[data.name for data in DATA_SETS], help="one data set alone")
+    parser.add_argument(
+        "--only", choices=[data.name for data in DATA_SETS], help="one data set alone"
+    )
     parser.add_argument("--seeds", help="instead of all: 0,1")
     parser.add_argument("--rounds", type=int, help="instead of what the evidence has")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if arguments.command == "tables":
         print("\n".join(tables(arguments.out)))
         return 0
@@ -99,7 +104,7 @@ def data_sets(arguments: argparse.Namespace) -> list[DataSet]:
 
 
 def carry_out(commands: Iterator[list[str]]) -> int:
-    """One after the other. A run that fails is told and does not keep the others from running."""
+    """Run the commands one after the other. A failed run is reported, and the others go on."""
     worst = 0
     for command in commands:
         folder = Path(command[command.index("--out") + 1])
@@ -116,29 +121,29 @@ def carry_out(commands: Iterator[list[str]]) -> int:
 
 
 class Plan:
-    """Command lines behind `fedloom`. What depends on finished runs is asked for when they are."""
+    """Command lines for `fedloom`. Those that depend on finished runs are made when these exist."""
 
     def __init__(self, data: Path, out: Path, sets: Sequence[DataSet]) -> None:
         self.data = data
         self.out = out
         self.sets = sets
 
-    def commands(self, what: str) -> Iterator[list[str]]:
-        if what == "share":
+    def commands(self, part: str) -> Iterator[list[str]]:
+        if part == "share":
             yield from self.share()
-        elif what == "lambda":
+        elif part == "lambda":
             yield from self.lambdas()
-        elif what == "perturbation":
+        elif part == "perturbation":
             for data_set in self.sets:
                 yield from self.searchers(data_set)
-        elif what == "appendix":
+        elif part == "appendix":
             for data_set in self.sets:
                 yield from self.appendix(data_set)
-        elif what == "macs":
+        elif part == "macs":
             yield from self.macs()
         else:
             for data_set in self.sets:
-                if data_set.name == what:
+                if data_set.name == part:
                     yield self.comparison(data_set)
 
     def comparison(self, data_set: DataSet) -> list[str]:
@@ -146,19 +151,21 @@ class Plan:
         out = self.out / data_set.name
         return [*self.compare(methods, data_set, out, data_set.seeds), "--match-params"]
 
-    def compare(self, methods: Sequence[str], data_set: DataSet, out: Path, seeds: Sequence[int]) -> list[str]:
+    def compare(
+        self, methods: Sequence[str], data_set: DataSet, out: Path, seeds: Sequence[int]
+    ) -> list[str]:
         listed = ",".join(map(str, seeds))
         rounds = str(data_set.rounds)
-        words = ["compare", *methods, *self.of(data_set), "--seeds", listed]
-        return [*words, "--rounds", rounds, "--evaluate-every", rounds, "--out", str(out)]
+        command = ["compare", *methods, *self.of(data_set), "--seeds", listed]
+        return [*command, "--rounds", rounds, "--evaluate-every", rounds, "--out", str(out)]
 
     def run(self, method: str, data_set: DataSet, out: Path, seed: int) -> list[str]:
-        words = ["run", method, *self.of(data_set), "--seed", str(seed)]
+        command = ["run", method, *self.of(data_set), "--seed", str(seed)]
         rounds = str(data_set.rounds)
-        return [*words, "--rounds", rounds, "--evaluate-every", rounds, "--out", str(out)]
+        return [*command, "--rounds", rounds, "--evaluate-every", rounds, "--out", str(out)]
 
     def of(self, data_set: DataSet) -> list[str]:
-        """What all runs on a data set have."""
+        """The flags that all runs on a data set share."""
         name = data_set.file
         if name.endswith(".npz"):
             name = str(self.data / name)
@@ -166,7 +173,7 @@ class Plan:
         return [*split, "--workers", "1", "--quiet"]
 
     def macs(self) -> Iterator[list[str]]:
-        """Only what the comparison of the same data set has finished, seed by seed."""
+        """Only seeds that the comparison on the same data set has finished."""
         chosen = {data_set.name: data_set.seeds for data_set in self.sets}
         comparisons = {data_set.name: comparison_of(self.out, data_set) for data_set in self.sets}
         for equal in equal_macs():
@@ -181,16 +188,30 @@ class Plan:
         plain = finished(runs, equal.plain.method(equal.plain.rates[number]), seed)
         search = finished(runs, equal.search.method(equal.search.rates[number]), seed)
         rate = equal.plain.rates[number]
-        method = with_options(equal.plain.variant, f"lr={rate},{equal.plain.options},width={plain.options['width']}")
+        method = with_options(
+            equal.plain.variant, f"lr={rate},{equal.plain.options},width={plain.options['width']}"
+        )
         amount = (search.macs or 0) + search.server_macs
         return [
-            "run", method, *self.of(equal.data_set), "--seed", str(seed), "--equal", "macs", "--set",
-            f"budget.amount={amount}", "--rounds", MANY_ROUNDS, "--evaluate-every", NEVER, "--out",
+            "run",
+            method,
+            *self.of(equal.data_set),
+            "--seed",
+            str(seed),
+            "--equal",
+            "macs",
+            "--set",
+            f"budget.amount={amount}",
+            "--rounds",
+            MANY_ROUNDS,
+            "--evaluate-every",
+            NEVER,
+            "--out",
             str(equal.folder(self.out, seed)),
-        ]  # fmt: skip
+        ]
 
     def lambdas(self) -> Iterator[list[str]]:
-        """All seeds in one comparison; those that an earlier one was not asked for in a second."""
+        """All seeds in one comparison; seeds that an earlier one did not have go into a second."""
         digits = next((data_set for data_set in self.sets if data_set.name == DIGITS.name), None)
         if digits is None:
             return
@@ -206,17 +227,22 @@ class Plan:
             yield self.compare(methods, digits, first, seeds)
 
     def searchers(self, data_set: DataSet) -> Iterator[list[str]]:
-        """First every rate of the grid, judged by validation data of the first seed; then the runs."""
+        """First every rate of the grid, judged by the first seed's validation data; then runs."""
         for variant in SEARCHERS:
             for rate in GRID:
                 folder = tuning_folder(self.out, data_set, variant, rate)
-                command = self.run(searcher_with(variant, rate), data_set, folder, data_set.seeds[0])
+                command = self.run(
+                    searcher_with(variant, rate), data_set, folder, data_set.seeds[0]
+                )
                 yield [*command, *SERVER_SAMPLES, "--set", "evaluate.hold_back=true"]
         earlier, own = searcher_folders(self.out, data_set)
         for variant in SEARCHERS:
             chosen = chosen_rate(self.out, data_set, variant)
             if chosen is None:
-                print(f"{variant} on {data_set.title}: no rate of the grid could be judged", flush=True)
+                print(
+                    f"{variant} on {data_set.title}: no rate of the grid could be judged",
+                    flush=True,
+                )
                 continue
             method = searcher_with(variant, chosen)
             for seed in data_set.seeds:
@@ -225,7 +251,7 @@ class Plan:
                     yield [*self.run(method, data_set, own / name, seed), *SERVER_SAMPLES]
 
     def appendix(self, data_set: DataSet) -> Iterator[list[str]]:
-        """SPIDER by MiLeNAS's gradients; by perturbation the comparison has it."""
+        """SPIDER by MiLeNAS's gradients; the comparison has it by perturbation."""
         folder = appendix_folder(self.out, data_set)
         for rate in GRID:
             method = appendix_with(rate)
@@ -233,14 +259,16 @@ class Plan:
             yield [*command, "--set", "evaluate.hold_back=true"]
         chosen = appendix_rate(self.out, data_set)
         if chosen is None:
-            print(f"appendix C on {data_set.title}: no rate of the grid could be judged", flush=True)
+            print(
+                f"appendix C on {data_set.title}: no rate of the grid could be judged", flush=True
+            )
             return
         method = appendix_with(chosen)
         for seed in data_set.seeds:
             yield self.run(method, data_set, folder / f"{folder_name(method)}-seed{seed}", seed)
 
     def share(self) -> Iterator[list[str]]:
-        """The demo's search and one network for all, judged by validation data alone."""
+        """The demo's search, and one network for all, judged by validation data only."""
         for share in SHARES:
             for seed in DIGITS.seeds:
                 for kind, rounds in (("adapt", 12), ("global", 20)):
@@ -248,7 +276,9 @@ class Plan:
                     if kind == "adapt":
                         options = f"personal=true,finish=adapt,{options}"
                     out = self.out / f"share-{kind}-{share}-{seed}"
-                    command = self.run(f"fednas:{options}", replace(DIGITS, rounds=rounds), out, seed)
+                    command = self.run(
+                        f"fednas:{options}", replace(DIGITS, rounds=rounds), out, seed
+                    )
                     yield [*command, "--select", "best"]
 
 

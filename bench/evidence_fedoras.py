@@ -1,23 +1,26 @@
 """Evidence for FedorAS: a matrix of runs that can be interrupted, and the tables made of them.
 
-    python bench/evidence_fedoras.py run --images data_batch_1.bin --speech DIR --text DIR --out evidence
-    python bench/evidence_fedoras.py plan --out evidence --images data_batch_1.bin
+    python bench/evidence_fedoras.py run --images FILE --speech DIR --text DIR --out evidence
+    python bench/evidence_fedoras.py plan --out evidence --images FILE
     python bench/evidence_fedoras.py tables --out evidence > tables.md
 
-`run` goes through the matrix in the order of importance, two runs side by side with one thread each. A finished run is
-not run again, and one that was interrupted is resumed: the same command goes on where it stopped. `--only NAME`
-(repeatable) runs some trials, `--seeds 0,1,2` says for which seeds, and after `--minutes` no new run is begun. What a
-run printed is in `OUT/logs`. `plan` lists the runs, what is finished and what is left.
+`run` goes through the matrix in order of importance, two runs in parallel with one thread each. A
+finished run is not run again, and an interrupted one is resumed: the same command continues where
+it stopped. `--only NAME` (repeatable) runs some trials, `--seeds 0,1,2` chooses the seeds, and
+after `--minutes` no new run is started. The output of runs is in `OUT/logs`. `plan` lists the runs,
+those that are finished and those that are not.
 
-The images are the first 4,000 of a file of CIFAR-10's binary version, at 16×16, dealt to ten clients by dirichlet:1.0
-and dirichlet:0.1; the server keeps a tenth to score paths. `--speech` is the folder of FSDD, `--text` that of
-Shakespeare's plays; without them these two trials are left out.
+FILE is a file of CIFAR-10's binary version, `data_batch_1.bin`: its first 4,000 images, at 16×16,
+are dealt to ten clients by dirichlet:1.0 and dirichlet:0.1; the server keeps a tenth to score
+paths. `--speech` is the folder of FSDD, `--text` that of Shakespeare's plays; without them these
+two trials are left out.
 
-How long it takes, in CPU seconds of one run, each measured once at the sizes of evidence_matrix.py, on a machine whose
-two cores had a load of 10: FedorAS 139 (24 rounds of the supernet, 2 × 64 paths, 6 rounds of tuning), its networks from
-scratch for as many MACs 114 and for as many rounds 51, FjORD for as many MACs 42, FedNAS 83, speech 79, text 138. The
-matrix has 60 runs like the first, 6 like the second, and 40 that are smaller: about 11,000 seconds, 90 minutes on two
-cores; an idle machine should need less. After `--minutes 115` no run is begun, whatever they take.
+How long it takes, in CPU seconds of one run, each measured once at the sizes of evidence_matrix.py,
+on a machine whose two cores had a load of 10: FedorAS 139 (24 rounds of the supernet, 2 × 64 paths,
+6 rounds of tuning), its networks from scratch for as many MACs 114 and for as many rounds 51, FjORD
+for as many MACs 42, FedNAS 83, speech 79, text 138. The matrix has 60 runs like the first, 6 like
+the second, and 40 that are smaller: about 11,000 seconds, 90 minutes on two cores; an idle machine
+should need less. After `--minutes 115` no run is begun, whatever they take.
 """
 
 from __future__ import annotations
@@ -33,7 +36,18 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence_matrix import BASE, IMAGES, TRIALS, Case, NotPossible, Setting, Trial, cases_of, command_of, is_finished
+from evidence_matrix import (
+    BASE,
+    IMAGES,
+    TRIALS,
+    Case,
+    NotPossible,
+    Setting,
+    Trial,
+    cases_of,
+    command_of,
+    is_finished,
+)
 from evidence_tables import report
 from fedloom.config.models import DataConfig
 from fedloom.data.configured import configured_source
@@ -42,8 +56,8 @@ SIDE_BY_SIDE = 2
 PAUSE = 0.5  # seconds between two looks at the runs that go on
 
 
-def main(words: Sequence[str]) -> int:
-    arguments = parsed(words)
+def main(argv: Sequence[str]) -> int:
+    arguments = parsed(argv)
     out = arguments.out.resolve()
     if arguments.command == "tables":
         print(report(out), end="")
@@ -59,35 +73,45 @@ def main(words: Sequence[str]) -> int:
     return min(failures, 1)
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="runs and tables of the evidence for FedorAS")
     parser.add_argument("command", choices=["run", "plan", "tables"])
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
     parser.add_argument("--images", type=Path, help="a file of CIFAR-10's binary version")
     parser.add_argument("--speech", type=folder, help="the folder of FSDD")
     parser.add_argument("--text", type=folder, help="the folder of Shakespeare's plays")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this trial; repeatable")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="this trial; repeatable"
+    )
     parser.add_argument("--seeds", type=numbers, default=(0, 1, 2), metavar="A,B,…")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no new run after so many")
-    arguments = parser.parse_args(words)
-    known = [trial.name for trial in TRIALS]
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no new run after so many"
+    )
+    arguments = parser.parse_args(argv)
+    trial_names = [trial.name for trial in TRIALS]
     for name in arguments.only:
-        if name not in known:
-            parser.error(f"--only must name a trial, but got {name}; there are {', '.join(known)}")
-    if arguments.command == "run" and arguments.images is None and not (arguments.out / "images.npz").exists():
+        if name not in trial_names:
+            parser.error(
+                f"--only must name a trial, but got {name}; there are {', '.join(trial_names)}"
+            )
+    if (
+        arguments.command == "run"
+        and arguments.images is None
+        and not (arguments.out / "images.npz").exists()
+    ):
         parser.error("run must be given --images, a file of CIFAR-10's binary version")
     return arguments
 
 
-def folder(word: str) -> Path:
-    path = Path(word).resolve()
+def folder(text: str) -> Path:
+    path = Path(text).resolve()
     if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{word} is no folder")
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
     return path
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(","))
+    return tuple(int(number) for number in text.split(","))
 
 
 def chosen(names: Sequence[str]) -> list[Trial]:
@@ -104,19 +128,19 @@ def keep_images(file: Path, path: Path) -> None:
 
 
 def tell_plan(cases: Sequence[Case], setting: Setting) -> None:
-    left = 0
+    unfinished = 0
     for case in cases:
         state = "finished"
         if not is_finished(case.folder(setting)):
             state = "to run"
-            left += 1
+            unfinished += 1
         print(f"{state:9} {case.title}")
-    print(f"{len(cases)} runs, {left} of them to run")
+    print(f"{len(cases)} runs, {unfinished} of them to run")
 
 
 @dataclass(frozen=True)
 class Going:
-    """A run that goes on."""
+    """A run that is in progress."""
 
     case: Case
     process: subprocess.Popen[bytes]
@@ -124,7 +148,7 @@ class Going:
 
 
 class Matrix:
-    """Runs cases in their order, a few side by side; one that needs another waits for it."""
+    """Runs cases in their order, a few in parallel; a case that needs another one waits for it."""
 
     def __init__(self, cases: Sequence[Case], setting: Setting, minutes: float) -> None:
         self.setting = setting
@@ -136,7 +160,7 @@ class Matrix:
         print(f"{len(cases)} runs, of which {len(self.waiting)} are not finished")
 
     def run(self) -> int:
-        """How many runs failed, or could not begin."""
+        """Run all cases; returns how many runs failed or could not start."""
         while True:
             self._begin_some()
             if not self.going:
@@ -164,7 +188,7 @@ class Matrix:
             self._begin(case)
 
     def _next(self) -> Case | None:
-        """The first that has what it needs."""
+        """The first case that has what it needs."""
         for case in self.waiting:
             if not case.trial.needs_base or is_finished(case.base(self.setting)):
                 return case
@@ -172,7 +196,7 @@ class Matrix:
 
     def _begin(self, case: Case) -> None:
         try:
-            words = command_of(case, self.setting)
+            fedloom_arguments = command_of(case, self.setting)
         except NotPossible as reason:
             self._tell(f"left out: {case.title}: {reason}")
             return
@@ -181,7 +205,7 @@ class Matrix:
         case.folder(self.setting).parent.mkdir(parents=True, exist_ok=True)
         one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with log.open("ab") as file:
-            command = [sys.executable, "-m", "fedloom", *words]
+            command = [sys.executable, "-m", "fedloom", *fedloom_arguments]
             process = subprocess.Popen(command, stdout=file, stderr=file, env=one_thread)
         self.going.append(Going(case, process, time.monotonic()))
         self._tell(f"begun: {case.title}")
@@ -197,7 +221,9 @@ class Matrix:
                 self._tell(f"finished: {going.case.title}: {seconds:.0f} s")
             else:
                 self.failures += 1
-                self._tell(f"FAILED with {code}: {going.case.title}: see {self.setting.out / 'logs'}")
+                self._tell(
+                    f"FAILED with {code}: {going.case.title}: see {self.setting.out / 'logs'}"
+                )
 
     def _tell(self, line: str) -> None:
         print(f"{(time.monotonic() - self.began) / 60:6.1f} min  {line}", flush=True)

@@ -1,15 +1,17 @@
 """Evidence for FedPNAS: comparisons that can be interrupted, and the tables made of them.
 
     python bench/evidence_fedpnas.py run --digits mnist14.npz --images images.npz --out evidence
-    python bench/evidence_fedpnas.py plan --digits mnist14.npz --images images.npz --out evidence
-    python bench/evidence_fedpnas.py tables --digits mnist14.npz --images images.npz --out evidence > tables.md
+    python bench/evidence_fedpnas.py plan       with the same flags
+    python bench/evidence_fedpnas.py tables     with the same flags, > tables.md
 
-`mnist14.npz` is a part of MNIST and `images.npz` of CIFAR-10, both at half their side (docs/results/fedpnas.md says how
-to make them). A comparison that is finished is not run again, and one that was interrupted goes on.
+`mnist14.npz` is a part of MNIST and `images.npz` of CIFAR-10, both at half their side
+(docs/results/fedpnas.md says how to make them). A finished comparison is not run again, and an
+interrupted one is resumed.
 
-low         five clients, digits turned by −30 to 30 degrees: the four variants, their controls, fixed networks
+low         five clients, digits turned by −30 to 30 degrees: the four variants, their controls,
+            fixed networks
 macs        the same variants and networks with as many MACs as the first
-high        a change of its own for every client: hue, none, a quarter turn
+high        a different transform for every client: hue, none, a quarter turn
 colour      the same on colour images, one seed
 unseen      all models of `low` meet digits turned by 90 and by −90 degrees: `fedloom adapt`
 """
@@ -39,10 +41,10 @@ TURNS = ("rotation:90", "rotation:-90")
 
 
 def routed(name: str, control: str = "") -> str:
-    words = f"{name}:{SIZE}"
+    variant = f"{name}:{SIZE}"
     if control:
-        return f"{words},{control}"
-    return words
+        return f"{variant},{control}"
+    return variant
 
 
 CONTEXT = routed("ca-fedpnas")
@@ -75,13 +77,23 @@ class Setting:
 
 
 LOW = Setting(
-    Trial("low", "turned by −30 to 30 degrees", (*VARIANTS, *CONTROLS, *FIXED, *STAND_IN), ("--match-macs",)),
+    Trial(
+        "low",
+        "turned by −30 to 30 degrees",
+        (*VARIANTS, *CONTROLS, *FIXED, *STAND_IN),
+        ("--match-macs",),
+    ),
     "iid+rotation:30",
 )
 SETTINGS = (
     LOW,
     Setting(
-        Trial("macs", "the same for as many MACs", (*VARIANTS, *FIXED), ("--match-macs", "--equal", "macs")),
+        Trial(
+            "macs",
+            "the same for as many MACs",
+            (*VARIANTS, *FIXED),
+            ("--match-macs", "--equal", "macs"),
+        ),
         "iid+rotation:30",
     ),
     Setting(
@@ -103,7 +115,7 @@ SETTINGS = (
 UNSEEN = "unseen"
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="runs and tables of the evidence for FedPNAS")
     parser.add_argument("command", choices=["run", "plan", "tables"])
     parser.add_argument("--digits", type=Path, required=True, help="the .npz file of digits")
@@ -111,7 +123,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
     names = [setting.trial.name for setting in SETTINGS]
     parser.add_argument("--only", action="append", choices=[*names, UNSEEN], help="repeatable")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     only = arguments.only or [*names, UNSEEN]
     chosen = [setting for setting in SETTINGS if setting.trial.name in only]
     files = {"digits": arguments.digits, "images": arguments.images}
@@ -139,17 +151,33 @@ def command_of(setting: Setting, data: Path) -> list[str]:
         parts = ["--parts", "official"]
     trial = setting.trial
     return [
-        "compare", *trial.methods, "--data", str(data), *parts, "--clients", str(CLIENTS),
-        "--partition", setting.partition, *trial.flags, "--rounds", str(ROUNDS), "--evaluate-every", "2",
-        "--seeds", ",".join(map(str, setting.seeds)), "--workers", "1", "--quiet",
-    ]  # fmt: skip
+        "compare",
+        *trial.methods,
+        "--data",
+        str(data),
+        *parts,
+        "--clients",
+        str(CLIENTS),
+        "--partition",
+        setting.partition,
+        *trial.flags,
+        "--rounds",
+        str(ROUNDS),
+        "--evaluate-every",
+        "2",
+        "--seeds",
+        ",".join(map(str, setting.seeds)),
+        "--workers",
+        "1",
+        "--quiet",
+    ]
 
 
 # Tasks that nobody had
 
 
 def meet_unseen(out: Path) -> int:
-    """The runs of `low` whose methods count in Table 2, seed by seed."""
+    """Adapt the runs of `low` whose methods count in Table 2, seed by seed."""
     worst = 0
     for seed in SEEDS:
         for method in (*VARIANTS, *FIXED):
@@ -165,9 +193,24 @@ def adapt(out: Path, method: str, seed: int, turn: str) -> int:
     run = out / LOW.trial.name / f"{folder_name(method)}-seed{seed}"
     folder = answer.with_suffix("")
     command = [
-        sys.executable, "-m", "fedloom", "adapt", str(run), "--transform", turn, "--samples", "200",
-        "--iterations", "100", "--from", "each", "--out", str(folder), "--json", "--quiet",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "fedloom",
+        "adapt",
+        str(run),
+        "--transform",
+        turn,
+        "--samples",
+        "200",
+        "--iterations",
+        "100",
+        "--from",
+        "each",
+        "--out",
+        str(folder),
+        "--json",
+        "--quiet",
+    ]
     folder.parent.mkdir(parents=True, exist_ok=True)
     print(*command[2:], flush=True)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -179,7 +222,7 @@ def adapt(out: Path, method: str, seed: int, turn: str) -> int:
 
 
 def answer_of(out: Path, method: str, seed: int, turn: str) -> Path:
-    """What `adapt --json` said."""
+    """What `adapt --json` printed."""
     return out / UNSEEN / f"{folder_name(method)}-seed{seed}-{turn.replace(':', '')}.json"
 
 
@@ -196,7 +239,8 @@ def tables(settings: Sequence[Setting], out: Path) -> Iterator[str]:
 
 def table_of(trial: Trial, out: Path) -> Iterator[str]:
     yield (
-        "| method | seeds | accuracy % | − the first | worst % | pooled % | shared % | shuffled % | paths | entropy | "
+        "| method | seeds | accuracy % | − the first | worst % | pooled % | shared % | shuffled % "
+        "| paths | entropy | "
         "free % | params k | MACs k | rounds | GMACs | seconds a round |"
     )
     yield "|---" * 16 + "|"
@@ -231,10 +275,10 @@ def table_of(trial: Trial, out: Path) -> Iterator[str]:
 
 
 def shown(method: str) -> str:
-    """Without what all of them have."""
+    """A method's name without the options that all methods share."""
     name, _, options = method.partition(":")
-    own = [word for word in options.split(",") if word not in SIZE.split(",")]
-    return " ".join([f"`{name}`", *own])
+    further = [option for option in options.split(",") if option not in SIZE.split(",")]
+    return " ".join([f"`{name}`", *further])
 
 
 def thousands(amount: float | None) -> float | None:
@@ -249,7 +293,9 @@ def distinct_paths(client: ClientResult) -> float | None:
     return client.routes.distinct
 
 
-def over_clients(runs: Sequence[RunResult], reading: Callable[[ClientResult], float | None], form: str) -> str:
+def over_clients(
+    runs: Sequence[RunResult], reading: Callable[[ClientResult], float | None], form: str
+) -> str:
     figures = []
     for run in runs:
         for client in run.clients:
@@ -266,8 +312,10 @@ def percent_of(runs: Sequence[RunResult], reading: Callable[[ClientResult], floa
     return text.rstrip("%")
 
 
-def noted(out: Path, trial: Trial, method: str, runs: Sequence[RunResult], note: str, form: str) -> str:
-    """What the last round of the search noted, mean over seeds."""
+def noted(
+    out: Path, trial: Trial, method: str, runs: Sequence[RunResult], note: str, form: str
+) -> str:
+    """What the last round of the search noted, as the mean over seeds."""
     figures = []
     for run in runs:
         path = out / trial.name / f"{folder_name(method)}-seed{run.seed}" / "metrics.jsonl"
@@ -303,7 +351,8 @@ def unseen_table(out: Path) -> Iterator[str]:
                 first = after
             elif len(first) == len(after):
                 against_first = told(first, after, 1)
-            yield f"| {shown(method)} | {turn} | {fmean(before):.1f} | {fmean(after):.1f} | {against_first} |"
+            figures = f"{fmean(before):.1f} | {fmean(after):.1f}"
+            yield f"| {shown(method)} | {turn} | {figures} | {against_first} |"
 
 
 if __name__ == "__main__":

@@ -4,21 +4,24 @@
     python bench/evidence_finch.py plan --images images.npz --out evidence
     python bench/evidence_finch.py tables --images images.npz --out evidence > tables.md
 
-The images are the first 4,000 of CIFAR-10's `data_batch_1` at half their side (docs/results/clock.md). Comparisons run
-in the order in which their answers matter; one that is finished is not run again, and one that was interrupted goes
-on. `--only NAME` (repeatable) runs some of them.
+The images are the first 4,000 of CIFAR-10's `data_batch_1` at half their side
+(docs/results/clock.md). Comparisons run in order of importance; a finished one is not run again,
+and an interrupted one is resumed. `--only NAME` (repeatable) runs some of them.
 
-corners     Table 3: clusters or none, one sub-space or one each; other clusters; a random group. Equal rounds
+corners     Table 3: clusters or none, one sub-space or one each; other clusters; a random group.
+            Equal rounds
 seconds     the same four corners, with as many simulated seconds as the first
 allocation  Algorithm 3, by chance, the other way round, where clusters differ in their labels
 rivals-wan, rivals-bytes
-            FINCH, FedNAS, DecNAS, OneNAS, HFL with a CNN and with a ResNet-18, for as many bytes (WAN, or all)
+            FINCH, FedNAS, DecNAS, OneNAS, HFL with a CNN and with a ResNet-18, for as many bytes
+            (WAN, or all)
 skew        Figures 8 and 9: how the gain over FedNAS, for as many bytes, grows with the skew
 noise       clusters by noisy label counts and by updates, one seed
 dropout, duty
-            30 % leave during their work; 60 s there and 30 s away; one seed
+            30 % leave during their work; 60 s available and 30 s not; one seed
 
-`distances` needs no runs: how far the labels of clusters are from everybody's, by what clients tell of theirs.
+`distances` needs no runs: it shows how far clusters' labels are from the population's, depending on
+the label counts that clients report.
 """
 
 from __future__ import annotations
@@ -64,8 +67,8 @@ ROUNDS = 16
 TARGET = 0.25  # accuracy on validation data
 SEEDS = (0, 1, 2)
 DISTANCE_SEEDS = range(20)
-# The paper's 4 cells a group; fewer nodes, channels, copies and iterations, so that a run takes minutes. At the usual
-# rate of α (3e-4) some fifty steps leave the architecture to the first draw.
+# The paper's 4 cells a group; fewer nodes, channels, copies and iterations, so that a run takes
+# minutes. At the usual rate of α (3e-4) some fifty steps leave the architecture to the first draw.
 SIZE = "nodes=1,channels=8,batch=20,alpha_lr=0.01"
 WORK = "batch=20,lambda1=3"
 GROUP = f"nodes=1,channels=8,stack=2,pretrain=6,{WORK}"
@@ -77,10 +80,10 @@ SKEWED = ("--clients", "30", "--partition", "dirichlet:0.2", "--min-samples", "4
 
 
 def finch(options: str = "", size: int = 10, histograms: str = "exact") -> str:
-    words = f"finch:cluster_size={size},histograms={histograms},alpha_lr=0.01,{GROUP}"
+    variant = f"finch:cluster_size={size},histograms={histograms},alpha_lr=0.01,{GROUP}"
     if options:
-        return f"{words},{options}"
-    return words
+        return f"{variant},{options}"
+    return variant
 
 
 CORNERS = (
@@ -102,7 +105,7 @@ RIVALS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """A trial with the split that it has, and how many seeds."""
+    """A trial with its split, and its number of seeds."""
 
     trial: Trial
     split: tuple[str, ...] = FORTY
@@ -148,20 +151,30 @@ SETTINGS = (
         ),
         seeds=(0,),
     ),
-    Setting(Trial("dropout", "30 % leave during their work", (finch(),), ("--dropout", "0.3")), seeds=(0,)),
-    Setting(Trial("duty", "60 s there, 30 s away", (finch(),), ("--availability", "duty:60,30")), seeds=(0,)),
+    Setting(
+        Trial("dropout", "30 % leave during their work", (finch(),), ("--dropout", "0.3")),
+        seeds=(0,),
+    ),
+    Setting(
+        Trial("duty", "60 s there, 30 s away", (finch(),), ("--availability", "duty:60,30")),
+        seeds=(0,),
+    ),
 )
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="runs and tables of the evidence for FINCH")
     parser.add_argument("command", choices=["run", "plan", "tables", "distances"])
     parser.add_argument("--images", type=Path, required=True, help="the .npz file of images")
     parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
     names = [setting.trial.name for setting in SETTINGS]
     parser.add_argument("--only", action="append", choices=names, help="repeatable")
-    arguments = parser.parse_args(words)
-    chosen = [setting for setting in SETTINGS if arguments.only is None or setting.trial.name in arguments.only]
+    arguments = parser.parse_args(argv)
+    chosen = [
+        setting
+        for setting in SETTINGS
+        if arguments.only is None or setting.trial.name in arguments.only
+    ]
     if arguments.command == "tables":
         print("\n".join(tables(chosen, arguments.out, open_source(str(arguments.images)))))
         return 0
@@ -182,17 +195,33 @@ def main(words: Sequence[str]) -> int:
 def command_of(setting: Setting, images: Path) -> list[str]:
     trial = setting.trial
     return [
-        "compare", *trial.methods, "--data", str(images), *setting.split, "--devices", "phones", *trial.flags,
-        "--rounds", str(ROUNDS), "--evaluate-every", "2", "--target", str(TARGET),
-        "--seeds", ",".join(map(str, setting.seeds)), "--workers", "1", "--quiet",
-    ]  # fmt: skip
+        "compare",
+        *trial.methods,
+        "--data",
+        str(images),
+        *setting.split,
+        "--devices",
+        "phones",
+        *trial.flags,
+        "--rounds",
+        str(ROUNDS),
+        "--evaluate-every",
+        "2",
+        "--target",
+        str(TARGET),
+        "--seeds",
+        ",".join(map(str, setting.seeds)),
+        "--workers",
+        "1",
+        "--quiet",
+    ]
 
 
 # Distances of clusters (Eq. 6)
 
 
 def distances(images: Path) -> Iterator[str]:
-    """Of the true labels, whatever the clients told."""
+    """The distances of clusters' true labels, whatever label counts clients reported."""
     yield "| clusters of 10 of 30 active clients | mean distance | largest |"
     yield "|---|---|---|"
     source = open_source(str(images))
@@ -200,28 +229,35 @@ def distances(images: Path) -> Iterator[str]:
     for seed in DISTANCE_SEEDS:
         split = make_split(source, 40, "dominant:0.4", seed)
         active = rng(seed, "active").choice(40, size=30, replace=False).tolist()
-        true = {client: np.bincount(labels_of(source, split, client), minlength=10).tolist() for client in active}
+        true = {
+            client: np.bincount(labels_of(source, split, client), minlength=10).tolist()
+            for client in active
+        }
         clusters = {"single clients": [Cluster((client,)) for client in active]}
         clusters["at random"] = random_clusters(active, 10, rng(seed, "clusters"))
         for histograms in ("laplace:0.03", "laplace:0.1", "laplace:1", "exact"):
             rule = HistogramRule.parse(histograms)
-            told = {}
+            reported = {}
             for client in active:
                 labels = labels_of(source, split, client)
-                told[client] = histogram_of(labels, 10, rule, client, simulated_secret(seed))
-            clusters[f"by labels, {histograms}"] = label_clusters(told, 10, rng(seed, "clusters"))
+                reported[client] = histogram_of(labels, 10, rule, client, simulated_secret(seed))
+            clusters[f"by labels, {histograms}"] = label_clusters(
+                reported, 10, rng(seed, "clusters")
+            )
         clusters["alike, exact"] = alike_clusters(true, 10, rng(seed, "clusters"))
-        for name, found in clusters.items():
-            levels = [cluster.level for cluster in with_levels(found, true) if cluster.level is not None]
+        for name, groups in clusters.items():
+            levels = [
+                cluster.level for cluster in with_levels(groups, true) if cluster.level is not None
+            ]
             figures.setdefault(name, []).extend(levels)
     for name, levels in figures.items():
         yield f"| {name} | {fmean(levels):.3f} | {max(levels):.3f} |"
 
 
 def labels_of(source: Source, split: Split, client: int) -> np.ndarray:
-    """Of what a client trains on."""
-    rest, _ = split.client(client)
-    labels: np.ndarray = source.y[rest]
+    """The labels of a client's training samples."""
+    samples, _ = split.client(client)
+    labels: np.ndarray = source.y[samples]
     return labels
 
 
@@ -238,8 +274,10 @@ def tables(settings: Sequence[Setting], out: Path, source: Source) -> Iterator[s
 
 def table_of(trial: Trial, out: Path, source: Source) -> Iterator[str]:
     yield (
-        "| method | seeds | accuracy % | − the first | balanced % | supernet % | distance | params k | "
-        "MACs k | rounds | seconds | WAN MB | all MB | GMACs | seconds to target | WAN to target, MB |"
+        "| method | seeds | accuracy % | − the first | balanced % | supernet % | distance | "
+        "params k | "
+        "MACs k | rounds | seconds | WAN MB | all MB | GMACs | seconds to target | WAN to target, "
+        "MB |"
     )
     yield "|---" * 16 + "|"
     first = finished(out, trial, trial.methods[0])
@@ -274,7 +312,7 @@ def table_of(trial: Trial, out: Path, source: Source) -> Iterator[str]:
 
 
 def supernet(runs: Sequence[RunResult]) -> str:
-    """What the search's last round ended with, before a network was cut out or stacked."""
+    """The figure of the search's last round, before a network was cut out or stacked."""
     figures = []
     for run in runs:
         for stage in run.stages:
@@ -285,8 +323,13 @@ def supernet(runs: Sequence[RunResult]) -> str:
     return f"{fmean(figures):.1f}"
 
 
-def distance_in(out: Path, trial: Trial, method: str, runs: Sequence[RunResult], source: Source) -> str:
-    """Of clusters' true labels to everybody's (Eq. 6), mean over clusters and rounds of the search."""
+def distance_in(
+    out: Path, trial: Trial, method: str, runs: Sequence[RunResult], source: Source
+) -> str:
+    """The distance of clusters' true labels to the population's (Eq. 6).
+
+    It is the mean over clusters and rounds of the search.
+    """
     levels = []
     for run in runs:
         folder = out / trial.name / f"{folder_name(method)}-seed{run.seed}"
@@ -298,7 +341,9 @@ def distance_in(out: Path, trial: Trial, method: str, runs: Sequence[RunResult],
             if row.stage != "search":
                 continue
             members = [Cluster(tuple(cluster.members)) for cluster in row.clusters or ()]
-            levels += [cluster.level for cluster in with_levels(members, true) if cluster.level is not None]
+            levels += [
+                cluster.level for cluster in with_levels(members, true) if cluster.level is not None
+            ]
     if not levels:
         return ""
     return f"{fmean(levels):.3f}"

@@ -1,7 +1,8 @@
-"""What is run as evidence for FedorAS: a trial a row, and how its command line is made.
+"""The runs that are evidence for FedorAS: one trial per row, and how its command line is made.
 
-Most trials need the finished run of `fedoras` of the same partition and seed: its architectures, its tiers'
-limits, or the MACs that it spent. So the matrix says what a trial needs, and a command is made when that is there.
+Most trials need the finished run of `fedoras` of the same partition and seed: its architectures,
+its tiers' limits, or the MACs that it spent. So the matrix says what a trial needs, and the command
+line is made once that exists.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from fedloom.networks import NETWORKS
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import RunResult
 
-# Sizes, chosen so that the whole takes at most two hours on two idle cores (evidence_fedoras.py has the estimate).
+# Sizes, chosen so that the whole takes at most two hours on two idle cores (evidence_fedoras.py has
+# the estimate).
 IMAGES = 4000
 PIXELS = 16
 CLIENTS = 10
@@ -33,7 +35,7 @@ MODELS = 64
 POOL = 32
 SAMPLE = 16
 SCORING_ROUNDS = 3  # generations of --models paths, where clients score
-TOP = 6  # paths a tier that are tuned to compare their scores with what they come to
+TOP = 6  # paths per tier that are tuned to compare their scores with their final figures
 TOP_ROUNDS = 2  # of each of them
 
 ROUNDS = SUPERNET_ROUNDS + TUNE_ROUNDS
@@ -82,7 +84,7 @@ FlagsOf = Callable[[Case, Setting], Flags]
 
 @dataclass(frozen=True)
 class Trial:
-    """A method with its options; `needs_base`: it can begin when the run of `fedoras` is finished."""
+    """A method with its options; `needs_base`: it can start once the run of `fedoras` is done."""
 
     name: str
     method: str
@@ -96,7 +98,7 @@ class Trial:
 
 
 class NotPossible(Exception):
-    """Why a trial has nothing to run, such as a tier without a control."""
+    """The reason why a trial has nothing to run, such as a tier without a control."""
 
 
 # Runs
@@ -113,22 +115,22 @@ def finished_result(folder: Path) -> RunResult | None:
 
 
 def command_of(case: Case, setting: Setting) -> list[str]:
-    """What is behind `fedloom` on the command line. An interrupted run is resumed."""
+    """The arguments of `fedloom` for a case. An interrupted run is resumed."""
     folder = case.folder(setting)
     if (folder / "config.toml").exists():
         return ["resume", str(folder), "--quiet"]
-    words = ["run", case.trial.method]
+    command = ["run", case.trial.method]
     for name, value in case.trial.flags(case, setting).items():
         flag = f"--{name.replace('_', '-')}"
         if name.startswith("set "):
             flag = "--set"
             value = f"{name.removeprefix('set ')}={value}"
-        words += [flag, str(value)]
-    return [*words, "--workers", "1", "--quiet", "--out", str(folder)]
+        command += [flag, str(value)]
+    return [*command, "--workers", "1", "--quiet", "--out", str(folder)]
 
 
 def cases_of(trials: Sequence[Trial], seeds: Sequence[int]) -> list[Case]:
-    """Trial after trial, so that the most important ones are complete first."""
+    """All cases, trial after trial, so that the most important ones are complete first."""
     cases = []
     for trial in trials:
         for seed in trial.seeds(seeds):
@@ -166,7 +168,7 @@ def search_flags(case: Case, setting: Setting) -> Flags:
 
 
 def searched(**options: object) -> FlagsOf:
-    """FedorAS with other options than its usual ones."""
+    """FedorAS with some options other than the defaults."""
 
     def flags(case: Case, setting: Setting) -> Flags:
         return {**search_flags(case, setting), **options}
@@ -175,7 +177,7 @@ def searched(**options: object) -> FlagsOf:
 
 
 def scored_by_clients(clients: int) -> FlagsOf:
-    """As many rounds of the supernet as the others, then generations that cost a round each."""
+    """As many rounds of the supernet as the others, then one round per generation."""
     rounds = SUPERNET_ROUNDS + SCORING_ROUNDS + TIERS
 
     def flags(case: Case, setting: Setting) -> Flags:
@@ -197,16 +199,21 @@ def several_tuned() -> FlagsOf:
 
 
 def from_scratch(equal: str) -> FlagsOf:
-    """The architectures of the finished run with fresh weights; it hands on data, tiers and budget."""
+    """The finished run's architectures with fresh weights, on its data, tiers and budget."""
 
     def flags(case: Case, setting: Setting) -> Flags:
-        return {"paths": case.base(setting), "start": "random", "equal": equal, "evaluate_every": 1000}
+        return {
+            "paths": case.base(setting),
+            "start": "random",
+            "equal": equal,
+            "evaluate_every": 1000,
+        }
 
     return flags
 
 
 def control_paths(case: Case, setting: Setting) -> Flags:
-    """A random path of each tier that costs as much, on the same supernet, and tuned as long."""
+    """A random path of equal cost for each tier, on the same supernet, tuned for as long."""
     paths = []
     for tier in base_of(case, setting).tiers:
         if tier.control.path is None:
@@ -229,7 +236,7 @@ def base_of(case: Case, setting: Setting) -> RunResult:
 
 
 def spent(result: RunResult) -> int:
-    """MACs of all clients and of the server."""
+    """The MACs of all clients and of the server."""
     assert result.macs is not None
     return result.macs + result.server_macs
 
@@ -257,7 +264,7 @@ def in_one_width(case: Case, setting: Setting) -> Flags:
 
 
 def plain_cnn(tier: int) -> FlagsOf:
-    """FedAvg of a CNN that costs as much a sample as the tier's network; tiers share the budget evenly.
+    """FedAvg of a CNN that costs as much per sample as the tier's network; tiers share the budget.
 
     All clients train it, those of lower tiers too: that favours the baseline.
     """
@@ -265,13 +272,18 @@ def plain_cnn(tier: int) -> FlagsOf:
     def flags(case: Case, setting: Setting) -> Flags:
         base = base_of(case, setting)
         width = nearest_width(base.tiers[tier - 1].macs)
-        return {**data_flags(case, setting), **budget(spent(base) / TIERS), "network": "cnn", "width": width}
+        return {
+            **data_flags(case, setting),
+            **budget(spent(base) / TIERS),
+            "network": "cnn",
+            "width": width,
+        }
 
     return flags
 
 
 def nearest_width(target: float) -> float:
-    """In sixteenths, by the MACs of a sample."""
+    """The width with the nearest MACs per sample, in sixteenths."""
     widths = [step / SIXTEENTHS for step in range(1, 2 * SIXTEENTHS + 1)]
     return min(widths, key=lambda width: abs(macs_of_cnn(width) - target))
 
@@ -295,23 +307,48 @@ def cells(case: Case, setting: Setting) -> Flags:
 def natural(source: str, folder: Path | None, options: Mapping[str, object]) -> Flags:
     if folder is None:
         raise NotPossible(f"the folder of {source} was not given")
-    return {"data": source, "data_dir": folder, "partition": "natural", "evaluate_every": 1000, **options}
+    return {
+        "data": source,
+        "data_dir": folder,
+        "partition": "natural",
+        "evaluate_every": 1000,
+        **options,
+    }
 
 
 def speech(case: Case, setting: Setting) -> Flags:
     options = {
-        "space": "cnn-s", "tiers": TIERS, "epochs": 1, "rounds": 20, "supernet_share": 0.7, "models": 16, "pool": 8,
-        "sample": 8, "comm": 0.5, "seed": case.seed, "lr": 0.05, "set data.server_share": SERVER_SHARE,
-    }  # fmt: skip
+        "space": "cnn-s",
+        "tiers": TIERS,
+        "epochs": 1,
+        "rounds": 20,
+        "supernet_share": 0.7,
+        "models": 16,
+        "pool": 8,
+        "sample": 8,
+        "comm": 0.5,
+        "seed": case.seed,
+        "lr": 0.05,
+        "set data.server_share": SERVER_SHARE,
+    }
     return natural("fsdd", setting.speech, options)
 
 
 def text(case: Case, setting: Setting) -> Flags:
     options = {
-        "clients": 100, "participation": 0.06, "space": "rnn", "tiers": TIERS, "epochs": 1, "rounds": 24,
-        "supernet_share": 0.7, "models": 16, "pool": 8, "sample": 8, "seed": case.seed,
+        "clients": 100,
+        "participation": 0.06,
+        "space": "rnn",
+        "tiers": TIERS,
+        "epochs": 1,
+        "rounds": 24,
+        "supernet_share": 0.7,
+        "models": 16,
+        "pool": 8,
+        "sample": 8,
+        "seed": case.seed,
         "set data.server_share": 0.05,
-    }  # fmt: skip
+    }
     return natural("shakespeare", setting.text, options)
 
 
@@ -330,7 +367,9 @@ TRIALS = (
     Trial("comm-0.25", "fedoras", searched(comm=0.25)),
     Trial("smoke-speech", "fedoras", speech, partitions=("natural",), most_seeds=1),
     Trial("smoke-text", "fedoras", text, partitions=("natural",), most_seeds=1),
-    Trial("zerofl", "zerofl", in_one_width, needs_base=True, partitions=PARTITIONS[:1], most_seeds=1),
+    Trial(
+        "zerofl", "zerofl", in_one_width, needs_base=True, partitions=PARTITIONS[:1], most_seeds=1
+    ),
     Trial("fednas", "fednas", cells, needs_base=True, partitions=(SKEWED,), most_seeds=1),
     Trial("score-clients-2", "fedoras", scored_by_clients(2), partitions=(SKEWED,)),
     Trial("score-clients-4", "fedoras", scored_by_clients(4), partitions=(SKEWED,)),
@@ -338,12 +377,27 @@ TRIALS = (
     Trial("score-clients-all", "fedoras", scored_by_clients(CLIENTS), partitions=(SKEWED,)),
     Trial("tune-top", "fedoras", several_tuned(), partitions=(SKEWED,)),
     Trial("score-bn-batch", "fedoras", searched(score_bn="batch"), partitions=(SKEWED,)),
-    Trial("score-bn-recalibrated", "fedoras", searched(score_bn="recalibrated"), partitions=(SKEWED,)),
-    Trial("score-samples-0.2", "fedoras", searched(score="central", score_samples=0.2), partitions=(SKEWED,)),
-    Trial("score-samples-0.5", "fedoras", searched(score="central", score_samples=0.5), partitions=(SKEWED,)),
+    Trial(
+        "score-bn-recalibrated", "fedoras", searched(score_bn="recalibrated"), partitions=(SKEWED,)
+    ),
+    Trial(
+        "score-samples-0.2",
+        "fedoras",
+        searched(score="central", score_samples=0.2),
+        partitions=(SKEWED,),
+    ),
+    Trial(
+        "score-samples-0.5",
+        "fedoras",
+        searched(score="central", score_samples=0.5),
+        partitions=(SKEWED,),
+    ),
     Trial("search-random", "fedoras", searched(search="random"), partitions=(SKEWED,)),
     Trial("random-tier", "fedoras", searched(paths="random", start="random"), partitions=(SKEWED,)),
     Trial(
-        "random-all", "fedoras", searched(paths="random", start="random", eligible="all"), partitions=(SKEWED,)
+        "random-all",
+        "fedoras",
+        searched(paths="random", start="random", eligible="all"),
+        partitions=(SKEWED,),
     ),
-)  # fmt: skip
+)

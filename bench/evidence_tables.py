@@ -1,7 +1,7 @@
-"""The evidence for FedorAS as Markdown: figures of finished runs, paired differences, and a word on each claim.
+"""The evidence for FedorAS as Markdown: figures of finished runs, differences, and verdicts.
 
-Everything is read from the runs' `result.json`. A trial that was not run is missing from the tables, and a claim
-that has no runs says so.
+Everything is read from the runs' `result.json`. A trial that was not run is missing from the
+tables, and a claim that has no runs says so.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Reading = Callable[[RunResult], float | None]
 
 @dataclass(frozen=True)
 class Claim:
-    """`second` − `first` is more than `least`, in the figure that both readings give.
+    """A claim that `second` − `first` is more than `least`, in the figure of both readings.
 
-    Both trials may be one and the same: then two figures of each run are paired.
+    Both trials may be the same one: then two figures of each run are paired.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with what its runs say, over one partition or both."""
+    """A claim with the result of its runs, over one partition or both."""
 
     claim: Claim
     partition: str
@@ -62,7 +62,10 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """By the plain interval; beside other claims chance is the more likely the more there are."""
+        """The verdict by the plain interval.
+
+        It says so if p, adjusted for all other claims, does not bear it out.
+        """
         if not self.were_run:
             return NOT_RUN
         if self.pair is None:
@@ -78,7 +81,7 @@ class Judged:
 
 
 def verdict_of(pair: Paired, least: float) -> str:
-    """By the interval alone: it lies above what is claimed, below it, or around it."""
+    """The verdict by the interval alone: it lies above the claim, below it, or around it."""
     if pair.low is None or pair.high is None:
         return NOT_TOLD
     if pair.low > least:
@@ -131,17 +134,17 @@ class Runs:
 
 
 def judged(claim: Claim, runs: Runs) -> list[Judged]:
-    """Over both partitions, and over each where there are runs of both."""
+    """The claim over both partitions, and over each one if both have runs."""
     rows = [judged_over(claim, runs, EVERY)]
     if not claim.per_partition:
         return rows
-    each = []
+    results = []
     for partition in PARTITIONS:
         row = judged_over(claim, runs, partition)
         if row.pair is not None:
-            each.append(row)
-    if len(each) > 1:
-        rows += each
+            results.append(row)
+    if len(results) > 1:
+        rows += results
     return rows
 
 
@@ -161,11 +164,15 @@ def compared(claim: Claim, title: str, before: Sequence[float], after: Sequence[
 
 
 def judged_by_skew(runs: Runs) -> Judged:
-    """What the supernet's weights are worth, at the skewed partition against the other, paired by seed."""
+    """What the supernet's weights gain at the skewed partition against the other, by seed."""
     claim = Claim(
         "the supernet is worth more where clients differ more",
-        "Table 6", "scratch-rounds", BASE, mean_of_tiers, mean_of_tiers,
-    )  # fmt: skip
+        "Table 6",
+        "scratch-rounds",
+        BASE,
+        mean_of_tiers,
+        mean_of_tiers,
+    )
     even = gains(claim, runs, PARTITIONS[0])
     skewed = gains(claim, runs, SKEWED)
     seeds = sorted(even.keys() & skewed.keys())
@@ -177,7 +184,7 @@ def judged_by_skew(runs: Runs) -> Judged:
 
 def gains(claim: Claim, runs: Runs, partition: str) -> dict[int, float]:
     """The second trial's figure minus the first's, by seed."""
-    found = {}
+    gain_by_seed = {}
     for (where, seed), first in runs.found[claim.first].items():
         second = runs.found[claim.second].get((where, seed))
         if second is None or where != partition:
@@ -185,8 +192,8 @@ def gains(claim: Claim, runs: Runs, partition: str) -> dict[int, float]:
         before = claim.read_first(first)
         after = claim.read_second(second)
         if before is not None and after is not None:
-            found[seed] = after - before
-    return found
+            gain_by_seed[seed] = after - before
+    return gain_by_seed
 
 
 def points(figure: float | None) -> float | None:
@@ -203,7 +210,7 @@ def tier_of(run: RunResult, number: int) -> TierResult | None:
 
 
 def of_tier(number: int) -> Reading:
-    """The tier's network over all clients' test samples, after tuning."""
+    """The figure of the tier's network over all clients' test samples, after tuning."""
 
     def read(run: RunResult) -> float | None:
         tier = tier_of(run, number)
@@ -256,7 +263,7 @@ def worst_client(run: RunResult) -> float | None:
 
 
 def steadiness(run: RunResult) -> float | None:
-    """Minus the std over clients: more is fairer."""
+    """Minus the standard deviation over clients: more is fairer."""
     if run.spread.std is None:
         return None
     return -POINTS * run.spread.std
@@ -269,7 +276,7 @@ def memory(run: RunResult) -> float | None:
 
 
 def saved_memory(run: RunResult) -> float | None:
-    """Minus the peak: more is better."""
+    """Minus the peak memory: more is better."""
     peak = memory(run)
     if peak is None:
         return None
@@ -291,15 +298,15 @@ def four_fifths(_: RunResult) -> float | None:
 
 
 def top_tau(run: RunResult) -> float | None:
-    """Mean over tiers."""
-    known = [tier.top_tau for tier in run.tiers if tier.top_tau is not None]
-    if not known:
+    """The mean over tiers."""
+    taus = [tier.top_tau for tier in run.tiers if tier.top_tau is not None]
+    if not taus:
         return None
-    return sum(known) / len(known)
+    return sum(taus) / len(taus)
 
 
 def first_generation(run: RunResult) -> float | None:
-    """The size of its minimal supernet, in kB, of the second one: the first pool is larger than later ones."""
+    """The size in kB of the second minimal supernet: the first pool is larger than later ones."""
     if run.search is None or len(run.search.supernet_bytes) < 3:
         return None
     return run.search.supernet_bytes[1] / 1e3
@@ -312,7 +319,7 @@ def last_generation(run: RunResult) -> float | None:
 
 
 def scoring_bytes(run: RunResult) -> float | None:
-    """Down to clients while paths were scored, in MB."""
+    """The megabytes sent down to clients while paths were scored."""
     for stage in run.stages:
         if stage.stage == "search" and stage.down is not None:
             return stage.down / 1e6
@@ -322,90 +329,201 @@ def scoring_bytes(run: RunResult) -> float | None:
 # The paper's claims
 
 
-def per_tier(text: str, source: str, first: str, second: str = BASE, least: float = 0.0) -> list[Claim]:
+def per_tier(
+    text: str, source: str, first: str, second: str = BASE, least: float = 0.0
+) -> list[Claim]:
     claims = []
     for number in NUMBERS:
-        words = f"{text}, tier {number}"
-        claims.append(Claim(words, source, first, second, of_tier(number), of_tier(number), least))
+        title = f"{text}, tier {number}"
+        claims.append(Claim(title, source, first, second, of_tier(number), of_tier(number), least))
     return claims
 
 
 def claims() -> list[Claim]:
-    """In the order in which they matter."""
+    """The claims in the order in which they matter."""
     same = [
-        *per_tier("the searched path beats a random one of its cost, both tuned", "§3.2", "control"),
+        *per_tier(
+            "the searched path beats a random one of its cost, both tuned", "§3.2", "control"
+        ),
         *[untuned_claim(number) for number in NUMBERS],
         *per_tier("supernet weights beat fresh ones at equal rounds", "Table 6", "scratch-rounds"),
-        *per_tier("supernet weights beat fresh ones at equal MACs", "Table 6, made fair", "scratch-macs"),
+        *per_tier(
+            "supernet weights beat fresh ones at equal MACs", "Table 6, made fair", "scratch-macs"
+        ),
         *per_tier("OPA beats FedAvg's mean", "§4.5", "aggregate-fedavg"),
         *per_tier("beats FjORD at equal MACs", "Table 5, Figure 3", "fjord"),
         *per_tier("beats HeteroFL at equal MACs", "Table 5's kind", "heterofl"),
     ]
     for number in NUMBERS:
-        words = f"beats FedAvg of a CNN of as many MACs, tier {number}"
-        same.append(Claim(words, "§4.2", f"cnn-tier-{number}", BASE, pooled, of_tier(number)))
+        title = f"beats FedAvg of a CNN of as many MACs, tier {number}"
+        same.append(Claim(title, "§4.2", f"cnn-tier-{number}", BASE, pooled, of_tier(number)))
     return [*same, *fairness_claims(), *other_claims(), *search_claims()]
 
 
 def untuned_claim(number: int) -> Claim:
-    """On test samples: on those that it was chosen by, a chosen path would look better than it is."""
-    words = f"the searched path beats a random one of its cost, neither tuned, tier {number}"
-    return Claim(words, "§3.2", "control", BASE, untuned(number), untuned(number))
+    """Figures on test samples: on the samples that it was chosen by, a path looks too good."""
+    title = f"the searched path beats a random one of its cost, neither tuned, tier {number}"
+    return Claim(title, "§3.2", "control", BASE, untuned(number), untuned(number))
 
 
 def fairness_claims() -> list[Claim]:
     against = "scratch-rounds"
     return [
-        Claim("a higher mean over clients than fresh weights", "Table 7", against, BASE,
-              mean_over_clients, mean_over_clients),
-        Claim("a smaller std over clients (shown negative)", "Table 7", against, BASE, steadiness, steadiness),
+        Claim(
+            "a higher mean over clients than fresh weights",
+            "Table 7",
+            against,
+            BASE,
+            mean_over_clients,
+            mean_over_clients,
+        ),
+        Claim(
+            "a smaller std over clients (shown negative)",
+            "Table 7",
+            against,
+            BASE,
+            steadiness,
+            steadiness,
+        ),
         Claim("a better worst client", "Table 7", against, BASE, worst_client, worst_client),
-    ]  # fmt: skip
+    ]
 
 
 def other_claims() -> list[Claim]:
     gap = largest_against_smallest
     rows = [
-        Claim("the larger tier gains more from the supernet than the smaller", "Table 6", "scratch-rounds", BASE,
-              gap, gap),
-        Claim("half of the supernet a client costs no point against all of it", "§4.5", "comm-1", BASE,
-              mean_of_tiers, mean_of_tiers, least=-1.0),
-        Claim("a quarter costs no point against all of it", "§4.5", "comm-1", "comm-0.25",
-              mean_of_tiers, mean_of_tiers, least=-1.0),
+        Claim(
+            "the larger tier gains more from the supernet than the smaller",
+            "Table 6",
+            "scratch-rounds",
+            BASE,
+            gap,
+            gap,
+        ),
+        Claim(
+            "half of the supernet a client costs no point against all of it",
+            "§4.5",
+            "comm-1",
+            BASE,
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
+        Claim(
+            "a quarter costs no point against all of it",
+            "§4.5",
+            "comm-1",
+            "comm-0.25",
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
         Claim("beats ZeroFL, largest tier", "Table 5", "zerofl", BASE, pooled, of_tier(TIERS)),
-        Claim("beats FedNAS at equal MACs, largest tier", "Table 3", "fednas", BASE, pooled, of_tier(TIERS)),
-        Claim("holds less memory than FedNAS (MB, shown negative)", "Table 3", "fednas", BASE,
-              saved_memory, saved_memory),
-        Claim("random networks of the larger tier lose where only its own clients train them", "Figure 1",
-              "random-tier", "random-all", of_tier(TIERS), of_tier(TIERS)),
-    ]  # fmt: skip
+        Claim(
+            "beats FedNAS at equal MACs, largest tier",
+            "Table 3",
+            "fednas",
+            BASE,
+            pooled,
+            of_tier(TIERS),
+        ),
+        Claim(
+            "holds less memory than FedNAS (MB, shown negative)",
+            "Table 3",
+            "fednas",
+            BASE,
+            saved_memory,
+            saved_memory,
+        ),
+        Claim(
+            "random networks of the larger tier lose where only its own clients train them",
+            "Figure 1",
+            "random-tier",
+            "random-all",
+            of_tier(TIERS),
+            of_tier(TIERS),
+        ),
+    ]
     for number in NUMBERS:
-        words = f"tuning does not fall below the supernet's weights, tier {number}"
-        rows.append(Claim(words, "Figure 5", BASE, BASE, untuned(number), of_tier(number)))
+        title = f"tuning does not fall below the supernet's weights, tier {number}"
+        rows.append(Claim(title, "Figure 5", BASE, BASE, untuned(number), of_tier(number)))
     return rows
 
 
 def search_claims() -> list[Claim]:
     everybody = "score-clients-all"
     return [
-        Claim("a fifth of the validation samples costs no point", "§4.7", BASE, "score-samples-0.2",
-              mean_of_tiers, mean_of_tiers, least=-1.0),
-        Claim("half of them costs no point", "§4.7", BASE, "score-samples-0.5", mean_of_tiers, mean_of_tiers,
-              least=-1.0),
-        Claim("more scoring clients rank paths more like the server: τ of all against 2", "Figure 6",
-              "score-clients-2", everybody, tau, tau),
+        Claim(
+            "a fifth of the validation samples costs no point",
+            "§4.7",
+            BASE,
+            "score-samples-0.2",
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
+        Claim(
+            "half of them costs no point",
+            "§4.7",
+            BASE,
+            "score-samples-0.5",
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
+        Claim(
+            "more scoring clients rank paths more like the server: τ of all against 2",
+            "Figure 6",
+            "score-clients-2",
+            everybody,
+            tau,
+            tau,
+        ),
         Claim("τ of all clients is above .8", "Figure 6", everybody, everybody, four_fifths, tau),
-        Claim("parts of the supernet shrink as the search goes on (kB, shown from the last to the second)", "Figure 6",
-              BASE, BASE, last_generation, first_generation),
-        Claim("scores say little of what paths come to: τ below .5", "§4.7", "tune-top", "tune-top",
-              top_tau, one_half),
-        Claim("a search beats a random path within the limit", "control of §3.2", "search-random", BASE,
-              mean_of_tiers, mean_of_tiers),
-        Claim("merged statistics of BN choose no worse than each batch's", "our default", "score-bn-batch", BASE,
-              mean_of_tiers, mean_of_tiers, least=-1.0),
-        Claim("nor than recalibrated ones", "our default", "score-bn-recalibrated", BASE,
-              mean_of_tiers, mean_of_tiers, least=-1.0),
-    ]  # fmt: skip
+        Claim(
+            "parts of the supernet shrink as the search goes on "
+            "(kB, shown from the last to the second)",
+            "Figure 6",
+            BASE,
+            BASE,
+            last_generation,
+            first_generation,
+        ),
+        Claim(
+            "scores say little of what paths come to: τ below .5",
+            "§4.7",
+            "tune-top",
+            "tune-top",
+            top_tau,
+            one_half,
+        ),
+        Claim(
+            "a search beats a random path within the limit",
+            "control of §3.2",
+            "search-random",
+            BASE,
+            mean_of_tiers,
+            mean_of_tiers,
+        ),
+        Claim(
+            "merged statistics of BN choose no worse than each batch's",
+            "our default",
+            "score-bn-batch",
+            BASE,
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
+        Claim(
+            "nor than recalibrated ones",
+            "our default",
+            "score-bn-recalibrated",
+            BASE,
+            mean_of_tiers,
+            mean_of_tiers,
+            least=-1.0,
+        ),
+    ]
 
 
 # Tables
@@ -425,12 +543,13 @@ def report(out: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-OUT_OF_SCOPE = """Differences are the second minus the first, paired by partition and seed, with Student's t interval of
-95 %. A claim *appears* where the interval lies above what is claimed (0, unless it says otherwise), *does not* where it
-lies below, and *cannot be told* otherwise. p is adjusted by Holm's step-down for all claims that were run; rows of a
-single partition, where there are two, repeat a part of what both say and have none. A verdict that p does not bear out
-(0.05) says so. Table 4 (SPIDER and FedNAS between silos) was not run; Oort and PyramidFL choose clients, which is
-another question."""
+OUT_OF_SCOPE = """Differences are the second minus the first, paired by partition and seed, with
+Student's t interval of 95 %. A claim *appears* where the interval lies above what is claimed (0,
+unless it says otherwise), *does not* where it lies below, and *cannot be told* otherwise. p is
+adjusted by Holm's step-down for all claims that were run; rows of a single partition, where there
+are two, repeat a part of what both say and have none. A verdict that p does not bear out (0.05)
+says so. Table 4 (SPIDER and FedNAS between silos) was not run; Oort and PyramidFL choose clients,
+which is another question."""
 
 
 def count_line(runs: Runs) -> str:
@@ -446,11 +565,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float | None], digits: int = 1) -> str:
-    """Mean and std over seeds."""
-    known = [value for value in values if value is not None]
-    if not known:
+    """The mean and standard deviation over seeds."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return "–"
-    mean, std = over_seeds(known)
+    mean, std = over_seeds(numbers)
     if std is None:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} ± {std:.{digits}f}"
@@ -479,7 +598,7 @@ def tier_line(name: str, runs: Sequence[RunResult]) -> list[str]:
 
 
 def tier_cells(runs: Sequence[RunResult], number: int) -> list[str]:
-    """Of a method without tiers, its one network stands at the first."""
+    """The cells of each tier; a method without tiers has its one network in the first."""
     if not runs[0].tiers:
         if number > 1:
             return ["", "", ""]
@@ -504,7 +623,16 @@ def gigamacs(run: RunResult) -> float | None:
     return (run.macs + run.server_macs) / 1e9
 
 
-FAIR_TRIALS = (BASE, "scratch-rounds", "scratch-macs", "control", "fjord", "heterofl", "cnn-tier-1", "cnn-tier-2")
+FAIR_TRIALS = (
+    BASE,
+    "scratch-rounds",
+    "scratch-macs",
+    "control",
+    "fjord",
+    "heterofl",
+    "cnn-tier-1",
+    "cnn-tier-2",
+)
 
 
 def fairness_table(runs: Runs) -> str:
@@ -542,7 +670,7 @@ def fairness_line(name: str, partition: str, runs: Sequence[RunResult]) -> list[
 
 
 def cautions_lines(runs: Runs) -> str:
-    """Which models look better than they are, and of whom balanced accuracy says nothing."""
+    """Models that look better than they are, and clients without balanced accuracy."""
     lines = []
     for name in FAIR_TRIALS:
         for partition in PARTITIONS:
@@ -553,16 +681,27 @@ def cautions_lines(runs: Runs) -> str:
 
 
 def cautions_line(name: str, partition: str, runs: Sequence[RunResult]) -> str:
-    """A client counts once for every run."""
+    """One line of cautions, in which a client counts once for every run."""
     cautions = added_up([run.known_cautions for run in runs])
     return (
-        f"- {name}, {partition}: of {cautions.clients} models {cautions.one_answer or 0} give one answer, "
-        f"{cautions.one_class or 0} test parts have one class, {cautions.few_samples} have under 20 samples"
+        f"- {name}, {partition}: of {cautions.clients} models {cautions.one_answer or 0} give one "
+        f"answer, "
+        f"{cautions.one_class or 0} test parts have one class, {cautions.few_samples} have under "
+        f"20 samples"
     )
 
 
 def claims_table(runs: Runs) -> str:
-    header = ["claim", "in the paper", "partition", "pairs", "first", "second", "difference, 95 % interval", "p"]
+    header = [
+        "claim",
+        "in the paper",
+        "partition",
+        "pairs",
+        "first",
+        "second",
+        "difference, 95 % interval",
+        "p",
+    ]
     rows = []
     for row in all_judged(runs):
         rows.append(claim_line(row))
@@ -570,12 +709,17 @@ def claims_table(runs: Runs) -> str:
 
 
 def all_judged(runs: Runs) -> list[Judged]:
-    """Every claim, with p adjusted; a single partition of two repeats what both say, and is not counted."""
+    """Every claim, with p adjusted.
+
+    The row of a single partition of two repeats what both say, and is not counted.
+    """
     rows = []
     for claim in claims():
         rows += judged(claim, runs)
     rows.append(judged_by_skew(runs))
-    places = [place for place, row in enumerate(rows) if row.were_run and row.partition not in PARTITIONS]
+    places = [
+        place for place, row in enumerate(rows) if row.were_run and row.partition not in PARTITIONS
+    ]
     adjusted = holm([rows[place].p for place in places])
     for place, p in zip(places, adjusted, strict=True):
         rows[place] = replace(rows[place], adjusted=p)
@@ -594,11 +738,26 @@ def claim_line(row: Judged) -> list[str]:
     p = "–"
     if row.adjusted is not None:
         p = f"{row.adjusted:.3f}"
-    return [*cells, str(pair.n), f"{row.first:.2f}", f"{row.second:.2f}", difference, p, row.verdict]
+    return [
+        *cells,
+        str(pair.n),
+        f"{row.first:.2f}",
+        f"{row.second:.2f}",
+        difference,
+        p,
+        row.verdict,
+    ]
 
 
 def scoring_table(runs: Runs) -> str:
-    header = ["trial", "runs", "clients", "τ to the server's scores", "MB down while scoring", "kB of each generation"]
+    header = [
+        "trial",
+        "runs",
+        "clients",
+        "τ to the server's scores",
+        "MB down while scoring",
+        "kB of each generation",
+    ]
     rows = []
     for name in ("score-clients-2", "score-clients-4", "score-clients-8", "score-clients-all"):
         several = runs.of(name, SKEWED)
@@ -627,4 +786,12 @@ def smoke_line(name: str, run: RunResult, tier: TierResult) -> list[str]:
     metric = METRICS[run.metric]
     before = metric.text(tier.supernet)
     after = metric.text(tier.pooled_over_all)
-    return [name, run.metric, str(tier.tier), ", ".join(tier.path), before, after, str(tier.tuned_rounds)]
+    return [
+        name,
+        run.metric,
+        str(tier.tier),
+        ", ".join(tier.path),
+        before,
+        after,
+        str(tier.tuned_rounds),
+    ]

@@ -1,4 +1,4 @@
-"""The evidence for FedNAS and SPIDER as Markdown: figures of finished runs, and paired differences with adjusted p.
+"""The evidence for FedNAS and SPIDER as Markdown: figures of runs, and paired differences.
 
 Everything is read from the runs' folders. What was not run is missing from the tables.
 """
@@ -52,7 +52,11 @@ CLAIMS = {
         ("`adapt` against local adaptation", "local-adaptation, CNN", "fednas, personal, adapt"),
         ("`adapt` against its control", "its control (adapt)", "fednas, personal, adapt"),
         ("`cut` against its control", "its control (cut)", CUT),
-        ("one for all against its control", "its control (one for all)", "fednas, one network for all"),
+        (
+            "one for all against its control",
+            "its control (one for all)",
+            "fednas, one network for all",
+        ),
         ("`adapt` against `cut`", CUT, "fednas, personal, adapt"),
     ),
     "SPIDER": (
@@ -63,7 +67,7 @@ CLAIMS = {
         ("against FedNAS `cut`", CUT, "spider"),
         ("against FedNAS for all", "fednas, one network for all", "spider"),
     ),
-}  # fmt: skip
+}
 
 Rows = dict[str, list[RunResult]]  # finished runs of a data set, by the name of their trial
 Pair = tuple[Sequence[RunResult], Sequence[RunResult]]
@@ -73,7 +77,9 @@ def tables(out: Path) -> Iterator[str]:
     rows: dict[str, Rows] = {}
     for data_set in DATA_SETS:
         runs = comparison_of(out, data_set)
-        rows[data_set.name] = {trial.name: runs.of(trial.method(trial.rates[data_set.number])) for trial in TRIALS}
+        rows[data_set.name] = {
+            trial.name: runs.of(trial.method(trial.rates[data_set.number])) for trial in TRIALS
+        }
         yield from comparison_table(data_set, rows[data_set.name])
     yield from claims_tables(rows)
     yield from within_runs_tables(rows)
@@ -90,7 +96,7 @@ def tables(out: Path) -> Iterator[str]:
 
 
 def by_seed(runs: Sequence[RunResult], name: str) -> dict[int, float]:
-    """Means over clients, of the runs that have such a figure."""
+    """The means over clients, for the runs that have such a figure."""
     values = {}
     for run in runs:
         mean = run.spread_of(name).mean
@@ -100,7 +106,7 @@ def by_seed(runs: Sequence[RunResult], name: str) -> dict[int, float]:
 
 
 def figures(runs: Sequence[RunResult], name: str) -> str:
-    """`97.3 ± 0.8` over seeds."""
+    """Mean and standard deviation over seeds, such as `97.3 ± 0.8`."""
     return in_words(list(by_seed(runs, name).values()))
 
 
@@ -122,12 +128,17 @@ def differences(pairs: Sequence[Pair], name: str) -> list[str]:
     return adjusted_texts(judged)
 
 
-def same_splits(first: Sequence[RunResult], second: Sequence[RunResult], seeds: Sequence[int]) -> Sequence[int]:
-    """These seeds; what is not on the same split must not be paired."""
+def same_splits(
+    first: Sequence[RunResult], second: Sequence[RunResult], seeds: Sequence[int]
+) -> Sequence[int]:
+    """Check that runs of equal seeds have the same split: others must not be paired."""
     splits = {run.seed: run.data.split for run in first}
     for run in second:
         if run.seed in seeds and run.data.split != splits[run.seed]:
-            raise SystemExit(f"{run.method} with seed {run.seed} is on another split than what it is compared with")
+            raise SystemExit(
+                f"{run.method} with seed {run.seed} is on another split than what it is compared "
+                f"with"
+            )
     return seeds
 
 
@@ -138,7 +149,7 @@ def pair_of(before: Sequence[float], after: Sequence[float]) -> Paired | None:
 
 
 def adjusted_texts(judged: Sequence[Paired | None]) -> list[str]:
-    """The family of an adjusted p is the whole list."""
+    """Texts of p values, adjusted for the whole list."""
     adjusted = holm([pair.p if pair is not None else None for pair in judged])
     return [difference_in_words(pair, p) for pair, p in zip(judged, adjusted, strict=True)]
 
@@ -167,7 +178,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def costs(runs: Sequence[RunResult]) -> list[str]:
-    """Parameters of a client's network, MACs and bytes of the run."""
+    """The parameters of a client's network, and the MACs and bytes of the run."""
     params = fmean(client.params or 0 for run in runs for client in run.clients)
     giga = fmean(macs_of(run) / 1e9 for run in runs)
     mega = fmean(run.traffic.of_training / 1e6 for run in runs)
@@ -190,7 +201,14 @@ def comparison_table(data_set: DataSet, rows: Rows) -> Iterator[str]:
     by_accuracy = ["", *differences(pairs, ACCURACY)]
     by_balance = ["", *differences(pairs, BALANCED)]
     has_auc = first[0].has_two_classes
-    head = ["method", "lr", "mean over clients", "against the first", "balanced", "against the first"]
+    head = [
+        "method",
+        "lr",
+        "mean over clients",
+        "against the first",
+        "balanced",
+        "against the first",
+    ]
     if has_auc:
         head.append("AUC")
     head += ["std over clients", "pooled", "worst", "shared model", "tuned supernet"]
@@ -209,14 +227,16 @@ def comparison_table(data_set: DataSet, rows: Rows) -> Iterator[str]:
     if has_auc:
         beside += " and AUC"
     yield (
-        f"\n{len(first)} seeds. Answering each client's most common class, whatever is shown, would give "
-        f"{common:.1f} %. Tuned supernet: (w_k, α_k) before it is cut, mean over clients, with {beside} in parentheses."
+        f"\n{len(first)} seeds. Answering each client's most common class, whatever is shown, "
+        f"would give "
+        f"{common:.1f} %. Tuned supernet: (w_k, α_k) before it is cut, mean over clients, with "
+        f"{beside} in parentheses."
     )
     yield f"{caution_lines(rows)}\n"
 
 
 def spread_cells(runs: Sequence[RunResult]) -> list[str]:
-    """Over clients, and of the shared model, which is pooled."""
+    """The spread over clients, and the pooled figure of the shared model."""
     cells = []
     for name in ("std", "pooled", "worst"):
         cells.append(f"{fmean(POINTS * (getattr(run.spread, name) or 0) for run in runs):.1f}")
@@ -233,7 +253,7 @@ def tuned_end(run: RunResult) -> StageEnd | None:
 
 
 def tuned_supernet(runs: Sequence[RunResult]) -> str:
-    """`94.8 (85.1)`; a dash where balanced accuracy was not recorded, nothing where no supernet was tuned."""
+    """`94.8 (85.1)`; a dash if balanced accuracy is unknown, nothing if no supernet was tuned."""
     ends = [end for end in map(tuned_end, runs) if end is not None and end.figure is not None]
     if not ends:
         return ""
@@ -242,35 +262,43 @@ def tuned_supernet(runs: Sequence[RunResult]) -> str:
         names.append("auc")
     beside = []
     for name in names:
-        known = [POINTS * end.beside[name] for end in ends if name in end.beside]
-        beside.append(f"{fmean(known):.1f}" if len(known) == len(ends) else "–")
+        figures_of_ends = [POINTS * end.beside[name] for end in ends if name in end.beside]
+        beside.append(f"{fmean(figures_of_ends):.1f}" if len(figures_of_ends) == len(ends) else "–")
     accuracy = fmean(POINTS * (end.figure or 0) for end in ends)
     return f"{accuracy:.1f} ({', '.join(beside)})"
 
 
 def caution_lines(rows: Mapping[str, Sequence[RunResult]]) -> str:
-    """How many clients, each counted once a seed, must be read with caution; by method where they differ."""
-    cautions = {name: added_up(run.known_cautions for run in runs) for name, runs in rows.items() if runs}
+    """How many clients must be read with caution, each counted once per seed.
+
+    They are listed by method where methods differ.
+    """
+    cautions = {
+        name: added_up(run.known_cautions for run in runs) for name, runs in rows.items() if runs
+    }
     of = next(iter(cautions.values())).clients
     one_answer = {name: one_answer_count(of_method) for name, of_method in cautions.items()}
     one_class = {name: str(of_method.one_class or 0) for name, of_method in cautions.items()}
     few = {name: str(of_method.few_samples) for name, of_method in cautions.items()}
     return (
-        f"Of {of} clients, each counted once a seed. Models that give one answer for every test sample: "
+        f"Of {of} clients, each counted once a seed. Models that give one answer for every test "
+        f"sample: "
         f"{by_method(one_answer)}. Left out of balanced accuracy, as the test part has one class: "
         f"{by_method(one_class)}. Fewer than {FEW_SAMPLES} test samples: {by_method(few)}."
     )
 
 
 def one_answer_count(cautions: Cautions) -> str:
-    """`6 (at 3 the test part has one class)`: there nothing else could be seen."""
+    """`6 (at 3 the test part has one class)`: there a good model gives one answer, too."""
     if not cautions.one_answer_of_one_class:
         return str(cautions.one_answer or 0)
-    return f"{cautions.one_answer} (at {cautions.one_answer_of_one_class} the test part has one class)"
+    return (
+        f"{cautions.one_answer} (at {cautions.one_answer_of_one_class} the test part has one class)"
+    )
 
 
 def by_method(counts: Mapping[str, str]) -> str:
-    """Once where all have the same; methods that have none are not named."""
+    """A single number if all methods have the same; methods with none are not named."""
     different = set(counts.values())
     if different == {"0"}:
         return "none"
@@ -294,7 +322,7 @@ def claims_tables(rows: dict[str, Rows]) -> Iterator[str]:
 
 
 def by_data_set(titles: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
-    """A row a title; `cells` are in reading order."""
+    """One row per title; `cells` are in reading order."""
     columns = len(DATA_SETS)
     rows = []
     for number, title in enumerate(titles):
@@ -305,7 +333,7 @@ def by_data_set(titles: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Within:
-    """Two figures of the same runs, or of two methods, a number a seed."""
+    """Two figures of the same runs, or of two methods, with one number per seed."""
 
     title: str
     before: Callable[[Rows], list[float | None]]
@@ -313,7 +341,7 @@ class Within:
 
 
 def within_runs_tables(rows: dict[str, Rows]) -> Iterator[str]:
-    """Does cutting gain, does a model of one's own gain, how unequal are clients?"""
+    """Does cutting gain, does a personal model gain, and how unequal are clients?"""
     for title, questions in (("", BY_ACCURACY), (", by balanced accuracy", BY_BALANCE)):
         judged = []
         for question in questions:
@@ -325,7 +353,7 @@ def within_runs_tables(rows: dict[str, Rows]) -> Iterator[str]:
 
 
 def pair_of_known(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
-    """Of the seeds that have both; runs are in the order of their seeds."""
+    """The figures of the seeds that have both; runs are in the order of their seeds."""
     first = []
     second = []
     for one, other in zip(before, after, strict=True):
@@ -335,7 +363,9 @@ def pair_of_known(before: Sequence[float | None], after: Sequence[float | None])
     return pair_of(first, second)
 
 
-def of_runs(trial: str, read: Callable[[RunResult], float | None]) -> Callable[[Rows], list[float | None]]:
+def of_runs(
+    trial: str, read: Callable[[RunResult], float | None]
+) -> Callable[[Rows], list[float | None]]:
     return lambda rows: [read(run) for run in rows[trial]]
 
 
@@ -356,31 +386,37 @@ def mean_balance(run: RunResult) -> float | None:
 BY_ACCURACY = (
     Within(
         "FedNAS `cut`: the trained cut minus the tuned supernet, mean over clients",
-        of_runs(CUT, tuned_figure), of_runs(CUT, lambda run: run.spread.mean),
+        of_runs(CUT, tuned_figure),
+        of_runs(CUT, lambda run: run.spread.mean),
     ),
     Within(
         "SPIDER: personal models minus its shared one, pooled",
-        of_runs("spider", lambda run: run.shared_pooled), of_runs("spider", lambda run: run.spread.pooled),
+        of_runs("spider", lambda run: run.shared_pooled),
+        of_runs("spider", lambda run: run.spread.pooled),
     ),
     Within(
         "SPIDER's std over clients minus Ditto's",
-        of_runs("ditto, CNN", lambda run: run.spread.std), of_runs("spider", lambda run: run.spread.std),
+        of_runs("ditto, CNN", lambda run: run.spread.std),
+        of_runs("spider", lambda run: run.spread.std),
     ),
     Within(
         "SPIDER's std over clients minus local adaptation's",
-        of_runs("local-adaptation, CNN", lambda run: run.spread.std), of_runs("spider", lambda run: run.spread.std),
+        of_runs("local-adaptation, CNN", lambda run: run.spread.std),
+        of_runs("spider", lambda run: run.spread.std),
     ),
-)  # fmt: skip
+)
 BY_BALANCE = (
     Within(
         "FedNAS `cut`: the trained cut minus the tuned supernet",
-        of_runs(CUT, tuned_balance), of_runs(CUT, mean_balance),
+        of_runs(CUT, tuned_balance),
+        of_runs(CUT, mean_balance),
     ),
     Within(
         "SPIDER: personal models minus its shared one",
-        of_runs("spider", lambda run: run.shared_balanced_accuracy), of_runs("spider", mean_balance),
+        of_runs("spider", lambda run: run.shared_balanced_accuracy),
+        of_runs("spider", mean_balance),
     ),
-)  # fmt: skip
+)
 
 
 # Architectures
@@ -390,15 +426,23 @@ def genotypes_table(rows: dict[str, Rows]) -> Iterator[str]:
     """Personal searches and their controls: how far clients' genotypes are from each other."""
     lines = []
     for name in ("spider", "its control (spider)", CUT, "its control (cut)"):
-        cells = [in_words([POINTS * differing_edges(run) for run in rows[data.name][name]]) for data in DATA_SETS]
+        cells = [
+            in_words([POINTS * differing_edges(run) for run in rows[data.name][name]])
+            for data in DATA_SETS
+        ]
         lines.append([name, *cells])
     yield "### Edges that differ between two clients' genotypes\n"
-    yield from table(["% of edges, mean over pairs of clients", *(data.title for data in DATA_SETS)], lines)
-    yield "\nAn edge differs if it has another operation, or stays in one of the two networks alone.\n"
+    yield from table(
+        ["% of edges, mean over pairs of clients", *(data.title for data in DATA_SETS)], lines
+    )
+    yield (
+        "\nAn edge differs if it has another operation, or stays in one of the two networks "
+        "alone.\n"
+    )
 
 
 def differing_edges(run: RunResult) -> float:
-    """The share, mean over all pairs of clients."""
+    """The share of edges that differ, as the mean over all pairs of clients."""
     shares = []
     choices = [client.architecture["choice"] for client in run.clients if client.is_searched]
     for one, other in combinations(choices, 2):
@@ -424,25 +468,41 @@ def macs_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
     by_balance = differences(pairs, BALANCED)
     lines = []
     for number, (equal, runs) in enumerate(present):
-        lines.append(macs_cells(equal, runs, pairs[number][0], by_accuracy[number], by_balance[number]))
+        lines.append(
+            macs_cells(equal, runs, pairs[number][0], by_accuracy[number], by_balance[number])
+        )
     head = ["data", "method", "MACs of", "rounds", "MACs", "of that search's", "mean over clients"]
     yield "### At equal MACs\n"
-    yield from table([*head, "against that search", "balanced", "against that search", "AUC"], lines)
+    yield from table(
+        [*head, "against that search", "balanced", "against that search", "AUC"], lines
+    )
     yield f"\np is adjusted for the {len(present)} differences of a column.\n"
 
 
 def macs_cells(
-    equal: EqualMacs, runs: Sequence[RunResult], search: Sequence[RunResult], accuracy: str, balance: str
+    equal: EqualMacs,
+    runs: Sequence[RunResult],
+    search: Sequence[RunResult],
+    accuracy: str,
+    balance: str,
 ) -> list[str]:
     spent = {run.seed: macs_of(run) for run in search}
     shares = [POINTS * macs_of(run) / spent[run.seed] for run in runs if run.seed in spent]
     giga = fmean(macs_of(run) / 1e9 for run in runs)
     auc = figures(runs, "auc") if runs[0].has_two_classes else ""
     return [
-        equal.data_set.title, equal.plain.name, equal.search.name, f"{fmean(run.rounds for run in runs):.0f}",
-        f"{giga:.1f} G", f"{min(shares):.1f} to {max(shares):.1f} %", figures(runs, ACCURACY), accuracy,
-        figures(runs, BALANCED), balance, auc,
-    ]  # fmt: skip
+        equal.data_set.title,
+        equal.plain.name,
+        equal.search.name,
+        f"{fmean(run.rounds for run in runs):.0f}",
+        f"{giga:.1f} G",
+        f"{min(shares):.1f} to {max(shares):.1f} %",
+        figures(runs, ACCURACY),
+        accuracy,
+        figures(runs, BALANCED),
+        balance,
+        auc,
+    ]
 
 
 # λ and searchers
@@ -469,7 +529,9 @@ def lambda_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
         lines.append([value, str(len(runs)), *by_figure, worst])
     yield "### λ of SPIDER, digits\n"
     against = "against λ = 0.1"
-    yield from table(["λ", "seeds", "mean over clients", against, "balanced", against, "worst"], lines)
+    yield from table(
+        ["λ", "seeds", "mean over clients", against, "balanced", against, "worst"], lines
+    )
     yield f"\np is adjusted for the {len(pairs)} differences of a column.\n"
 
 
@@ -504,7 +566,17 @@ def appendix_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
         line = [data_set.title, "MiLeNAS (appendix C)", rate]
         lines.append([*line, *appendix_cells(runs, by_accuracy[number], by_balance[number])])
     against = "against perturbation"
-    head = ["data", "searched by", "lr", "seeds", "mean over clients", against, "balanced", against, "AUC"]
+    head = [
+        "data",
+        "searched by",
+        "lr",
+        "seeds",
+        "mean over clients",
+        against,
+        "balanced",
+        against,
+        "AUC",
+    ]
     yield "### SPIDER by MiLeNAS's gradients\n"
     yield from table([*head, "edges that differ, %", "parameters", "MACs of the run", "MB"], lines)
     yield f"\np is adjusted for the {len(present)} differences of a column.\n"
@@ -520,7 +592,7 @@ def appendix_cells(runs: Sequence[RunResult], accuracy: str, balance: str) -> li
 
 
 def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
-    """α's gradients, perturbation and chance, each with the rate that validation data chose for it."""
+    """α's gradients, perturbation and chance, each with the rate chosen on validation data."""
     runs = Runs(*searcher_folders(out, data_set))
     rates = {}
     for variant in SEARCHERS:
@@ -534,7 +606,12 @@ def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
     has_auc = by_alpha[0].has_two_classes
     lines = []
     for variant, title in SEARCHERS.items():
-        line = [title, rates[variant], figures(rows[variant], ACCURACY), figures(rows[variant], BALANCED)]
+        line = [
+            title,
+            rates[variant],
+            figures(rows[variant], ACCURACY),
+            figures(rows[variant], BALANCED),
+        ]
         if has_auc:
             line.append(figures(rows[variant], "auc"))
         lines.append([*line, *costs(rows[variant])])
@@ -553,8 +630,11 @@ def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
 
 
 def share_table(out: Path) -> Iterator[str]:
-    """By validation figures of the reported round."""
-    for kind, title in (("adapt", "the demo's (adapt, 12 rounds)"), ("global", "one network for all (20 rounds)")):
+    """The search shares, by validation figures of the reported round."""
+    for kind, title in (
+        ("adapt", "the demo's (adapt, 12 rounds)"),
+        ("global", "one network for all (20 rounds)"),
+    ):
         accuracies: dict[str, list[float]] = {}
         balanced: dict[str, list[float]] = {}
         for share in SHARES:
@@ -581,14 +661,14 @@ def share_table(out: Path) -> Iterator[str]:
 
 
 def last_evaluation(folder: Path) -> Evaluation | None:
-    """Of a finished run on validation data; None: it is not there."""
+    """The last evaluation of a finished run on validation data; None: there is none."""
     if not (folder / "result.json").exists():
         return None
-    found = None
+    last = None
     for row in read_rows(folder / METRICS_FILE):
         if row.evaluation is not None and row.evaluation.part == "validation":
-            found = row.evaluation
-    return found
+            last = row.evaluation
+    return last
 
 
 def against_a_quarter(by_share: Mapping[str, Sequence[float]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the evidence for FedNAS and SPIDER compares: data sets, methods with their tuned rates, and where runs are.
+"""What the evidence for FedNAS and SPIDER compares: data sets, methods with rates, and folders.
 
 `evidence_fair.py` makes the runs, `fair_tables.py` the tables of them.
 """
@@ -30,7 +30,7 @@ class Trial:
     rates: tuple[str, str, str]  # by data set, in the order of DATA_SETS
 
     def method(self, rate: str) -> str:
-        """As `fedloom compare` takes it."""
+        """The variant as `fedloom compare` takes it."""
         return with_options(self.variant, f"lr={rate},{self.options}")
 
 
@@ -51,25 +51,41 @@ class DataSet:
 
     @property
     def number(self) -> int:
-        """Its place among them all, which is that of its rates."""
+        """The place among all data sets, which is also the place of its rates."""
         return [data_set.name for data_set in DATA_SETS].index(self.name)
 
 
 DATA_SETS = (
     DataSet("digits", "Digits", "digits", (0, 1, 2, 3, 4), 20),
     DataSet(
-        "cifar", "CIFAR-10 at 16×16", "cifar16.npz", (0, 1, 2), 20, ("--set", "data.test=0.5", "--min-samples", "40")
+        "cifar",
+        "CIFAR-10 at 16×16",
+        "cifar16.npz",
+        (0, 1, 2),
+        20,
+        ("--set", "data.test=0.5", "--min-samples", "40"),
     ),
     DataSet(
-        "pneumonia", "PneumoniaMNIST at 14×14", "pneumonia14.npz", (0, 1, 2), 12,
+        "pneumonia",
+        "PneumoniaMNIST at 14×14",
+        "pneumonia14.npz",
+        (0, 1, 2),
+        12,
         ("--set", "data.test=0.75", "--min-samples", "40"),
     ),
-)  # fmt: skip
+)
 DIGITS = DATA_SETS[0]
 
 TRIALS = (
-    Trial("fednas, personal, adapt", "fednas:personal=true,finish=adapt", SEARCH, (".1", ".1", ".1")),
-    Trial("its control (adapt)", "fednas:random,personal=true,finish=adapt", SEARCH, (".1", ".1", ".1")),
+    Trial(
+        "fednas, personal, adapt", "fednas:personal=true,finish=adapt", SEARCH, (".1", ".1", ".1")
+    ),
+    Trial(
+        "its control (adapt)",
+        "fednas:random,personal=true,finish=adapt",
+        SEARCH,
+        (".1", ".1", ".1"),
+    ),
     Trial("fednas, personal, cut", "fednas:personal=true", SEARCH, (".03", ".1", ".03")),
     Trial("its control (cut)", "fednas:random,personal=true", SEARCH, (".03", ".03", ".1")),
     Trial("fednas, one network for all", "fednas", SEARCH, (".1", ".1", ".1")),
@@ -91,7 +107,11 @@ SPIDER = trial_of("spider")
 
 LAMBDAS = ("0", "0.01", "1")  # beside 0.1, which the comparison on digits has
 SHARES = ("0.15", "0.25", "0.35", "0.5")
-SEARCHERS = {"fednas:perturbation": "perturbation", "fednas": "MiLeNAS (α)", "fednas:random": "by chance"}
+SEARCHERS = {
+    "fednas:perturbation": "perturbation",
+    "fednas": "MiLeNAS (α)",
+    "fednas:random": "by chance",
+}
 
 
 def spider_with(lam: str) -> str:
@@ -109,7 +129,7 @@ def appendix_with(rate: str) -> str:
 
 @dataclass(frozen=True)
 class EqualMacs:
-    """A CNN of the comparison, given the MACs that a search of the comparison spent with the same seed."""
+    """A CNN of the comparison, with the MACs that one of its searches spent with the same seed."""
 
     plain: Trial
     search: Trial
@@ -148,13 +168,16 @@ class Runs:
                 self.results.setdefault(label, {})[result.seed] = result
 
     def of(self, method: str, seeds: Sequence[int] | None = None) -> list[RunResult]:
-        """In the order of their seeds; none: it was not run."""
+        """The runs in the order of their seeds; an empty list if there are none."""
         by_seed = self.results.get(folder_name(method), {})
         return [by_seed[seed] for seed in sorted(by_seed) if seeds is None or seed in seeds]
 
 
 def read_run(folder: Path) -> RunResult:
-    """With balanced accuracy of its earlier stages, which older files have in the rows of their rounds alone."""
+    """The result, with the balanced accuracy of its earlier stages.
+
+    Older files have it only in the rows of their rounds.
+    """
     result = RunResult.read(folder / "result.json")
     names = [end.stage for end in result.stages]
     if not names or any(end.beside for end in result.stages):
@@ -167,12 +190,15 @@ def comparison_of(out: Path, data_set: DataSet) -> Runs:
 
 
 def lambda_folders(out: Path) -> tuple[Path, Path]:
-    """The second holds seeds that the first was not asked for."""
+    """Two folders: the second holds seeds that the first does not have."""
     return out / "lambda", out / "lambda-more"
 
 
 def searcher_folders(out: Path, data_set: DataSet) -> tuple[Path, Path]:
-    """The first may hold an earlier comparison with one rate for all; what is missing goes into the second."""
+    """Two folders: the first may hold an earlier comparison with one rate for all methods.
+
+    What is missing there goes into the second.
+    """
     return out / f"perturbation-{data_set.name}", out / f"perturbation-{data_set.name}-tuned"
 
 
@@ -198,7 +224,7 @@ def appendix_rate(out: Path, data_set: DataSet) -> str | None:
 
 
 def best_rate(runs: Mapping[str, Path]) -> str | None:
-    """The best on validation data of the first seed; None: no rate of the grid could be judged."""
+    """The best rate on validation data of the first seed; None: no rate could be judged."""
     best = None
     best_figure = -1.0
     for rate, folder in runs.items():

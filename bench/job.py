@@ -1,10 +1,12 @@
-"""The simple job: FedAvg of the small CNN on CIFAR-10-like images, and what each way of computing it shares.
+"""The simple job, FedAvg of the small CNN on CIFAR-10-like images, and what all its versions share.
 
-100 clients with 80 images of 3×32×32 to train on, ten of them a round, batches of 20, one epoch: 40 steps a round.
-Every way is a process of its own (`job_*.py`) that computes as many rounds as it is told to, and says when they are
-done. Whoever told it measures: `Lane` in measuring.py.
+100 clients have 80 training images of 3×32×32 each. Ten of them take part per round, with batches
+of 20 and one epoch: 40 steps per round. Every version is a separate process (`job_*.py`) that
+computes as many rounds as it is asked to and reports when they are done. `Lane` in measuring.py
+asks and measures.
 
-This module is also imported where FedLoom's own dependencies are not installed: it needs torch and numpy alone.
+This module is also imported where FedLoom's own dependencies are not installed: it needs only torch
+and numpy.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ DONE = "rounds done"  # what a process says when it has computed what it was tol
 
 
 class Finished(Exception):
-    """Nobody wants more rounds."""
+    """Raised when no more rounds are wanted."""
 
 
 class Conductor:
-    """Inside a process of the job: how many rounds it shall compute before it waits again."""
+    """Tells a process of the job how many rounds to compute before it waits again."""
 
     def __init__(self) -> None:
         self.rounds_left = 0
@@ -86,11 +88,15 @@ def channels_last(net: nn.Module) -> None:
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
 
 
-def train_client(net: nn.Module, weights: Mapping[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> float:
-    """What a client has to compute, as one writes it down with torch alone; its mean loss."""
+def train_client(
+    net: nn.Module, weights: Mapping[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+) -> float:
+    """A client's work, written with plain torch; returns the mean loss."""
     net.load_state_dict(weights)
     net.train()
-    optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+    )
     total = 0.0
     for chosen in torch.randperm(len(y)).split(BATCH):
         optimizer.zero_grad()

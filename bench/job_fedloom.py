@@ -1,6 +1,6 @@
-"""The simple job as a run of FedLoom, with all that belongs to a round: wire, journal, merge, checkpoint, metrics.
+"""The simple job as a run of FedLoom, with wire, journal, merge, checkpoint and metrics.
 
-job_fedloom.py IMAGES WORKERS FOLDER    WORKERS: 0 for the inline engine; FOLDER: where the run is written
+job_fedloom.py IMAGES WORKERS FOLDER    WORKERS: 0 for the inline engine; FOLDER: of the run
 """
 
 from __future__ import annotations
@@ -21,16 +21,23 @@ def main(images: str, workers: int, folder: Path) -> None:
     config = experiment(
         method="fedavg",
         options={
-            "network": "cnn", "epochs": 1, "batch": job.BATCH, "lr": job.LR, "momentum": job.MOMENTUM,
-            "weight_decay": job.WEIGHT_DECAY, "clip": job.CLIP,
+            "network": "cnn",
+            "epochs": 1,
+            "batch": job.BATCH,
+            "lr": job.LR,
+            "momentum": job.MOMENTUM,
+            "weight_decay": job.WEIGHT_DECAY,
+            "clip": job.CLIP,
         },
         data={
-            "name": images, "clients": job.CLIENTS, "partition": "iid",
+            "name": images,
+            "clients": job.CLIENTS,
+            "partition": "iid",
             "test": 1 - job.TRAIN / job.SAMPLES,
         },
         budget={"rounds": 10**6, "participation": job.COHORT / job.CLIENTS},
         engine={"workers": workers},
-    )  # fmt: skip
+    )
     run, prepared = create(config, folder)
     sizes = np.diff(prepared.split.offsets) - prepared.split.tests
     assert (sizes == job.TRAIN).all(), f"clients train on {set(sizes.tolist())} samples"

@@ -1,8 +1,8 @@
-"""The simple job on Flower's simulation with Flower's own FedAvg, its clients in one process of Ray's.
+"""The simple job on Flower's simulation with Flower's own FedAvg, with clients in one Ray process.
 
     job_flower.py IMAGES
 
-A process keeps its images and its network from message to message, which is more than most apps do.
+The process keeps its images and its network between messages, which most apps do not do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client of the simple job does on Flower; a module of its own, which Ray's processes import once."""
+"""The client of the simple job on Flower, in a separate module that Ray's processes import once."""
 
 from __future__ import annotations
 

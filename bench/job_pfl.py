@@ -1,9 +1,9 @@
 """The simple job on pfl-research: its FederatedAveraging on its simulated backend, in one process.
 
-    job_pfl.py IMAGES LAYOUT    LAYOUT: default, or channels_last, which its user would have to know of
+    job_pfl.py IMAGES LAYOUT    LAYOUT: default, or channels_last, which a user must know about
 
-pfl averages what has gradients. BN statistics would go from client to client and never be averaged; here they are
-among the variables of its model, so that the work is the same.
+pfl averages only parameters with gradients. BN statistics would pass from client to client and
+never be averaged; here they are among the variables of its model, so that the work is the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Network(nn.Module):
         return {"loss": Weighted(loss.item(), len(y))}
 
     def statistics(self) -> dict[str, torch.Tensor]:
-        """What BN has counted, and what is averaged besides the parameters."""
+        """The statistics of BN, which are averaged in addition to the parameters."""
         kept = self.state_dict(keep_vars=True)
         return {name: kept[name] for name in kept if name.endswith(("running_mean", "running_var"))}
 
@@ -64,14 +64,16 @@ class AveragingModel(PyTorchModel):  # type: ignore[misc]  # pfl has no types he
         averaged = [*network.parameters(), *network.statistics().values()]
         super().__init__(
             network,
-            local_optimizer_create=partial(torch.optim.SGD, momentum=job.MOMENTUM, weight_decay=job.WEIGHT_DECAY),
+            local_optimizer_create=partial(
+                torch.optim.SGD, momentum=job.MOMENTUM, weight_decay=job.WEIGHT_DECAY
+            ),
             central_optimizer=torch.optim.SGD(averaged, lr=1.0),  # takes the mean as it is
         )
         self._variable_map |= network.statistics()
 
 
 class Conducted(TrainingProcessCallback):  # type: ignore[misc]  # pfl has no types here
-    """Waits for the next rounds where pfl reports the end of one."""
+    """Waits for the next rounds when pfl reports the end of one."""
 
     def __init__(self, conductor: job.Conductor) -> None:
         self.conductor = conductor

@@ -1,8 +1,8 @@
-"""What the benchmarks share: taking turns, medians and minima, memory and CPU of processes, a verdict a line.
+"""What the benchmarks share: taking turns, medians and minima, memory and CPU, verdicts.
 
-Alternatives are measured in one run, in turns and in changing order, so that a busy neighbour, or the memory that
-the one before left, disturbs all of them alike. The minimum is the least disturbed time; the median shows how noisy
-the machine was.
+Alternatives are measured in one run, in turns and in changing order, so that a busy neighbour
+process, or memory that the previous one left, disturbs all of them equally. The minimum is the
+least disturbed time; the median shows how noisy the machine was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from job import CLIENTS, COHORT, DONE, SAMPLES, SHAPE
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one alternative, a number a measurement."""
+    """The seconds of one alternative, one number per measurement."""
 
     times: tuple[float, ...]
 
@@ -49,39 +49,45 @@ class Timing:
 
 
 def in_turns(alternatives: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Timing]:
-    """Each alternative once to warm up, then `repeats` times in turns."""
+    """Run each alternative once to warm up, then `repeats` times in turns."""
     return self_timed({name: partial(clocked, run) for name, run in alternatives.items()}, repeats)
 
 
-def self_timed(alternatives: Mapping[str, Callable[[], list[float]]], repeats: int) -> dict[str, Timing]:
-    """The same for alternatives that measure themselves, maybe several times a turn."""
+def self_timed(
+    alternatives: Mapping[str, Callable[[], list[float]]], repeats: int
+) -> dict[str, Timing]:
+    """Like `in_turns`, for functions that measure themselves, perhaps several times per turn."""
     for run in alternatives.values():
         run()
-    found: dict[str, list[float]] = {name: [] for name in alternatives}
+    times_by_name: dict[str, list[float]] = {name: [] for name in alternatives}
     shuffled = random.Random(0)
     for _ in range(repeats):
         for name in shuffled.sample(list(alternatives), len(alternatives)):
-            found[name] += alternatives[name]()
-    return {name: Timing(tuple(times)) for name, times in found.items()}
+            times_by_name[name] += alternatives[name]()
+    return {name: Timing(tuple(times)) for name, times in times_by_name.items()}
 
 
 def clocked(run: Callable[[], Any]) -> list[float]:
-    """Without collecting garbage, as timeit does it: its time depends on what else the process holds."""
+    """Time a call without garbage collection, as timeit does.
+
+    The time of a collection depends on what else the process holds.
+    """
     gc.collect()
     gc.disable()
     started = time.perf_counter()
     result = run()
     seconds = time.perf_counter() - started
     gc.enable()
-    del result  # what it costs to free is not part of it
+    del result  # the time to free it does not count
     return [seconds]
 
 
 class Stopwatch:
-    """Stands in for a function and adds up how long its calls take."""
+    """Replaces a function and sums up the time of its calls."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.seconds = function, 0.0
+        self.function = function
+        self.seconds = 0.0
 
     def __call__(self, *arguments: Any) -> Any:
         started = time.perf_counter()
@@ -92,14 +98,25 @@ class Stopwatch:
 
 
 def heading(title: str) -> None:
-    cpu = next((line.split(":")[1].strip() for line in lines("/proc/cpuinfo") if line.startswith("model name")), "?")
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        "?",
+    )
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
     print(f"\n{title}\n{'=' * len(title)}")
-    print(f"{cores} cores, {cpu}, Python {platform.python_version()}, torch {torch.__version__}, load {load:.1f}\n")
+    print(
+        f"{cores} cores, {cpu}, Python {platform.python_version()}, torch {torch.__version__}, "
+        f"load {load:.1f}\n"
+    )
 
 
-def verdict(what: str, found: str, target: str, holds: bool) -> None:
-    print(f"{what}: {found}, target {target}: {'holds' if holds else 'does not hold'}")
+def verdict(subject: str, result: str, target: str, holds: bool) -> None:
+    print(f"{subject}: {result}, target {target}: {'holds' if holds else 'does not hold'}")
 
 
 def lines(path: str) -> list[str]:
@@ -108,29 +125,29 @@ def lines(path: str) -> list[str]:
 
 
 def memory(pid: int | str = "self") -> dict[str, int]:
-    """Resident bytes of a process: "anon" is its own, "file" is mapped and shared with the page cache."""
+    """Resident bytes of a process: "anon" is its own, "file" is mapped from the page cache."""
     wanted = {"RssAnon:": "anon", "RssFile:": "file"}
     rows = [line.split() for line in lines(f"/proc/{pid}/status")]
     return {wanted[row[0]]: int(row[1]) * 1024 for row in rows if row[0] in wanted}
 
 
 def cpu_seconds(pid: int | str = "self") -> float:
-    """What a process has computed so far."""
+    """The CPU seconds of a process so far."""
     return int(lines(f"/proc/{pid}/schedstat")[0].split()[0]) / 1e9
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """Seconds that processes computed: in their own code, and in the kernel for them."""
+    """CPU seconds of processes: in their own code, and in the kernel on their behalf."""
 
     user: float
     system: float
 
 
 def cpu_of_tree(root: int) -> Cpu:
-    """Of a process and all that descend from it, so far; those that ended are in their parents' books.
+    """The CPU time so far of a process and all its descendants, those that have ended included.
 
-    To the tick of the system's clock, a hundredth of a second a process.
+    It is exact to a tick of the system's clock, a hundredth of a second, for each process.
     """
     rows = process_rows()
     members = descendants(root, {pid: row.parent for pid, row in rows.items()})
@@ -143,28 +160,30 @@ def cpu_of_tree(root: int) -> Cpu:
 @dataclass(frozen=True)
 class ProcessRow:
     parent: int
-    user: int  # ticks, with those of children that ended
+    user: int  # ticks, including those of children that have ended
     system: int
 
 
 def process_rows() -> dict[int, ProcessRow]:
-    """Of every process of this machine, by its id."""
+    """The rows of all processes of this machine, by their ids."""
     rows = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
         try:
             text = (folder / "stat").read_text()
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended meanwhile
             continue
-        fields = text.rpartition(")")[2].split()  # its name, in brackets, may hold anything
+        fields = text.rpartition(")")[2].split()  # the name, in brackets, may contain anything
         user, system, user_of_ended, system_of_ended = map(int, fields[11:15])
-        rows[int(folder.name)] = ProcessRow(int(fields[1]), user + user_of_ended, system + system_of_ended)
+        rows[int(folder.name)] = ProcessRow(
+            int(fields[1]), user + user_of_ended, system + system_of_ended
+        )
     return rows
 
 
 def descendants(root: int, parents: Mapping[int, int]) -> set[int]:
-    """The process itself, its children, theirs, and so on."""
+    """The process itself and all its descendants."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -179,7 +198,7 @@ def descendants(root: int, parents: Mapping[int, int]) -> set[int]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a round took, in the mean over a turn."""
+    """The seconds of a round, as the mean over a turn."""
 
     wall: float
     user: float
@@ -191,21 +210,28 @@ class Usage:
 
 
 class Lane:
-    """One way of computing the simple job (job.py): processes that go on by so many rounds when told to.
+    """One version of the simple job (job.py): processes that compute rounds when they are asked to.
 
-    `commands` has one for each process; several of them share a round and wait for each other at its end.
+    `commands` has one command per process; several processes share a round and wait for each other
+    at its end.
     """
 
-    def __init__(self, commands: list[list[str]], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, commands: list[list[str]], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log = log
         one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.processes = []
         for command in commands:
             with log.open("ab") as errors:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
                     env={**os.environ, **one_thread, **(environment or {})},
-                )  # fmt: skip
+                )
             self.processes.append(process)
 
     def turn(self, rounds: int) -> Usage:
@@ -253,9 +279,13 @@ class Lane:
 
 
 def bare_lane(
-    images: Path, folder: Path, layout: str, processes: int = 1, environment: Mapping[str, str] | None = None
+    images: Path,
+    folder: Path,
+    layout: str,
+    processes: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> Lane:
-    """The bare loop of the simple job, its clients shared out evenly between the processes."""
+    """The bare loop of the simple job, with its clients divided evenly among the processes."""
     script = str(Path(__file__).parent / "job_bare.py")
     command = [sys.executable, script, str(images), layout, str(COHORT // processes)]
     return Lane([command] * processes, folder / "bare.log", environment)
@@ -269,7 +299,7 @@ def fedloom_lane(images: Path, folder: Path, workers: int) -> Lane:
 
 
 def job_images(folder: Path, data_dir: Path | None) -> Path:
-    """The images of the simple job: the first of CIFAR-10, if it is there, else random ones."""
+    """The images of the simple job: the first ones of CIFAR-10 if it is given, or random ones."""
     path = folder / "images.npz"
     count = CLIENTS * SAMPLES
     if data_dir is None:
@@ -283,7 +313,7 @@ def job_images(folder: Path, data_dir: Path | None) -> Path:
 
 @dataclass(frozen=True)
 class Turns:
-    """What a lane's rounds took, a usage a turn."""
+    """The usage of a lane's rounds, one per turn."""
 
     usages: tuple[Usage, ...]
 
@@ -301,7 +331,7 @@ class Turns:
 
 
 def lanes_in_turns(lanes: Mapping[str, Lane], rounds: int, repeats: int) -> dict[str, Turns]:
-    """Each lane once to start and warm up, then `repeats` times in turns and in changing order."""
+    """Run each lane once to warm up, then `repeats` times in turns and in changing order."""
     for lane in lanes.values():
         lane.turn(rounds)
     usages: dict[str, list[Usage]] = {name: [] for name in lanes}
@@ -313,8 +343,11 @@ def lanes_in_turns(lanes: Mapping[str, Lane], rounds: int, repeats: int) -> dict
 
 
 def print_turns(results: Mapping[str, Turns], yardstick: str) -> None:
-    """A row a lane, its CPU seconds also against those of the yardstick: by minima, and by medians."""
-    print(f"{'a round':34}{'CPU s':>8}{'median':>8}{'system':>8}{'wall s':>8}{'median':>8}{'CPU, against':>14}")
+    """One row per lane, with its CPU seconds relative to the yardstick, by minima and medians."""
+    print(
+        f"{'a round':34}{'CPU s':>8}{'median':>8}{'system':>8}"
+        f"{'wall s':>8}{'median':>8}{'CPU, against':>14}"
+    )
     for name, turns in results.items():
         base = results[yardstick].cpu
         print(
@@ -326,15 +359,17 @@ def print_turns(results: Mapping[str, Turns], yardstick: str) -> None:
 
 
 def in_new_process(script: str, *arguments: object) -> Any:
-    """What `script` prints as JSON, run in a process of its own."""
+    """Run `script` in its own process, and return the JSON that it prints."""
     command = [sys.executable, script, *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def images(path: Path, count: int, shape: tuple[int, ...]) -> str:
-    """An npz of `count` random images of ten classes; its name as --data takes it."""
+    """Write an npz of `count` random images of ten classes; returns its path for --data."""
     draw = np.random.default_rng(0)
-    np.savez(path, x=draw.integers(256, size=(count, *shape), dtype=np.uint8), y=np.arange(count) % 10)
+    np.savez(
+        path, x=draw.integers(256, size=(count, *shape), dtype=np.uint8), y=np.arange(count) % 10
+    )
     return str(path)
 
 

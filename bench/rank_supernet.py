@@ -1,10 +1,11 @@
-"""How well does a supernet that a federation trained for a short while rank cells?
+"""How well does a supernet rank cells after a short federated training?
 
-Two supernets of the NAS-Bench-201 space are trained on CIFAR-10 images spread over clients: FedNAS's, where every edge
-is a mixture weighed by α, and one where every batch trains a path drawn at random. Cells drawn from the table are
-scored by running each alone with the supernet's weights (and the batch's statistics) on images that no client had, and
-the scores are compared with what the table says those cells reach when each is trained alone, by Kendall's τ. Counting
-a cell's parameters needs no training at all, and is what a supernet has to beat.
+Two supernets of the NAS-Bench-201 space are trained on CIFAR-10 images spread over clients:
+FedNAS's, where every edge is a mixture weighted by α, and one where every batch trains a random
+path. Cells drawn from the table are scored by running each alone with the supernet's weights (and
+the batch's statistics) on images that no client had. Kendall's τ compares the scores with the
+accuracies in the table, which the cells reach when each is trained alone. Counting a cell's
+parameters needs no training at all, and is the baseline that a supernet has to beat.
 
     python bench/rank_supernet.py CIFAR_FOLDER TABLE.csv.gz
 """
@@ -39,30 +40,42 @@ from fedloom.spaces.nasbench201 import NasBench201Cells
 from fedloom.spaces.nasbench201.space import from_string
 from fedloom.types import Arch, Order, Reply, State, Task
 
-CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2
-CELLS, CHANNELS, BATCH, LR = 1, 8, 64, 0.05  # cells of each of the three stages
-SAMPLED, IMAGES = 200, 1000  # cells that are scored, and on how many images
+CLIENTS = 8
+ROUNDS = 12
+EPOCHS = 2
+WORKERS = 2
+# cells of each of the three stages
+CELLS = 1
+CHANNELS = 8
+BATCH = 64
+LR = 0.05
+# cells that are scored, and on how many images
+SAMPLED = 200
+IMAGES = 1000
 SEEDS = (0, 1)
-TRAINED, UNSEEN = "data_batch_1.bin.xz", "test_batch.bin.xz"
+TRAINED = "data_batch_1.bin.xz"
+UNSEEN = "test_batch.bin.xz"
 
 
 @dataclass(frozen=True)
 class SinglePath(Search):
-    """Every batch trains one cell drawn at random; α stays as it was."""
+    """Every batch trains one random cell; α does not change."""
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
-        net, draws, space = (
-            supernet_model(run.task, self.options, weights=order.tensors),
-            rng(run.key("paths")),
-            NasBench201Cells(),
-        )
+    def client(
+        self, order: Order, data: Samples, own: State | None, run: ClientRun
+    ) -> tuple[Reply, State | None]:
+        net = supernet_model(run.task, self.options, weights=order.tensors)
+        draws = rng(run.key("paths"))
+        space = NasBench201Cells()
         net.register_forward_pre_hook(lambda _, inputs: (*inputs, space.sample(draws)))
         trained = train(net, data, self.options, order.meta["lr"], run)
-        return Reply(order.client, {**order.tensors, **weights_of(net)}, len(data), {"loss": trained.loss}), None
+        return Reply(
+            order.client, {**order.tensors, **weights_of(net)}, len(data), {"loss": trained.loss}
+        ), None
 
 
 def recipe(kind: type[Search]) -> Recipe:
-    """Only the search: nothing is derived."""
+    """Only the search: no network is derived."""
 
     def stages(task: Task) -> tuple[Stage, ...]:
         return (Stage("search", kind(FedNASOptions(**task.options))),)
@@ -70,20 +83,31 @@ def recipe(kind: type[Search]) -> Recipe:
     return Recipe(kind.__name__, FedNASOptions, stages)
 
 
-mixture, single_path = recipe(Search), recipe(SinglePath)
+mixture = recipe(Search)
+single_path = recipe(SinglePath)
 
 
 def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tuple[Task, State]:
-    """A supernet after a federated training."""
-    from measuring import experiment  # here, because workers load this file too, to find the recipes
+    """A supernet after federated training."""
+    from measuring import (
+        experiment,
+    )  # here, because workers load this file too, to find the recipes
 
     options = {
-        "space": "nasbench201", "cells": CELLS, "channels": CHANNELS, "epochs": EPOCHS, "batch": BATCH, "lr": LR,
-    }  # fmt: skip
+        "space": "nasbench201",
+        "cells": CELLS,
+        "channels": CHANNELS,
+        "epochs": EPOCHS,
+        "batch": BATCH,
+        "lr": LR,
+    }
     config = experiment(
-        method=f"{__file__}:{method}", seed=seed, options=options, budget={"rounds": ROUNDS},
+        method=f"{__file__}:{method}",
+        seed=seed,
+        options=options,
+        budget={"rounds": ROUNDS},
         data={"name": TRAINED, "dir": str(data), "clients": CLIENTS, "partition": "dirichlet:0.5"},
-    )  # fmt: skip
+    )
     run, prepared = create(config, folder / f"{method}-{seed}")
     started = time.perf_counter()
 
@@ -113,15 +137,20 @@ def sampled(table: Path) -> list[dict[str, str]]:
     return [rows[int(number)] for number in sorted(chosen)]
 
 
-def compare(found: Mapping[str, list[float]], truth: list[float]) -> None:
+def compare(scores_by_name: Mapping[str, list[float]], truth: list[float]) -> None:
     from scipy.stats import kendalltau
 
     best = sorted(range(len(truth)), key=lambda cell: -truth[cell])[: len(truth) // 2]
-    for name, values in found.items():
+    for name, values in scores_by_name.items():
         tau = kendalltau(values, truth).statistic
-        upper = kendalltau([values[cell] for cell in best], [truth[cell] for cell in best]).statistic
+        upper = kendalltau(
+            [values[cell] for cell in best], [truth[cell] for cell in best]
+        ).statistic
         first = truth[max(range(len(values)), key=values.__getitem__)]
-        print(f"  {name:34} τ {tau:+.3f}   better half {upper:+.3f}   its best cell reaches {first:.2f} %")
+        print(
+            f"  {name:34} τ {tau:+.3f}   better half {upper:+.3f}   its best cell reaches "
+            f"{first:.2f} %"
+        )
 
 
 def main(data: Path, table: Path) -> None:
@@ -133,7 +162,7 @@ def main(data: Path, table: Path) -> None:
     truth = [float(row["cifar10_test_acc"]) for row in rows]
     source = read_files([data / UNSEEN])
     unseen = Samples(torch.tensor(source.x[:IMAGES]), torch.tensor(source.y[:IMAGES]))
-    found = {"parameters": [float(row["cifar10_params_M"]) for row in rows]}
+    scores_by_name = {"parameters": [float(row["cifar10_params_M"]) for row in rows]}
     pool = Pool(WORKERS)
     with TemporaryDirectory(dir=".") as folder:
         for method in ("mixture", "single_path"):
@@ -143,11 +172,15 @@ def main(data: Path, table: Path) -> None:
                 options = FedNASOptions(**task.options)
                 net = supernet_model(task, options, weights=state.tensors).train()
                 pairs = [scores(net, from_string(row["arch_str"]), unseen) for row in rows]
-                found[f"{method}, seed {seed}, accuracy"] = [accuracy for accuracy, _ in pairs]
-                found[f"{method}, seed {seed}, loss"] = [minus_loss for _, minus_loss in pairs]
+                scores_by_name[f"{method}, seed {seed}, accuracy"] = [
+                    accuracy for accuracy, _ in pairs
+                ]
+                scores_by_name[f"{method}, seed {seed}, loss"] = [
+                    minus_loss for _, minus_loss in pairs
+                ]
     pool.close()
     print(f"\nAgainst the table's CIFAR-10 test accuracy ({min(truth):.2f} to {max(truth):.2f} %):")
-    compare(found, truth)
+    compare(scores_by_name, truth)
 
 
 if __name__ == "__main__":

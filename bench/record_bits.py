@@ -1,11 +1,12 @@
-"""Records what every method computes, so that a change of shape can show that it is not a change of substance.
+"""Records what every method computes, to show that a refactoring changes no result.
 
-    python bench/record_bits.py before.json                 run every method and its main variants, two to four rounds
+    python bench/record_bits.py before.json
     python bench/record_bits.py after.json --like before.json    and say what differs
 
-Of every run: the sha256 of the final checkpoint's tensors, of every client's states, of the figures in result.json and
-of the rows of metrics.jsonl (ledger bytes included), without what two runs of one program differ in. Bits depend on the
-CPU and on torch: compare on one machine.
+It runs every method and its main variants for two to four rounds. For every run it records the
+sha256 of the final checkpoint's tensors, of every client's states, of the figures in result.json
+and of the rows of metrics.jsonl (ledger bytes included), without what differs between two runs of
+the same program. Bits depend on the CPU and on torch: compare on one machine.
 """
 
 from __future__ import annotations
@@ -25,8 +26,32 @@ from fedloom.federation.server.checkpoint import Archive
 from fedloom.types import Tensors
 
 CNN = ["--width", "0.125", "--batch", "64"]
-CELLS = ["--ops", "s3", "--cells", "2", "--nodes", "1", "--channels", "4", "--batch", "64", "--epochs", "1"]
-BENCH = ["--space", "nasbench201", "--cells", "1", "--channels", "4", "--batch", "64", "--epochs", "1"]
+CELLS = [
+    "--ops",
+    "s3",
+    "--cells",
+    "2",
+    "--nodes",
+    "1",
+    "--channels",
+    "4",
+    "--batch",
+    "64",
+    "--epochs",
+    "1",
+]
+BENCH = [
+    "--space",
+    "nasbench201",
+    "--cells",
+    "1",
+    "--channels",
+    "4",
+    "--batch",
+    "64",
+    "--epochs",
+    "1",
+]
 SPIDER = [*CELLS, "--rounds", "4"]
 SCHEDULE = ["--t-s", "1", "--tau", "1"]
 SERVER_DATA = ["--set", "data.server_share=0.1"]
@@ -66,7 +91,19 @@ RUNS: Mapping[str, list[str]] = {
     "spider random": ["spider:random", *SPIDER, *SCHEDULE],
     "spider milenas": ["spider", *SPIDER, "--searcher", "milenas"],
 }
-COMMON = ["--data", "digits", "--seed", "3", "--workers", "1", "--quiet", "--clients", "2", "--rounds", "2"]
+COMMON = [
+    "--data",
+    "digits",
+    "--seed",
+    "3",
+    "--workers",
+    "1",
+    "--quiet",
+    "--clients",
+    "2",
+    "--rounds",
+    "2",
+]
 # what differs from run to run, or names the place and the version
 UNSTEADY = {
     "seconds",
@@ -87,7 +124,9 @@ UNSTEADY = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--like", type=Path, help="a record of before; say what differs from it")
     parser.add_argument("--only", nargs="+", choices=RUNS, help="these runs alone")
@@ -116,18 +155,20 @@ def compare(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping
 
 
 def recorded(folder: Path, name: str) -> dict[str, str]:
-    """Run it, and take the digests of what it left."""
+    """Run a method, and return the digests of its results."""
     print(name, flush=True)
     run = folder / name.replace(" ", "-")
-    method, *words = RUNS[name]
-    command = [sys.executable, "-m", "fedloom", "run", method, *COMMON, *words, "--out", str(run)]
+    method, *flags = RUNS[name]
+    command = [sys.executable, "-m", "fedloom", "run", method, *COMMON, *flags, "--out", str(run)]
     subprocess.run(command, cwd=folder, check=True)
     parts = {"weights": digest_of_tensors(Archive(run).final().state.tensors)}
     store = ClientStore(run / "clients")
     for client in range(4):
         for version in store.versions(client):
             state = store.read(client, version)
-            parts[f"client {client} version {version}"] = digest_of_tensors(state.tensors) + digest(state.meta)
+            parts[f"client {client} version {version}"] = digest_of_tensors(state.tensors) + digest(
+                state.meta
+            )
     parts["result"] = digest(steady(json.loads((run / "result.json").read_text())))
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     parts["metrics"] = digest([steady_row(row) for row in rows])
@@ -135,12 +176,12 @@ def recorded(folder: Path, name: str) -> dict[str, str]:
 
 
 def digest_of_tensors(tensors: Tensors) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.contiguous().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def digest(value: Any) -> str:
@@ -148,9 +189,13 @@ def digest(value: Any) -> str:
 
 
 def steady(value: Any) -> Any:
-    """Without what two runs of one program differ in."""
+    """The same value without what differs between two runs of the same program."""
     if isinstance(value, dict):
-        return {key: steady(inner) for key, inner in value.items() if not any(word in key for word in UNSTEADY)}
+        return {
+            key: steady(inner)
+            for key, inner in value.items()
+            if not any(part in key for part in UNSTEADY)
+        }
     if isinstance(value, list):
         return [steady(inner) for inner in value]
     return value

@@ -1,11 +1,11 @@
-"""Which settings keep FedPNAS's samplers from sending every sample one way, and from choosing nothing.
+"""Which settings keep FedPNAS's samplers from sending all samples one way, or choosing nothing?
 
     python bench/try_samplers.py --digits mnist14.npz
 
-One client with 1,600 digits of which every second is turned by a quarter, `stacks:2:1:1` with 8 channels, 12 rounds of
-25 steps of `ca-feddsnas`; then 500 validation samples: settings are not chosen on test data. A setting is good if
-samplers are sure (low entropy), if samples take several paths, and if a sample on another one's path is worse off
-(shuffled).
+One client has 1,600 digits, every second one rotated by a quarter turn. It trains `stacks:2:1:1`
+with 8 channels for 12 rounds of 25 steps of `ca-feddsnas`, and is judged on 500 validation samples:
+settings are not chosen on test data. A setting is good if samplers are certain (low entropy), if
+samples take several paths, and if a sample does worse on another one's path (shuffled).
 """
 
 from __future__ import annotations
@@ -58,15 +58,18 @@ SETTINGS = (
 )
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="settings of FedPNAS's samplers")
     parser.add_argument("--digits", type=Path, required=True, help="the .npz file of digits")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
     digits = np.load(arguments.digits)
     training = half_turned(digits["train_images"][:TRAINING], digits["train_labels"][:TRAINING])
     held_out = half_turned(digits["val_images"][:HELD_OUT], digits["val_labels"][:HELD_OUT])
-    print("| alpha_lr | balance | bound | seed | entropy | accuracy % | shuffled % | paths | most common % |")
+    print(
+        "| alpha_lr | balance | bound | seed | entropy | accuracy % | shuffled % | paths | most "
+        "common % |"
+    )
     print("|---" * 9 + "|")
     for setting in SETTINGS:
         for seed in SEEDS:
@@ -106,8 +109,8 @@ def line_of(setting: Setting, seed: int, training: Samples, held_out: Samples) -
     network = method.network(order, training, None, client_of(task, ROUNDS)).eval()
     with torch.no_grad():
         right = network(held_out.x).argmax(dim=1) == held_out.y
-    told = method.routes(network, held_out, task)
-    assert told is not None
+    routes = method.routes(network, held_out, task)
+    assert routes is not None
     cells = [
         f"{setting.alpha_lr:g}",
         f"{setting.balance:g}",
@@ -115,19 +118,23 @@ def line_of(setting: Setting, seed: int, training: Samples, held_out: Samples) -
         str(seed),
         f"{entropy:.2f}",
         f"{100 * right.double().mean():.1f}",
-        f"{100 * told['shuffled_accuracy']:.1f}",
-        str(told["routes"]["distinct"]),
-        f"{100 * told['routes']['top'][0]['share']:.0f}",
+        f"{100 * routes['shuffled_accuracy']:.1f}",
+        str(routes["routes"]["distinct"]),
+        f"{100 * routes['routes']['top'][0]['share']:.0f}",
     ]
     return "| " + " | ".join(cells) + " |"
 
 
-def after_round(method: Method, task: Task, state: State, number: int, data: Samples) -> tuple[State, float]:
-    """The client's own tensors are the next round's; and how sure its samplers were."""
+def after_round(
+    method: Method, task: Task, state: State, number: int, data: Samples
+) -> tuple[State, float]:
+    """The client's own tensors for the next round, and the entropy of its samplers."""
     progress = number / ROUNDS
     rate = SIZE["lr"] * (1 + np.cos(np.pi * progress)) / 2
     meta = {"lr": float(rate), "tau": annealed(TAU, TAU_END, progress)}
-    reply, _ = method.client(Order(0, "search", state.tensors, meta), data, None, client_of(task, number))
+    reply, _ = method.client(
+        Order(0, "search", state.tensors, meta), data, None, client_of(task, number)
+    )
     return State(reply.tensors, state.meta), reply.meta["entropy"]
 
 

@@ -1,4 +1,4 @@
-"""One torch thread in every test, as in every engine: the last bits of a sum depend on their number."""
+"""One torch thread in every test, as in every engine: the last bits of a sum depend on it."""
 
 import os
 import tempfile
@@ -7,5 +7,7 @@ import torch
 
 pytest_plugins = ["pytester"]
 torch.set_num_threads(1)
-CACHE = tempfile.TemporaryDirectory(prefix="fedloom-cache-")  # nobody's own cache is read or filled by a test
+CACHE = tempfile.TemporaryDirectory(
+    prefix="fedloom-cache-"
+)  # nobody's own cache is read or filled by a test
 os.environ["FEDLOOM_CACHE"] = CACHE.name

@@ -1,4 +1,4 @@
-"""Every registered network and every space, at any number of channels: for tests that must leave none of them out."""
+"""Every registered network and every space, at any number of channels, for tests of all of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,16 @@ CHANNELS = (1, 3, 4, 8, 12, 16)
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 LABELS = ("a", "b", "c")
 ARCHITECTURES = 3  # drawn from every space
-# What a network of width 1 has where it has fewest: with width k / that, it has k there. A new one may leave it out.
-FEWEST_CHANNELS = {"alexnet": 64, "densenet": 12, "lstm": 256, "mlp": 64, "resnet18": 64, "vgg16": 64}
+# The fewest channels of a network of width 1: with width k / fewest, it has k channels there. A new
+# network may be left out.
+FEWEST_CHANNELS = {
+    "alexnet": 64,
+    "densenet": 12,
+    "lstm": 256,
+    "mlp": 64,
+    "resnet18": 64,
+    "vgg16": 64,
+}
 USUAL_CHANNELS = 16
 CHANNELS_OF_A_CHAIN = 8  # it has a size of its own
 
@@ -55,7 +63,8 @@ def networks_of_spaces(channels: int, layout: str) -> Iterator[Built]:
     """Of each the mixture of everything, and architectures drawn at random, cut from it."""
     for options in spaces(channels):
         shape = (3, 9, 10) if options.space == "darts" else (3, 8, 12)  # an odd side is padded
-        task, space = task_of("image", shape), space_for(options)
+        task = task_of("image", shape)
+        space = space_for(options)
         mixture = Mixed(supernet_model(task, options), fresh_alpha(options, 0))
         yield built(f"{space.name}, mixture", mixture, task, layout)
         for number in range(ARCHITECTURES):
@@ -66,7 +75,9 @@ def networks_of_spaces(channels: int, layout: str) -> Iterator[Built]:
 
 def spaces(channels: int) -> Iterator[SpaceOptions]:
     for ops in OP_SETS:
-        nodes = 4 if ops == "s1" else 1  # s1 is only for four; with one, a cell hands on as few channels as it can
+        nodes = (
+            4 if ops == "s1" else 1
+        )  # s1 is only for four; with one, a cell hands on as few channels as it can
         yield SpaceOptions(ops=ops, cells=3, nodes=nodes, channels=channels)
     yield SpaceOptions(space="nasbench201", cells=1, channels=channels)
     if channels == CHANNELS_OF_A_CHAIN:
@@ -84,7 +95,9 @@ def task_of(kind: str, shape: tuple[int, ...]) -> Task:
 def built(name: str, net: nn.Module, task: Task, layout: str) -> Built:
     draw = torch.Generator().manual_seed(0)
     if task.kind == "text":
-        return Built(name, net.train(), torch.randint(0, len(LABELS), (4, *task.shape), generator=draw))
+        return Built(
+            name, net.train(), torch.randint(0, len(LABELS), (4, *task.shape), generator=draw)
+        )
     if task.kind == "table":
         return Built(name, net.train(), torch.rand(4, *task.shape, generator=draw))
     net.to(memory_format=LAYOUTS[layout])
@@ -93,7 +106,7 @@ def built(name: str, net: nn.Module, task: Task, layout: str) -> Built:
 
 
 class StridedPointwise(TorchDispatchMode):
-    """Notes every 1×1 convolution with a stride that is computed under it, however it was written."""
+    """Records every 1×1 convolution with a stride that is computed inside, however written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +114,8 @@ class StridedPointwise(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.aten.convolution.default:
-            weight, stride = args[1], args[3]
+            weight = args[1]
+            stride = args[3]
             if all(side == 1 for side in weight.shape[2:]) and any(step > 1 for step in stride):
                 self.found.append(f"weights {list(weight.shape)}, stride {list(stride)}")
         return function(*args, **(kwargs or {}))

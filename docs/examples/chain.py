@@ -1,4 +1,4 @@
-"""A chain: every layer is one of three operations. A whole search space in one file, for images and speech."""
+"""A chain: every layer is one of three operations. A complete search space in one file."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,9 @@ class Operation(nn.Module):
         self.layer = nn.Identity()
         if name in KERNELS:
             kernel = KERNELS[name]
-            self.layer = nn.Sequential(nn.Conv2d(channels, channels, kernel, padding=kernel // 2), nn.ReLU())
+            self.layer = nn.Sequential(
+                nn.Conv2d(channels, channels, kernel, padding=kernel // 2), nn.ReLU()
+            )
 
     def forward(self, x, scale=None):
         return scaled(self.layer(x), scale)
@@ -39,7 +41,7 @@ class Operation(nn.Module):
 
 
 class ChainNetwork(Supernet):
-    """The chain's layers, `size.cells` times one after the other; all turns share the slots of the space."""
+    """The layers of the chain, repeated `size.cells` times; all copies share the space's slots."""
 
     def __init__(self, space, shape, classes, size, arch, affine):
         super().__init__(space, shape, classes, size, arch, affine)
@@ -48,7 +50,9 @@ class ChainNetwork(Supernet):
         for number in range(size.cells * space.depth):
             slot = number % space.depth
             names = [OPTIONS[op] for op in self.arch.choice[slot]]
-            self.layers.append(nn.ModuleDict({name: Operation(name, size.channels) for name in names}))
+            self.layers.append(
+                nn.ModuleDict({name: Operation(name, size.channels) for name in names})
+            )
         self.classifier = nn.Linear(size.channels, classes)
 
     def flow(self, run, x, choice):
@@ -113,7 +117,9 @@ class Chain(Space):
                     costs.append(Cost(activations=channels * pixels))  # its ReLU
             sums = max(0, len(live) - 1)
             costs.append(Cost(activations=sums * channels * pixels))
-        costs.append(Cost((channels + 1) * classes, channels * classes, channels + classes))  # mean and classifier
+        costs.append(
+            Cost((channels + 1) * classes, channels * classes, channels + classes)
+        )  # mean and classifier
         return total(costs)
 
 

@@ -1,6 +1,6 @@
-"""FedPer: Arivazhagan, Aggarwal, Singh, Choudhary, "Federated Learning with Personalization Layers", 2019.
+"""FedPer: Arivazhagan et al., "Federated Learning with Personalization Layers", 2019.
 
-All layers but the classifier are averaged; each client's classifier stays at home.
+All layers except the classifier are averaged; each client keeps its own classifier.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,9 @@ class FedPer(Method):
         net = self.network(order, data, own, run)
         trained = train(net, data, self.options, order.meta["lr"], run)
         weights = weights_of(net)
-        return Reply(order.client, base(weights), len(data), {"loss": trained.loss}), State(head(weights))
+        return Reply(order.client, base(weights), len(data), {"loss": trained.loss}), State(
+            head(weights)
+        )
 
     def network(self, order, data, own, run):
         net = model(run.task, self.options)  # a client without a classifier starts from the seed's
@@ -49,4 +51,6 @@ def stages(task):
     return (Stage("train", FedPer(TrainingOptions(**task.options))),)
 
 
-fedper = Recipe("FedPer (Arivazhagan et al. 2019): shared layers, a classifier of one's own", TrainingOptions, stages)
+fedper = Recipe(
+    "FedPer (Arivazhagan et al. 2019): shared layers, a private classifier", TrainingOptions, stages
+)

@@ -1,6 +1,7 @@
 """Draws the pictures of docs/data/partitions.md: `python docs/pictures/partitions.py [DATA]`.
 
-DATA is a folder with Tiny Shakespeare and the Free Spoken Digit Dataset; without it, only digits are drawn.
+DATA is a folder with Tiny Shakespeare and the Free Spoken Digit Dataset. Without it, only digits
+are drawn.
 """
 
 import subprocess
@@ -22,7 +23,11 @@ DIGITS = {
     "missing": ("missing:0.4", 10),
     "rotation": ("dirichlet:0.5+rotation:30", 5),
 }
-SITES = {"airport": (range(5), 300), "harbour": (range(3, 10), 500), "village": (range(10), 120)}  # classes, samples
+SITES = {
+    "airport": (range(5), 300),
+    "harbour": (range(3, 10), 500),
+    "village": (range(10), 120),
+}  # classes, samples
 GROUPED = {
     "natural": ("fsdd", "natural", None),
     "natural-cut": ("fsdd", "natural", 20),

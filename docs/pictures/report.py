@@ -1,6 +1,7 @@
-"""Takes the pictures of docs/report.md: `python docs/pictures/report.py RUN COMPARISON`, with fedloom[browser].
+"""Takes the pictures of docs/report.md: `python docs/pictures/report.py RUN COMPARISON`.
 
-RUN is best a search with a network for each client, after `fedloom gain`; COMPARISON one of several seeds.
+It needs fedloom[browser]. RUN is best a search with a network for each client, after
+`fedloom gain`; COMPARISON is one of several seeds.
 """
 
 import shutil
@@ -11,11 +12,26 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 HERE = Path(__file__).parent
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+]
 OPEN = "document.querySelectorAll('details.printed').forEach((d, k) => d.open = k === 0)"
 
 
-def take(browser: Browser, name: str, report: Path, width: int, height: int, scheme: str, *, at: str = "body") -> None:
+def take(
+    browser: Browser,
+    name: str,
+    report: Path,
+    width: int,
+    height: int,
+    scheme: str,
+    *,
+    at: str = "body",
+) -> None:
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(report.resolve().as_uri())

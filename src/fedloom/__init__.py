@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FedloomError", "Run", "__version__", "auto", "compare", "resume", "search"]
 
+# Names that are imported on first use, and the module that each comes from.
 LATE = {
     "search": "fedloom.api",
     "auto": "fedloom.api",
@@ -26,7 +27,7 @@ LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    """torch is imported by the first use of one of these, not by `import fedloom`."""
+    """Import one of these on first use, so that `import fedloom` itself does not import torch."""
     if name in LATE:
         import importlib
 

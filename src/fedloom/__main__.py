@@ -1,4 +1,4 @@
-"""`python -m fedloom`, and what the command `fedloom` calls."""
+"""The entry point of `python -m fedloom` and of the command `fedloom`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import atexit
 import os
 import sys
 
-# They write what they found and close it; what else the process holds can go all at once.
+# These commands have written and closed all their output when they return, so that the process may
+# exit at once, without tearing down what it still holds.
 ENDED_AT_ONCE = ("export", "predict", "report", "plot", "list", "runs")
 
 
 class End:
-    """Ends the process without taking every object of torch or matplotlib apart first.
+    """An exit handler that ends the process without destroying every torch or matplotlib object.
 
-    That takes a fifth of a second, and the memory is given back all the same. Whoever registers it
-    before anything else has it called last: threads have ended by then, and every other function
-    that was registered for the end has been called.
+    Destroying them takes a fifth of a second, and the system frees the memory anyway. Exit handlers
+    run in reverse order: registered before all others, this one runs last, when threads have ended
+    and every other handler has been called.
     """
 
     code: int | None = None  # None: the process ends as usual
@@ -28,7 +29,7 @@ class End:
                 if stream is not None:  # None: it was closed before we began
                     stream.flush()
         except (OSError, ValueError):
-            return  # whoever read our output has gone: Python itself says so
+            return  # the reader of our output has gone: Python reports that itself
         os._exit(self.code)
 
 

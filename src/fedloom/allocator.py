@@ -1,10 +1,10 @@
-"""glibc's allocator, settled for processes that train.
+"""Settings of glibc's memory allocator for processes that train.
 
-A training step takes and gives back the same large blocks again and again. By default glibc gives
-freed memory back to the kernel at once and adapts its thresholds as it goes, which took up to a
-quarter of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the
-process; blocks from `LARGE` bytes on still go back at once. `give_back` sees to it, between two
-orders, that no more than `KEPT` bytes stay.
+A training step allocates and frees the same large blocks again and again. By default glibc returns
+freed memory to the kernel at once and adapts its thresholds as it goes, which took up to a quarter
+of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the process;
+blocks of `LARGE` bytes and more are still returned at once. `give_back`, called between two orders,
+ensures that no more than `KEPT` bytes of freed memory stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedloom import procfs
 
-# Numbers that mallopt(3) knows.
+# The numbers of these parameters in mallopt(3).
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
@@ -43,9 +43,9 @@ class Usage(ctypes.Structure):
 
 
 def settle() -> bool:
-    """For this process, from now on.
+    """Fix the thresholds for this process, from now on.
 
-    False: it has another allocator than glibc's, and nothing is changed.
+    Returns False, and changes nothing, where the allocator is not glibc's.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -56,12 +56,12 @@ def settle() -> bool:
 
 
 def give_back(peak: int | None = None) -> bool:
-    """Freed memory goes back to the kernel, if there is much of it.
+    """Return freed memory to the kernel, if there is much of it.
 
-    `peak` is the most that the process held of late, if it is known: it holds no more now. False:
-    there is not much, or nobody can tell. glibc looks at every free block to answer, which takes
-    milliseconds in a process that holds many small ones. So it is asked only where the process has
-    grown enough to keep so much.
+    `peak` is the most memory that the process held lately, if that is known: it holds no more now.
+    Returns False if there is little freed memory, or if its amount is unknown. glibc visits every
+    free block to tell how much there is, which takes milliseconds in a process with many small
+    ones. So we ask only where the process has grown enough to keep more than `KEPT` bytes.
     """
     if peak is not None and peak - BEGINNING.resident <= KEPT:
         return False
@@ -75,7 +75,7 @@ def give_back(peak: int | None = None) -> bool:
 
 
 def resident() -> int | None:
-    """Bytes of this process that are in memory; None: only Linux tells."""
+    """The bytes of this process that are in memory; None on systems other than Linux."""
     try:
         pages = procfs.read(STATM).split()[1]
     except OSError:
@@ -85,7 +85,7 @@ def resident() -> int | None:
 
 @dataclass
 class Beginning:
-    """What the process was when it settled."""
+    """The state of the process when `settle` was called."""
 
     resident: int = 0
 
@@ -95,7 +95,10 @@ BEGINNING = Beginning()
 
 @cache
 def find_glibc() -> ctypes.CDLL | None:
-    """The C library of this process, if it is glibc and new enough to tell how much it keeps."""
+    """The C library of this process, if it is a glibc that can tell how much free memory it keeps.
+
+    Older versions cannot: they have no `mallinfo2`.
+    """
     try:
         library = ctypes.CDLL(None)
         library.mallinfo2.restype = Usage

@@ -1,6 +1,6 @@
-"""The Python API, and what the command line calls.
+"""The Python API, which the command line calls too.
 
-Both have the same flags, the same folders and the same results.
+Both have the same flags, write the same folders and give the same results.
 """
 
 from __future__ import annotations
@@ -102,23 +102,23 @@ def auto(
 ) -> Auto:
     """The model to use for each client, within a budget; `fedloom auto` in Python.
 
-    `others` are variants that take part too, as `--with` names them. `main` is the contestant whose
-    options `limit`, `family`, `sizes`, `widths` and `prior` are: `auto`, or `auto-tiers` with
-    `widths`.
+    `others` are variants that also take part, named as for `--with`. `main` is the contestant that
+    gets the options `limit`, `family`, `sizes`, `widths` and `prior`: `auto`, or `auto-tiers` if
+    `widths` is given.
 
     >>> found = fedloom.auto(data="digits", budget="2m")
     >>> print(found.verdict)
     >>> found.winner.export("onnx", client=3)
     """
-    own: dict[str, str] = {}
+    main_options: dict[str, str] = {}
     if family is not None:
-        own["network"] = family
+        main_options["network"] = family
     if sizes is not None:
-        own["sizes"] = "/".join(f"{size:g}" for size in sizes)
+        main_options["sizes"] = "/".join(f"{size:g}" for size in sizes)
     if widths is not None:
-        own["widths"] = "/".join(f"{width:g}" for width in widths)
+        main_options["widths"] = "/".join(f"{width:g}" for width in widths)
     if not prior:
-        own["prior"] = "off"
+        main_options["prior"] = "off"
     limits = Limit()
     if limit is not None:
         limits = Limit.parse(limit)
@@ -131,7 +131,8 @@ def auto(
             if name not in PATHS:
                 raise unknown("a keyword of auto", name, PATHS)
             assign(tree, PATHS[name], plain(value))
-        asked = Asked(tree, asked_budget, limits, labelled(others), own, main or main_for(own))
+        contestant = main or main_for(main_options)
+        asked = Asked(tree, asked_budget, limits, labelled(others), main_options, contestant)
         return continue_auto(create_auto(asked, out), shown)
 
 
@@ -141,10 +142,10 @@ def resume(
     from_round: int | None = None,
     quiet: bool = True,
 ) -> Run | Comparison:
-    """Finish a run or comparison that was interrupted, exactly as if it had not been.
+    """Finish an interrupted run or comparison, exactly as if it had not been interrupted.
 
-    `from_round` throws away what came after this round: a run that diverged goes on from a
-    checkpoint that it kept.
+    `from_round` discards everything after this round: a run that diverged can continue from an
+    earlier checkpoint, if it kept one.
     """
     folder = RunFolder.open(Path(path))
     if from_round is not None:
@@ -158,9 +159,9 @@ def resume(
 
 
 def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same keywords, a torch data set among them written to a file.
+    """The same keywords, with a torch data set replaced by the path of a file that holds it.
 
-    Workers, and a later resume, read it there.
+    Workers, and a later resume, read the data set from that file.
     """
     if isinstance(flags.get("data"), Dataset):
         return {**flags, "data": str(kept(flags["data"]))}

@@ -1,6 +1,6 @@
-"""The command line.
+"""The command line: a thin layer that parses, calls and prints.
 
-Thin: it parses, calls, prints; torch is imported by the commands that need it.
+torch is imported only by the commands that need it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ ABOUT = """Federated neural architecture search: find the network where the data
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
-  fedloom report runs/1-fedavg-digits           its report.html again; of several runs, one page
+  fedloom report runs/1-fedavg-digits           write report.html again; one page for several runs
   fedloom search runs/2-fedoras-digits --limit macs=100k     a network for another device
   fedloom run METHOD --help                     a method's own options
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Every error a user can meet is one sentence and an exit code.
+    """Run a command. Every error that a user can meet becomes one sentence and an exit code.
 
-    --debug shows where it came from.
+    With --debug the error is raised instead, with its traceback.
     """
     if arguments is None:
         arguments = sys.argv[1:]
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fedloom: stopped; nothing saved is lost.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output has gone
         return 0
 
 
@@ -69,24 +69,26 @@ def dispatch(words: list[str]) -> int:
         if asks_for_method(words):
             return run.method_help(words[1])
         run.check_order(words[1:])
-    options, rest = parser.parse_known_args(words)
-    if rest and options.command not in ("run", "compare", "auto"):
+    options, unparsed = parser.parse_known_args(words)
+    # These three have further flags of their own, which they parse themselves.
+    if unparsed and options.command not in ("run", "compare", "auto"):
         command = "fedloom"
         if options.command:
             command = f"fedloom {options.command}"
         raise FedloomError(
-            f"`{command}` must be given what it knows",
-            f"got {rest[0]!r}",
+            f"`{command}` must be given flags and arguments that it has",
+            f"got {unparsed[0]!r}",
             f"see `{command} --help`",
         )
     if options.command is None:
         parser.print_help()
         return 0
-    options.rest = rest
+    options.rest = unparsed
     options.stream = sys.stdout
     code: int
     if getattr(options, "json", False):
-        # Standard output is for the one object: what a method or data source prints goes elsewhere.
+        # Standard output holds the JSON object alone: what methods or data sources print goes to
+        # standard error.
         with redirect_stdout(sys.stderr):
             code = options.run(options)
     else:
@@ -95,7 +97,7 @@ def dispatch(words: list[str]) -> int:
 
 
 def asks_for_method(words: list[str]) -> bool:
-    """`fedloom run METHOD --help`: the method's own options are meant."""
+    """Whether this is `fedloom run METHOD --help`, which asks for the options of that method."""
     if "-h" not in words and "--help" not in words:
         return False
     return len(words) > 1 and not words[1].startswith("-")

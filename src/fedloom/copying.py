@@ -1,4 +1,4 @@
-"""Many tensors into many others, by one call."""
+"""Copying many tensors into many others with one call."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 @torch.no_grad()
 def copy_all(targets: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
-    """Every target gets the value of its name.
+    """Copy the value of the same name into every target.
 
-    Their shapes must be the same: torch would repeat a smaller value.
+    Their shapes must be equal: torch would broadcast a smaller value.
     """
     sources = [values[name] for name in targets]
     for (name, target), source in zip(targets.items(), sources, strict=True):

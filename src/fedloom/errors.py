@@ -8,9 +8,9 @@ concentration above 0, but got 0; try dirichlet:0.5."* The command line prints i
 import difflib
 from collections.abc import Iterable, Sequence
 
-LONGEST = 400  # characters of what must hold, and of what was found
-MOST_DETAILS = 1000  # lines behind a sentence
-# What people call things elsewhere, and our names for them.
+LONGEST = 400  # characters of `must`, and of `found`
+MOST_DETAILS = 1000  # lines that follow a sentence
+# Names that other projects use, and our names for the same things.
 OTHER_NAMES = {
     "batch-size": "batch",
     "learning-rate": "lr",
@@ -24,9 +24,9 @@ OTHER_NAMES = {
 
 
 class FedloomError(Exception):
-    """`must`, but `found`; `todo`.
+    """The message reads: `must`, but `found`; `todo`.
 
-    `details` follow in lines of their own, where a sentence is about many things: files, say.
+    `details` follow on separate lines, where the sentence is about many items, such as files.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class RunStopped(FedloomError):
 
 
 class TooFewReplies(RunStopped):
-    """Clients were asked and answered, but hardly a reply could be used: training diverged, say."""
+    """Clients answered, but too few of their replies could be used, e.g. because they diverged."""
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """In one line and not too long, whatever a file or another library said."""
+    """A text from a file or another library, on one line and cut to `longest` characters."""
     line = " ".join(part.strip() for part in text.splitlines())
     if len(line) <= longest:
         return line
@@ -73,7 +73,7 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """What was found, where code that is not ours raised an error."""
+    """The `found` of a FedloomError, where code that is not ours raised an error."""
     return f"it raised {type(error).__name__}: {shortened(str(error), 160)}".rstrip(": ")
 
 
@@ -91,7 +91,7 @@ def unknown(what: str, name: str, known_names: Iterable[str]) -> FedloomError:
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
-    """What `name` is called here, or the name that is spelt most like it."""
+    """Our name for what others call `name`, or else the name whose spelling is most similar."""
     ours = OTHER_NAMES.get(name.lower().replace("_", "-"))
     if ours in names:
         return ours

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever moment a process dies at; and reading them."""
+"""Writing files so that they are whole or absent whenever a process dies; and reading them."""
 
 import mmap
 import os
@@ -19,9 +19,9 @@ def write_whole(
     durable: bool,
     over: Path | None = None,
 ) -> None:
-    """The chunks, one after the other, as one file.
+    """Write the chunks, one after the other, as one file.
 
-    `over` is a file in the same folder that nobody needs: it is written over and renamed.
+    `over` is a file in the same folder that is no longer needed: it is overwritten and renamed.
     """
     with whole_file(path, durable=durable, over=over) as file:
         for chunk in chunks:
@@ -35,9 +35,9 @@ def whole_file(
     durable: bool,
     over: Path | None = None,
 ) -> Iterator[BinaryIO]:
-    """A file to write into beside `path`; in the end it is renamed over it.
+    """Open a temporary file beside `path`, which is renamed to `path` once it is written.
 
-    `durable` survives a power cut, not only a killed process.
+    With `durable` the file survives a power cut, not only a killed process.
     """
     beside = over
     mode: Literal["wb", "r+b"] = "r+b"
@@ -55,7 +55,7 @@ def whole_file(
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):
-            beside.unlink()  # a full disk keeps what it had, and gets its space back
+            beside.unlink()  # `path` stays as it was, and a full disk gets its space back
         raise
     if durable:
         sync_folder(path.parent)
@@ -71,28 +71,28 @@ def sync_folder(folder: Path) -> None:
 
 
 def cut_to(path: Path, size: int) -> None:
-    """Shorten a file to so many bytes.
+    """Shorten a file to `size` bytes.
 
-    A shorter one stays as it is: truncating would fill it up with zeros.
+    A shorter file stays as it is: truncating would fill it up with zeros.
     """
     if path.exists() and path.stat().st_size > size:
         os.truncate(path, size)
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cut off what a kill left of a last line, so that the next one starts on a line of its own."""
+    """Remove an incomplete last line that a kill left, so that the next one starts a new line."""
     if path.exists():
         cut_to(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed processes left half written."""
+    """Delete the temporary files that killed processes left half written."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def map_file(path: Path) -> mmap.mmap | bytearray:
-    """A file's bytes, mapped unless it is small."""
+    """A file's bytes, memory-mapped unless the file is small."""
     with open(path, "rb", buffering=0) as file:
         start = bytearray(file.read(SMALL))
         if len(start) < SMALL:

@@ -1,6 +1,7 @@
-"""A run is begun, gone on with or taken back, wherever it runs.
+"""Starting a run, continuing it, and taking it back to an earlier round.
 
-That is in this process and its workers, or on a federation's sites.
+A run takes place either in this process and its workers, or on a federation's sites: these
+functions choose between the two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def begin(
     shown: Screen,
     tell: Callable[[RunFolder], None],
 ) -> Run:
-    """A new run. `tell` hears of its folder before it starts."""
+    """Start a new run. `tell` is called with its folder before it starts."""
     if not config.is_federated:
         return results.begin(config, out, shown, tell)
     from fedloom.deploy import submission
@@ -30,7 +31,7 @@ def begin(
 
 
 def go_on(folder: RunFolder, shown: Screen) -> Run:
-    """A run that was begun before; a finished one is only opened."""
+    """Continue a run that was started before; a finished run is only opened."""
     if folder.result() is not None:
         return results.tidied(folder)
     if not folder.config().is_federated:
@@ -41,7 +42,7 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
 
 
 def take_back(folder: RunFolder, number: int) -> None:
-    """Make an earlier round the last one, before a run goes on from there."""
+    """Make round `number` the last one of a run, which can then continue from there."""
     if folder.kind != "run" or not folder.config().is_federated:
         results.take_back(folder, number)
         return

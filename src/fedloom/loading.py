@@ -1,4 +1,4 @@
-"""Importing torch at the start of a program of ours: a command, a worker."""
+"""Importing torch at the start of our own programs: commands and workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 
 
 def load_torch() -> None:
-    """Import torch, with the collector of garbage at rest.
+    """Import torch with the garbage collector switched off.
 
-    Torch makes a quarter of a million objects that all stay: to look through them again and again
-    while they are made, in every full collection afterwards and once more at the end takes a
-    quarter of what the import costs. So nothing is collected meanwhile, and what is there then is
-    never looked at again. For programs of ours alone: in somebody else's process the collector is
-    theirs, and where torch is there already nothing happens.
+    torch creates a quarter of a million objects that all stay alive. To visit them again and again
+    during the import, in every full collection afterwards and once more at exit costs a quarter of
+    the import's time. So nothing is collected during the import, and the objects that exist
+    afterwards are frozen: no later collection visits them. Only our own programs call this, because
+    in another program's process the collector is not ours to change. Where torch is imported
+    already, nothing happens.
     """
     if "torch" in sys.modules:
         return

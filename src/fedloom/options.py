@@ -1,7 +1,8 @@
-"""Options: a closed, frozen schema that methods and networks build theirs on, and how one grows.
+"""Options: the closed, frozen schema that options of methods and networks derive from.
 
-A run keeps every option that it was started with in its config.toml. An option that comes later
-says, beside its default for new runs, what fedloom did before there was a choice:
+It also defines how a schema may grow. A run keeps every option that it was started with in its
+config.toml. An option that is added later declares, beside its default for new runs, what fedloom
+did before the option existed:
 
     taste: Annotated[Literal["plain", "sweet"], Absent("plain")] = Field("sweet", description="…")
 """
@@ -23,19 +24,20 @@ class Options(BaseModel):
 
     @classmethod
     def for_given_constants(cls) -> dict[str, Any]:
-        """Options that a run has, unless it names them, where the user gave data.mean or data.std.
+        """Defaults of options for runs whose user gave data.mean or data.std.
 
-        Those constants are for everybody: here a method says that no client takes its own instead.
+        Those constants are for all clients: with these defaults a method makes sure that no client
+        uses its own mean and std instead.
         """
         return {}
 
     @classmethod
     def for_server_data(cls) -> dict[str, Any]:
-        """Options that a run has, unless it names them, where the server has samples of its own."""
+        """Defaults of options for runs whose server has samples of its own."""
         return {}
 
     def check_for_federation(self) -> None:
-        """Refuses what only a simulation can do, with a FedloomError."""
+        """Raise a FedloomError for options that only a simulation can carry out."""
 
     @classmethod
     def for_data(
@@ -44,9 +46,10 @@ class Options(BaseModel):
         kind: str | None,
         shape: tuple[int, ...],
     ) -> dict[str, Any]:
-        """Options that a run has, unless it names them, for samples of this kind and shape.
+        """Defaults of options for samples of this kind and shape.
 
-        `given` are those that it names; `kind` None: what the samples are is not known yet.
+        `given` are the options that the run names; `kind` is None while the kind of the samples is
+        not known yet.
         """
         return {}
 
@@ -54,35 +57,36 @@ class Options(BaseModel):
     def run_named(cls, given: Mapping[str, Any]) -> str | None:
         """The finished run, or the file, whose networks a run with these options trains.
 
-        None: it names none. Such a run has the tiers, the split and the budget of the one named.
+        Such a run has the tiers, the split and the budget of the run that it names. None: the
+        options name no run.
         """
         return None
 
     @property
     def pooled_share(self) -> float | None:
-        """Of what a client has to train on: so much a simulation's server has of each, at the end.
+        """The share of each client's training samples that a simulation's server gets at the end.
 
-        None: nothing. No federation can do that.
+        None: it gets no samples. In a real federation this is impossible.
         """
         return None
 
     @classmethod
     def fields_beside(cls, given: Mapping[str, Any]) -> dict[str, FieldInfo]:
-        """The options that may be given beside these: a choice may bring options of its own."""
+        """The fields that may be given together with these: a choice may add further options."""
         return dict(cls.model_fields)
 
     @classmethod
     def check_place(cls, name: str, given: Mapping[str, Any]) -> None:
-        """Refuses a name that would be known beside another choice than these options make."""
+        """Refuse an option that exists only together with another choice than the given one."""
 
     @classmethod
     def without_ignored(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A run's options without those that the version that wrote them had no use for."""
+        """A run's options without those that the version that wrote them ignored."""
         return dict(raw)
 
 
 def as_list(value: Any) -> Any:
-    """What a list option is given as: a list, one number, `a,b`, or `a/b` in a variant."""
+    """The value of a list option: given as a list, one number, `a,b`, or `a/b` in a variant."""
     if isinstance(value, int | float):
         return [value]
     if isinstance(value, str):
@@ -92,20 +96,20 @@ def as_list(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Absent:
-    """What an option means in a run that was made before the option came.
+    """The value that an option has in runs made before the option existed.
 
-    It is an annotation of the option's field. TOML cannot say None: an option that may be None must
-    mean None where it is absent.
+    It is an annotation of the option's field. TOML cannot represent None, so an option that may be
+    None must mean None where it is absent.
     """
 
     value: Any
 
 
 def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's options with what the version that wrote them did where a later one has a choice.
+    """A run's options, completed by the `Absent` values of options that were added later.
 
-    An option that was there from the beginning has no `Absent`: where it is missing, it means its
-    default.
+    An option that existed from the beginning has no `Absent`: where it is missing, its default
+    applies.
     """
     options = dict(raw)
     if issubclass(schema, Options):
@@ -121,9 +125,10 @@ def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]
 
 
 def spelled_out(settled: BaseModel, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a person gave them, with every later one beside them as it is meant now.
+    """Options as a person gave them, and the current value of every option that was added later.
 
-    A file then has only what was given, and absence still means that an earlier version wrote it.
+    A file then has only what was given, and the absence of a later option still means that an
+    earlier version wrote the file.
     """
     options = dict(raw)
     for name, field in type(settled).model_fields.items():
@@ -145,9 +150,9 @@ def absence(field: FieldInfo) -> Absent | None:
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The schema of a field that has options of its own.
+    """The schema of a field that is itself a section of options, optional sections included.
 
-    The whole section may be one that can be left out.
+    None: the field is a single option.
     """
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -156,9 +161,9 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def may_be_filled(field: FieldInfo, value: Any) -> bool:
-    """Whether this is a section that is there, or that always is.
+    """Whether a section is present in the file, or always exists by default.
 
-    What is no table is left for the schema to refuse.
+    A value that is not a table is left for the schema to refuse.
     """
     if value is None:
         return isinstance(field.default, BaseModel)

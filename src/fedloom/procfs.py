@@ -1,7 +1,7 @@
-"""Files in which Linux tells a process about itself, and takes its wishes.
+"""Files under /proc by which a Linux process learns about itself and changes its settings.
 
-A client's order asks them three times. To open such a file takes longer than all else that is done
-with it, so each is opened once a process and stays open.
+Every order of a client uses them three times. Opening such a file takes longer than everything else
+that is done with it, so each is opened once per process and stays open.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-MOST_BYTES = 1 << 14  # of such a file; it is read in one piece
+MOST_BYTES = 1 << 14  # of such a file, which is read with a single call
 
 
 def read(path: Path) -> bytes:
-    """What the file says now. Raises OSError where there is no such file."""
+    """The current content of the file. Raises OSError where there is no such file."""
     return os.pread(_handle(path, os.O_RDONLY), MOST_BYTES, 0)
 
 
-def write(path: Path, wish: bytes) -> None:
-    """Raises OSError where there is no such file, or it may not be written."""
-    os.write(_handle(path, os.O_WRONLY), wish)
+def write(path: Path, value: bytes) -> None:
+    """Write a value. Raises OSError where there is no such file, or it may not be written."""
+    os.write(_handle(path, os.O_WRONLY), value)
 
 
 class Opened(NamedTuple):
@@ -34,7 +34,10 @@ class Opened(NamedTuple):
 
 
 def _handle(path: Path, flags: int) -> int:
-    """Of this process; raises OSError if somebody has closed it, and it may be another file's."""
+    """The open handle of this process for a file.
+
+    Raises OSError if other code has closed it: the number may then belong to another file.
+    """
     opened = _opened(path, flags, os.getpid())
     now = os.fstat(opened.handle)
     if (now.st_dev, now.st_ino) != (opened.device, opened.inode):
@@ -44,7 +47,7 @@ def _handle(path: Path, flags: int) -> int:
 
 @cache
 def _opened(path: Path, flags: int, process: int) -> Opened:
-    """One that was opened before a fork tells of the parent, so a child opens its own."""
+    """Open a file, once per process: a handle from before a fork would describe the parent."""
     handle = os.open(path, flags)
     status = os.fstat(handle)
     return Opened(handle, status.st_dev, status.st_ino)

@@ -1,10 +1,11 @@
-"""Files that a person can edit, read with care.
+"""Careful reading of JSON and TOML files that a person can edit.
 
-They are JSON and TOML, and may be damaged, absurd, or something else.
+Such a file may be damaged, hold absurd values, or be something else entirely.
 
-What is wrong is an `Unreadable` with a reason that fits after "but": the caller says what the file
-must be, and what to do. What comes back is plain and bounded: whole numbers of 64 bits, finite
-floats, text without zero characters, no name twice, nesting that any later step can follow.
+Any defect raises `Unreadable` with a reason that fits after "but": the caller adds what the file
+must be, and what to do. What is returned is plain and bounded: whole numbers of at most 64 bits,
+finite floats, text without zero characters, no name twice, and a nesting depth that any later step
+can handle.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any
 
 MOST_BYTES = 8 << 20  # of a file that a person writes
 MOST_NESTED = 50
-LARGEST = (1 << 64) - 1  # whole number: Flower's node ids go so far
+LARGEST = (1 << 64) - 1  # the largest whole number: Flower's node ids use all 64 bits
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d{1,2})?)([kMGT]?)")
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Unreadable(Exception):
-    """Why a file's content cannot be used."""
+    """The reason why a file's content cannot be used."""
 
 
 def read_json(path: Path) -> Any:
@@ -34,9 +35,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_large_json(path: Path) -> Any:
-    """A file that grows with the data.
+    """The content of a file that grows with the data.
 
-    Its numbers are not looked at: the caller checks them array by array.
+    Its numbers are not checked here: the caller checks them array by array.
     """
     return parse_json(read_text(path, None))
 
@@ -78,7 +79,7 @@ def parsed(parse: Callable[[str], Any], text: str) -> Any:
         return parse(text)
     except RecursionError:
         raise Unreadable("it is nested too deeply") from None
-    except ValueError as error:  # what does not parse, and whole numbers of thousands of digits
+    except ValueError as error:  # a syntax error, or a whole number of thousands of digits
         raise Unreadable(f"it does not parse ({error})") from None
 
 
@@ -96,12 +97,12 @@ def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def bounded(tree: Any, largest: int = LARGEST) -> Any:
-    """The same tree, if every value in it is one that later steps can hold.
+    """The same tree, after checking that later steps can handle every value in it.
 
-    `largest`: the largest whole number that may occur.
+    `largest` is the largest whole number that may occur.
     """
-    # What is still to be looked at: a value, its place and its depth. Plain tuples, because a file
-    # may have a million of them.
+    # Values that are still to be checked, with their place and their depth. These are plain tuples,
+    # because a file may have a million of them.
     waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
     while waiting:
         value, place, depth = waiting.pop()
@@ -135,7 +136,7 @@ def check_value(value: Any, place: str, largest: int) -> None:
 
 
 def has_surrogates(text: str) -> bool:
-    """Half of a character, which cannot be written to any file."""
+    """Whether a text has surrogates: halves of characters, which cannot be written to any file."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -144,7 +145,7 @@ def has_surrogates(text: str) -> bool:
 
 
 def parse_number(text: str) -> float | None:
-    """`100k` is 100,000; None: it is no number."""
+    """Parse a number with an optional unit: `100k` is 100,000. None: the text is not a number."""
     match = NUMBER.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Names to objects: built in, from an entry point, or from `path/file.py:Name`."""
+"""Finding objects by name: built-in ones, entry points, and `path/file.py:Name`."""
 
 import hashlib
 import importlib
@@ -15,11 +15,15 @@ from typing import Any
 
 from fedloom.errors import FedloomError, raised, unknown
 
+# Prefixes of network names: a genotype's file, or a network drawn from a search space.
+CELLS = "cells:"
+SPACE = "space:"
+
 
 class Registry:
-    """One kind of thing that can be chosen by name.
+    """The objects of one kind that can be chosen by name, such as methods or networks.
 
-    Built-ins are "module:attribute", imported when asked for.
+    Built-ins are given as "module:attribute", and imported when they are asked for.
     """
 
     def __init__(
@@ -34,9 +38,10 @@ class Registry:
         self.what = what
         self.group = group
         self.builtin = builtin
-        self.reader = reader  # of a .json file, which names one too
-        self.families = families or {}  # `name:rest` is what the named one makes of the rest
-        # Whoever asks a file for a name that it does not have is offered those that fit.
+        self.reader = reader  # makes an object from a .json file, which can be a name too
+        # For the name `family:argument`, the function of that family is called with the argument.
+        self.families = families or {}
+        # Where a file lacks the name that was asked for, the error offers those that fit.
         self.fits = fits
 
     @staticmethod
@@ -56,9 +61,9 @@ class Registry:
             return self._attribute(self.reader)(Path(name))
         if name in self.builtin:
             return self._attribute(self.builtin[name])
-        family, colon, rest = name.partition(":")
+        family, colon, argument = name.partition(":")
         if colon and family in self.families:
-            return self._attribute(self.families[family])(rest)
+            return self._attribute(self.families[family])(argument)
         for entry in entry_points(self.group):
             if entry.name == name:
                 return loaded(self.what, entry)
@@ -71,7 +76,7 @@ def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
-    """What an installed package offers; whatever its code raises when imported is one sentence."""
+    """Load what an installed package offers. Whatever its import raises becomes a FedloomError."""
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
@@ -79,15 +84,23 @@ def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
         raise FedloomError(
             rule,
             raised(error),
-            "mend or remove the package that brings it",
+            "repair or remove the package that provides it",
         ) from error
 
 
 def absolute(name: str) -> str:
-    """`file.py:Name`, `file.json` or `file.toml` with its full path.
+    """`file.py:Name`, `file.json` or `file.toml` with its full path, also behind a prefix.
 
-    So a worker or a later resume finds it from any folder.
+    With the full path a worker or a later resume finds the file from any folder. The prefixes are
+    `cells:` and `space:`.
     """
+    if name.startswith(CELLS):
+        file = name.removeprefix(CELLS)
+        if not file:
+            return name
+        return f"{CELLS}{Path(file).resolve()}"
+    if name.startswith(SPACE):
+        return f"{SPACE}{absolute(name.removeprefix(SPACE))}"
     if name.endswith((".json", ".toml")):
         return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
@@ -98,7 +111,9 @@ def absolute(name: str) -> str:
 
 def is_file(name: object) -> bool:
     """Whether a name would be looked up in a file."""
-    return isinstance(name, str) and (".py:" in name or name.endswith((".json", ".toml")))
+    if not isinstance(name, str):
+        return False
+    return ".py:" in name or name.endswith((".json", ".toml")) or name.startswith(CELLS)
 
 
 def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> Any:
@@ -111,7 +126,7 @@ def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> A
 
 
 def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[str]:
-    """The public names of a file that may be meant: all that fit, or all that it did not import."""
+    """The public names of a file to suggest: those that fit, or all that it did not import."""
     names = []
     for name, value in vars(module).items():
         if not name.startswith("_") and may_be_meant(value, module, fits):
@@ -147,20 +162,20 @@ def changed(path: Path) -> int:
 
 @cache
 def resolved(path: str, folder: str) -> Path:
-    """Looked up once a name: a worker asks for every order."""
+    """The absolute path, cached: a worker asks for it with every order."""
     return (Path(folder) / path).resolve()
 
 
 @cache
 def load_module(path: Path, version: int) -> ModuleType:
-    """Imported once for each version of the file: edited and run again, the new one counts."""
+    """Import a file, once for each version of it: after an edit the new version is imported."""
     if not path.is_file():
         raise FedloomError(
             f"{path} must be a Python file",
             "there is none",
             "check the path before the colon",
         )
-    # The mark is of the path: two files may have one name.
+    # The mark depends on the path: two files may have the same name.
     mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
     spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
     assert spec is not None and spec.loader is not None  # a .py path always has both
@@ -173,6 +188,6 @@ def load_module(path: Path, version: int) -> ModuleType:
         raise FedloomError(
             f"{path} must be importable",
             raised(error),
-            "mend it; --debug shows where",
+            "fix it; --debug shows where",
         ) from error
     return module

@@ -1,7 +1,7 @@
-"""The values that everything else passes around: frozen, plain, without torch.nn.
+"""The value types that all other modules exchange: frozen, plain, without torch.nn.
 
-A federation is a conversation: a server's `State`, `Order`s that go down, `Reply`s that come up,
-and a `State` of its own that each client keeps to itself. Nothing else crosses.
+A federation is a conversation. The server has a `State`, sends `Order`s down and receives `Reply`s.
+Each client has a `State` of its own, which it keeps to itself. Nothing else is exchanged.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any  # None, bool, int, finite float, str, list or dict of these
 Meta: TypeAlias = Mapping[str, Json]
 Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
-# The indices that it covers in each dimension; None: all.
+# The indices that a part of a tensor covers in each dimension; None: all of them.
 Region: TypeAlias = tuple[tuple[int, ...] | None, ...]
-Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one a key
+Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one per key
 
-# Prefix of architecture parameters in states and messages: a float32 vector a slot.
+# Prefix of architecture parameters in states and messages: one float32 vector per slot.
 ALPHA = "alpha/"
 
 
 @dataclass(frozen=True)
 class Arch:
-    """A choice in a space: the live operations of every slot. No weights."""
+    """A choice in a space: the operations that every slot has. It holds no weights."""
 
     space: str
     choice: tuple[tuple[int, ...], ...]
 
     def to_plain(self) -> Json:
-        """As a value that messages and files can hold."""
+        """This architecture as a value that messages and files can hold."""
         return {"space": self.space, "choice": [list(slot) for slot in self.choice]}
 
     @classmethod
     def from_plain(cls, raw: Json) -> Arch:
-        """Whether its space has such slots is the space's to say."""
+        """Whether the space has such slots is not checked here: the space itself does that."""
         try:
             slots = [tuple(map(operator.index, slot)) for slot in raw["choice"]]
             return cls(str(raw["space"]), tuple(slots))
@@ -70,7 +70,7 @@ class Arch:
 
 @dataclass(frozen=True)
 class State:
-    """What the server, or a client, remembers between rounds. Checkpoints hold exactly this."""
+    """What the server or a client remembers between rounds. Checkpoints hold exactly this."""
 
     tensors: Tensors = field(default_factory=dict)
     meta: Meta = field(default_factory=dict)
@@ -78,7 +78,7 @@ class State:
 
 @dataclass(frozen=True)
 class Task:
-    """All a client needs to build its network."""
+    """Everything that a client needs to build its network."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}  # the wire's schema is closed
 
@@ -86,12 +86,12 @@ class Task:
     options: Meta
     kind: str  # "image", "speech", "text", "table" or "regression"
     shape: tuple[int, ...]  # of one sample, channels first
-    labels: tuple[str, ...]  # a network has a score for each; of a regression the label's column
+    labels: tuple[str, ...]  # one score for each; in a regression, the name of the label's column
     seed: int
     mean: tuple[float, ...]  # per channel, in raw units: the data set's fixed normalisation
     std: tuple[float, ...]
-    # Mean and standard deviation of a label that is a number. Networks are trained on, and answer
-    # in, standard deviations from the mean. None: labels are classes.
+    # Mean and standard deviation of a numerical label. Networks are trained on, and predict,
+    # standard deviations from the mean. None: labels are classes.
     target: tuple[float, float] | None = None
 
     @property
@@ -103,7 +103,7 @@ class Task:
 class Stamp:
     """Where an order stands in the run, and which versions of client state it touches.
 
-    The loop's alone.
+    Only the server's loop sets it.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -120,13 +120,16 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Order:
-    """What goes down to one client. `kind` is "describe", "evaluate" or the method's own."""
+    """A message from the server to one client.
+
+    `kind` is "describe", "evaluate" or a kind that the method defines.
+    """
 
     client: int
     kind: str
     tensors: Tensors = field(default_factory=dict)
     meta: Meta = field(default_factory=dict)
-    # Where a client's smaller tensors lie in the server's.
+    # Where a client's smaller tensors are located in the server's.
     region: Mapping[str, Region] | None = None
     group: int | None = None  # the cluster, in a clustered topology
     stamp: Stamp | None = None
@@ -134,41 +137,41 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes up from one client. Its weight is the number of samples it trained on."""
+    """A message from one client to the server. Its weight is the number of samples trained on."""
 
     client: int
     tensors: Tensors = field(default_factory=dict)
     weight: Weight = 0.0
     meta: Meta = field(default_factory=dict)
-    # Clients behind each key; set by cluster aggregators only.
+    # How many clients contributed to each key; set by cluster aggregators only.
     count: Mapping[str, int] | None = None
     wrote: bool = False  # whether the client's state has a new version; set by the site only
 
 
 @dataclass(frozen=True)
 class Fields:
-    """What one kind of reply may hold: the policy, the privacy section and the refusals read this.
+    """What one kind of reply may contain. Policies, privacy sections and refusals are based on it.
 
-    `tensors` are patterns of keys the order brought and the reply must bring back in the same
-    shape, `optional` patterns of those that it may bring back, then in the same shape too (a key of
-    both must come back), `extra` patterns of further keys.
+    `tensors` are patterns of keys that the order has and the reply must return with the same shape.
+    `optional` are patterns of keys that the reply may return, also with the same shape; a key that
+    matches both must be returned. `extra` are patterns of further keys.
 
-    `meta` names the plain values: a bare name stands for a finite number, true or false, a string
-    of at most 1,000 characters, or null; a mapping gives each name the type that its value must
-    have, as an annotation that pydantic can check (a value that is missing counts as null;
-    `typing.Any`: whatever it is).
+    `meta` names the plain values. A bare name stands for a finite number, true or false, a string
+    of at most 1,000 characters, or null. A mapping gives each name the type that its value must
+    have, as an annotation that pydantic can check; a missing value counts as null, and `typing.Any`
+    accepts any value.
     """
 
     tensors: tuple[str, ...] = ()
     meta: tuple[str, ...] | Mapping[str, Any] = ()
     extra: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    # Of `meta`, numbers of which a cluster tells the largest; of all others it tells the mean.
+    # Numbers in `meta` of which a cluster reports the largest; of all others it reports the mean.
     largest: tuple[str, ...] = ()
-    # Whether such an order may leave a client with a new state; None: not declared.
+    # Whether such an order may give a client a new state; None: not declared.
     writes: bool | None = None
-    # Whether the server asks before it plans a round (`Round.ask`). In clusters, too, each answer
-    # goes straight to it.
+    # Whether the server asks before it plans a round (`Round.ask`). Even with clusters, each of
+    # these replies goes straight to the server.
     beforehand: bool = False
 
 
@@ -190,11 +193,11 @@ class SampleCounts:
 
 @dataclass(frozen=True)
 class ClientDescription:
-    """What a client says of itself before its first work."""
+    """What a client reports about itself before its first order."""
 
     samples: SampleCounts
-    extra: dict[str, Json]  # what the method asked for beside them
-    # Samples a label as the client tells them, perhaps with noise; None: the run did not ask.
+    extra: dict[str, Json]  # further values that the method asked for
+    # Samples per label as the client reports them, perhaps with noise; None: the run did not ask.
     histogram: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -205,7 +208,7 @@ class ClientDescription:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json]) -> ClientDescription:
-        """Of a describe reply that was accepted, or of a checkpoint."""
+        """Read the meta of an accepted describe reply, or an entry of a checkpoint."""
         histogram = None
         if raw.get("histogram") is not None:
             histogram = tuple(raw["histogram"])
@@ -214,7 +217,7 @@ class ClientDescription:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """What a path costs in one unit: a fixed part, and one entry of every row."""
+    """What a path costs in one unit: a fixed part, plus one entry of each row."""
 
     fixed: float
     rows: tuple[tuple[float, ...], ...]  # by layer and operation
@@ -238,9 +241,9 @@ class UnitCosts:
 
 @dataclass(frozen=True)
 class Tier:
-    """One kind of device. All of its limits hold at once."""
+    """One kind of device. All of its limits apply at the same time."""
 
-    number: int  # from 1, from the smallest devices on
+    number: int  # counted from 1, the tier of the smallest devices
     limit: Mapping[str, float]  # the most that a network may cost, by unit
     share: float  # of the clients
     name: str = ""
@@ -272,7 +275,7 @@ class Tier:
 
 
 def latency_in(raw: Meta) -> UnitCosts | None:
-    """The milliseconds of operations that a tier, or an order, comes with."""
+    """The latencies of operations, in milliseconds, that a stored tier or an order may have."""
     if "latency" not in raw:
         return None
     return UnitCosts.from_plain(raw["latency"])
@@ -283,7 +286,7 @@ class TierDeal:
     """The tiers of a run, and the tier of every client."""
 
     tiers: tuple[Tier, ...]
-    of_client: tuple[int, ...]  # a tier's number, by client
+    of_client: tuple[int, ...]  # the number of the client's tier, by client
 
 
 @dataclass(frozen=True)
@@ -292,24 +295,24 @@ class Setup:
 
     task: Task
     population: int  # how many clients are registered
-    # What the describe replies say, if the method asks all clients.
+    # The clients' describe replies, if the method asks all clients for them.
     clients: Mapping[int, ClientDescription] = field(default_factory=dict)
     server_data: Samples | None = None  # a central validation set, carved out before partitioning
-    tiers: TierDeal | None = None  # for methods that know tiers of devices
+    tiers: TierDeal | None = None  # for methods that support tiers of devices
 
 
 def active_of(clients: int, share: float) -> int:
-    """So many of these clients, and at least one."""
+    """How many clients are active, given their number and the share of them: at least one."""
     return max(1, round(share * clients))
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Clients that a round drew from a pool. Nobody: all of the pool are away."""
+    """The clients that a round drew from a pool."""
 
     pool: Sequence[int]
-    clients: tuple[int, ...]
-    wanted: int  # replies that are waited for; the others are spare
+    clients: tuple[int, ...]  # empty: all clients of the pool are unavailable
+    wanted: int  # replies that the round waits for; further ones are spare
 
 
 @dataclass(frozen=True)
@@ -318,7 +321,7 @@ class Together:
 
     number: int
     members: tuple[int, ...]  # in the order in which they joined
-    level: float | None = None  # distance of its labels to the population's; None: nobody knows
+    level: float | None = None  # distance of its labels to the population's; None: unknown
 
 
 class Grouping(Protocol):
@@ -329,11 +332,11 @@ class Grouping(Protocol):
         clients: Sequence[int],
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> tuple[Together, ...]:
-        """`updates`: a vector a client, where these decide."""
+        """The clusters of these clients; `updates` has a vector per client, where these decide."""
         ...
 
 
-# Asks clients something that changes none of them; those that do not answer are left out.
+# Sends orders that change no client's state; clients that do not answer are left out.
 Asking: TypeAlias = Callable[[Sequence[Order]], Sequence[Reply]]
 
 
@@ -342,37 +345,42 @@ class Round:
     """One round, as a method's server side sees it."""
 
     number: int
-    # Of this stage's budget, in its unit; where more of a limit is spent, that share of it.
+    # The part of this stage's budget that is spent, in its unit. Where a larger share of a limit is
+    # spent, it is that share of the budget.
     spent: float
     budget: float
-    clients: Sequence[int]  # everybody registered; a range, so that those at rest cost nothing
+    clients: Sequence[int]  # all registered ones; a range, so that inactive clients cost nothing
     participation: float
     seed: int
     server_data: Samples | None = None
     now: float = 0.0  # by the simulated clock
-    present: Collection[int] | None = None  # who is there now; None: everybody
-    # Clients in clusters stay until the next clustering; None: a cohort is drawn.
+    present: Collection[int] | None = None  # clients that are available now; None: all
+    # The cohort of existing clusters, which stays until the next clustering; None: one is drawn.
     kept: tuple[int, ...] | None = None
-    overselect: float = 1.0  # how many times as many are drawn as the round waits for
+    overselect: float = 1.0  # the ratio of clients drawn to replies waited for
     hops: int = 1  # of work; more than one in clusters
-    # What the run's limits allow a round on average, by unit: `bytes`, `wan`, …
+    # What the run's limits allow per round on average, by unit: `bytes`, `wan`, …
     allowance: Mapping[str, float] = field(default_factory=dict)
-    # None: everybody talks with the server.
+    # None: there are no clusters, and all clients talk to the server.
     grouping: Grouping | None = field(default=None, compare=False, repr=False)
     asking: Asking | None = field(default=None, compare=False, repr=False)
-    # What `cohort` drew, for the loop.
+    unit: str = "macs"  # of `spent` and `budget`: rounds, macs, bytes, wan or seconds
+    # Everything that `cohort` drew; the server's loop reads it.
     draws: list[Draw] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def progress(self) -> float:
-        """From 0 to 1 through the stage's budget; schedules follow this, never number/total."""
+        """The share of the stage's budget that is spent, from 0 to 1.
+
+        Schedules follow this, never the round's number divided by a total.
+        """
         if self.budget <= 0:
             return 1.0
         return min(1.0, self.spent / self.budget)
 
     @property
     def active(self) -> int:
-        """How many clients work in a round, if all are there."""
+        """How many clients work in a round, if all are available."""
         return active_of(len(self.clients), self.participation)
 
     def rng(self, purpose: str) -> np.random.Generator:
@@ -386,20 +394,20 @@ class Round:
         clients: Sequence[int],
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> tuple[Together, ...] | None:
-        """Who of these will work together, for a plan that depends on it; None: nobody will.
+        """The clusters in which these clients will work, for a plan that depends on them.
 
-        Orders must then name these clusters as their groups. The clusters stay until the next
-        clustering, and may have members that are away.
+        None: the run has no clusters. Otherwise orders must name these clusters as their groups.
+        The clusters stay until the next clustering, and may have members that are unavailable.
         """
         if self.grouping is None:
             return None
         return self.grouping.of(clients, updates)
 
     def ask(self, orders: Sequence[Order]) -> Sequence[Reply]:
-        """What clients answer before the round is planned, booked as evaluation.
+        """Ask clients before the round is planned; the cost is booked as evaluation.
 
-        It changes no client's state and takes no simulated time. Who does not answer, or is
-        refused, is left out.
+        It changes no client's state and takes no simulated time. Clients that do not answer, or
+        whose reply is refused, are left out.
         """
         assert self.asking is not None, "nobody can be asked here"
         return self.asking(orders)
@@ -409,13 +417,13 @@ class Round:
         pool: Sequence[int] | None = None,
         share: float | None = None,
     ) -> tuple[int, ...]:
-        """Who takes part this round: a share of the pool (at least one), sorted.
+        """Draw the clients that take part in this round: a share of the pool, sorted.
 
-        They are drawn from those of the pool who are there; nobody, if all are away. Of all clients
-        it is the cohort of their clusters, where there are some.
+        At least one is drawn, from the available clients of the pool; none, if all of the pool are
+        unavailable. Without a `pool`, and where clusters exist, it is the cohort of the clusters.
         """
         if pool is None and self.kept is not None:
-            clients = tuple(self._there(self.kept))
+            clients = tuple(self._available(self.kept))
             self.draws.append(Draw(self.kept, clients, len(clients)))
             return clients
         if pool is None:
@@ -425,17 +433,18 @@ class Round:
         if not pool:
             return ()
         wanted = active_of(len(pool), share)
-        asked = ceil(round(wanted * self.overselect, 9))  # 10 · 1.1 is a little more than 11
-        clients = self._drawn(self._there(pool), asked)
+        # Rounded before `ceil`, because 10 · 1.1 is a little more than 11 in floating point.
+        asked = ceil(round(wanted * self.overselect, 9))
+        clients = self._draw_from(self._available(pool), asked)
         self.draws.append(Draw(pool, clients, min(wanted, len(clients))))
         return clients
 
-    def _there(self, pool: Sequence[int]) -> Sequence[int]:
+    def _available(self, pool: Sequence[int]) -> Sequence[int]:
         if self.present is None:
             return pool
         return [client for client in pool if client in self.present]
 
-    def _drawn(self, pool: Sequence[int], count: int) -> tuple[int, ...]:
+    def _draw_from(self, pool: Sequence[int], count: int) -> tuple[int, ...]:
         if count >= len(pool):
             return tuple(sorted(pool))
         chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)

@@ -1,4 +1,7 @@
-"""The live page of a real run: it opens, its curve grows, what is open stays open, and it ends with the run."""
+"""The live page of a real run.
+
+It opens, its curve grows, what is open stays open, and it ends with the run.
+"""
 
 import http.server
 import os
@@ -27,19 +30,28 @@ class Slow(FedAvg):
         time.sleep(0.08)  # so that somebody can watch
         return super().client(*given)
 
-slow = Recipe("FedAvg, slowly", FedAvgOptions, lambda task: (Stage("train", Slow(FedAvgOptions(**task.options))),))
+slow = Recipe(
+    "FedAvg, slowly",
+    FedAvgOptions,
+    lambda task: (Stage("train", Slow(FedAvgOptions(**task.options))),),
+)
 """
 
 
 def started(*words):
     """A command, once it has told its address: (process, address)."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "fedloom", *map(str, words)], stderr=subprocess.STDOUT,
-                               stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedloom", *map(str, words)],
+        stderr=subprocess.STDOUT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     for line in process.stdout:
-        found = re.search(r"watch it at (http://127\.0\.0\.1:\d+/\S+/)", line)
-        if found:
-            return process, found.group(1)
+        match = re.search(r"watch it at (http://127\.0\.0\.1:\d+/\S+/)", line)
+        if match:
+            return process, match.group(1)
     raise AssertionError(f"it ended with {process.wait()} and told no address")
 
 
@@ -60,7 +72,9 @@ def ended(process):
 @pytest.fixture
 def images(tmp_path):
     generator, y = np.random.default_rng(0), np.arange(90) % 3
-    x = np.clip(generator.normal(60 + 60 * y[:, None, None], 30, (90, 6, 6)), 0, 255).astype(np.uint8)
+    x = np.clip(generator.normal(60 + 60 * y[:, None, None], 30, (90, 6, 6)), 0, 255).astype(
+        np.uint8
+    )
     np.savez(tmp_path / "images.npz", x=x, y=y)
     return tmp_path / "images.npz"
 
@@ -68,9 +82,26 @@ def images(tmp_path):
 def test_a_run_that_is_watched(visit, images, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     process, address = started(
-        "run", f"{tmp_path}/slow.py:slow", "--data", images, "--clients", 3, "--partition", "iid", "--rounds", 30,
-        "--workers", 0, "--width", 0.25, "--set", "evaluate.every=1", "--out", tmp_path / "run", "--watch",
-    )  # fmt: skip
+        "run",
+        f"{tmp_path}/slow.py:slow",
+        "--data",
+        images,
+        "--clients",
+        3,
+        "--partition",
+        "iid",
+        "--rounds",
+        30,
+        "--workers",
+        0,
+        "--width",
+        0.25,
+        "--set",
+        "evaluate.every=1",
+        "--out",
+        tmp_path / "run",
+        "--watch",
+    )
     try:
         page = visit(address, color_scheme="dark")
         until(page, lambda: page.evaluate(POINTS) >= 2)
@@ -82,7 +113,10 @@ def test_a_run_that_is_watched(visit, images, tmp_path):
         assert page.evaluate("scrollY") == 200
         assert page.locator("#standing").inner_text() == "live"
         until(page, lambda: page.locator("#standing").inner_text() == "finished")
-        assert page.locator("#intervals-figure").is_visible() and page.locator("#confusion-figure").is_visible()
+        assert (
+            page.locator("#intervals-figure").is_visible()
+            and page.locator("#confusion-figure").is_visible()
+        )
         assert ended(process) == 0
         page.wait_for_timeout(1500)  # it does not ask any more, or the console would complain
     finally:
@@ -93,7 +127,11 @@ def test_a_run_that_is_watched(visit, images, tmp_path):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """`fedloom watch` of a finished run; the last of its tests ends it."""
-    folder = make_run(tmp_path_factory.mktemp("finished") / "done", [row(1), row(2)], [client(k) for k in range(3)])
+    folder = make_run(
+        tmp_path_factory.mktemp("finished") / "done",
+        [row(1), row(2)],
+        [client(k) for k in range(3)],
+    )
     process, address = started("watch", folder.path)
     yield process, address
     process.kill()

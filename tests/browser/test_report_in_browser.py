@@ -1,4 +1,4 @@
-"""report.html as a person has it: from a file, in light and dark, on a phone, on paper, by keyboard."""
+"""report.html in a browser: from a file, in light and dark, on a phone, on paper, by keyboard."""
 
 import pytest
 from clocked import clustered_rows
@@ -25,11 +25,16 @@ def rgb(colour):
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """120 clients, ten of them named by somebody with bad intentions."""
-    clients = [client(k, k / 120, searched(OTHER if k % 4 == 1 else USUAL), params=1000 + k) for k in range(120)]
-    made = {**counted(60, [NASTY, "dog"]), "names": [f"{NASTY} {k}" for k in range(10)]}
+    clients = [
+        client(k, k / 120, searched(OTHER if k % 4 == 1 else USUAL), params=1000 + k)
+        for k in range(120)
+    ]
+    classes = {**counted(60, [NASTY, "dog"]), "names": [f"{NASTY} {k}" for k in range(10)]}
     confusion = {"labels": [NASTY, "dog"], "clients": 120, "counts": [[9, 1], [2, 8]]}
     rows = [row(k, k / 20, k / 30, phase="search" if k < 5 else "final") for k in range(1, 13)]
-    folder = make_run(tmp_path_factory.mktemp("a") / "run", rows, clients, classes=made, confusion=confusion)
+    folder = make_run(
+        tmp_path_factory.mktemp("a") / "run", rows, clients, classes=classes, confusion=confusion
+    )
     return write_report(folder).as_uri()
 
 
@@ -59,7 +64,7 @@ def test_a_long_table_has_pages(visit, address):
     page = visit(address)
     rows = page.locator("#clients tbody tr:visible")
     assert rows.count() == 50
-    page.locator("#clients .pages button", has_text="On").click()
+    page.locator("#clients .pages button", has_text="Next").click()
     assert page.locator("#clients .pages span").inner_text() == "51 to 100 of 120"
     assert "client 50" in rows.first.inner_text()
 
@@ -76,7 +81,8 @@ def test_light_and_dark_on_screen_and_phone(visit, address, scheme, size):
 def test_letters_stay_readable_on_a_phone(visit, address):
     page = visit(address, **PHONE)
     heights = page.evaluate(
-        "[...document.querySelectorAll('#curve-figure text')].map(t => t.getBoundingClientRect().height)"
+        "[...document.querySelectorAll('#curve-figure text')]"
+        ".map(t => t.getBoundingClientRect().height)"
     )
     assert min(heights) > 10
 
@@ -96,8 +102,13 @@ def test_paper_is_light_and_shows_the_cells(visit, address):
 def test_the_policy_really_forbids(browser, address):
     page = browser.new_page()
     page.goto(address)
-    assert page.evaluate("fetch('https://127.0.0.1:1/').then(() => 'sent', () => 'refused')") == "refused"
-    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img id=i src=x onerror=\"window.hit=1\">')")
+    assert (
+        page.evaluate("fetch('https://127.0.0.1:1/').then(() => 'sent', () => 'refused')")
+        == "refused"
+    )
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img id=i src=x onerror=\"window.hit=1\">')"
+    )
     page.wait_for_timeout(200)
     assert page.evaluate("window.hit") is None
     page.close()
@@ -105,7 +116,7 @@ def test_the_policy_really_forbids(browser, address):
 
 @pytest.mark.parametrize("size", [{}, PHONE], ids=["screen", "phone"])
 def test_the_timeline_scrolls_inside_its_frame(visit, tmp_path, size):
-    """Clusters, one of them with an aggregator that is lost: the page itself stays as broad as the screen."""
+    """With clusters, one of which loses its aggregator, the page stays as wide as the screen."""
     config = {"engine": {"topology": "clustered:2x2"}, "topology": {"clusters": "labels"}}
     folder = make_run(tmp_path / "run", clustered_rows(), config=config, split=split_of(4))
     page = visit(write_report(folder).as_uri(), **size)
@@ -125,14 +136,46 @@ def leaderboard(tmp_path):
     names = ["half", "local-adaptation", "ditto"]
     rows = []
     for place, name in enumerate(names):
-        test = OnTest(mean=0.7 - 0.1 * place, std=0.1, worst=0.2 + 0.1 * place, pooled=0.5, interval=[0.25, 0.75])
+        test = OnTest(
+            mean=0.7 - 0.1 * place,
+            std=0.1,
+            worst=0.2 + 0.1 * place,
+            pooled=0.5,
+            interval=[0.25, 0.75],
+        )
         gap = None if name == "local-adaptation" else Gap(mean=0.1 - 0.1 * place, interval=None)
-        rows.append(LeaderboardRow(name=name, validation=0.7, test=test, to_control=gap, params=7e3, macs=9e4,
-                                   training_macs=2 * 10**9, bytes=3 * 10**6, chosen=place == 0))  # fmt: skip
+        rows.append(
+            LeaderboardRow(
+                name=name,
+                validation=0.7,
+                test=test,
+                to_control=gap,
+                params=7e3,
+                macs=9e4,
+                training_macs=2 * 10**9,
+                bytes=3 * 10**6,
+                chosen=place == 0,
+            )
+        )
     methods = [MethodRow.from_json(method(name)) for name in names]
-    found = AutoResult(runs=[f"{name}-seed0" for name in names], methods=methods, verdict="Use it", leaderboard=rows,
-                       decisions=[], spent=Spent(macs=1, bytes=1, rounds=1, share={}), clients=[])  # fmt: skip
-    versus = Versus(path=tmp_path, standing="finished", groups=[], rows=methods, command="", seeds=1, found=found)
+    auto_result = AutoResult(
+        runs=[f"{name}-seed0" for name in names],
+        methods=methods,
+        verdict="Use it",
+        leaderboard=rows,
+        decisions=[],
+        spent=Spent(macs=1, bytes=1, rounds=1, share={}),
+        clients=[],
+    )
+    versus = Versus(
+        path=tmp_path,
+        standing="finished",
+        groups=[],
+        rows=methods,
+        command="",
+        seeds=1,
+        auto_result=auto_result,
+    )
     (tmp_path / "report.html").write_text(page("auto", sections_of_auto(versus), LINKS))
     return (tmp_path / "report.html").as_uri()
 
@@ -147,14 +190,29 @@ def test_a_leaderboard_is_sorted_and_filtered(visit, leaderboard):
     assert shown() == ["half", "local-adaptation", "ditto"]
     worst = page.locator("#leaderboard th", has_text="worst")
     worst.locator("button").click()
-    assert shown() == ["ditto", "local-adaptation", "half"] and worst.get_attribute("aria-sort") == "descending"
+    assert (
+        shown() == ["ditto", "local-adaptation", "half"]
+        and worst.get_attribute("aria-sort") == "descending"
+    )
     worst.locator("button").press("Enter")
-    assert shown() == ["half", "local-adaptation", "ditto"] and worst.get_attribute("aria-sort") == "ascending"
+    assert (
+        shown() == ["half", "local-adaptation", "ditto"]
+        and worst.get_attribute("aria-sort") == "ascending"
+    )
     page.locator("#leaderboard th", has_text="vs control").locator("button").click()
-    assert shown() == ["half", "ditto", "local-adaptation"]  # the control has no difference, and is the last
+    assert shown() == [
+        "half",
+        "ditto",
+        "local-adaptation",
+    ]  # the control has no difference, and is the last
     page.locator("#leaderboard input").fill("LOCAL")
     assert shown() == ["local-adaptation"]
-    assert page.locator("#leaderboard tr.best").evaluate("row => getComputedStyle(row.cells[1]).fontWeight") == "700"
+    assert (
+        page.locator("#leaderboard tr.best").evaluate(
+            "row => getComputedStyle(row.cells[1]).fontWeight"
+        )
+        == "700"
+    )
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -1,9 +1,16 @@
-"""Of searches and of widths, promises that take long run with the slow tests: a shorter one keeps each as well."""
+"""Long promises of searches and of widths run with the slow tests.
+
+For each of them a shorter method keeps the same promise in the fast tests.
+"""
 
 import pytest
 
 SEARCHES = ("fednas", "spider")
-LONG = {f"test_stopped_and_resumed[{name}-{moment}]" for name in SEARCHES for moment in ("evaluated", "round")}
+LONG = {
+    f"test_stopped_and_resumed[{name}-{moment}]"
+    for name in SEARCHES
+    for moment in ("evaluated", "round")
+}
 LONG |= {
     f"test_{promise}[{name}]"
     for name in SEARCHES

@@ -19,11 +19,16 @@ from fedloom.types import Fields, State
 
 
 def recipe_of(method, options=FedAvgOptions) -> Recipe:
-    return Recipe("faulty", options, lambda task: (Stage("train", method(options(**task.options))),))
+    return Recipe(
+        "faulty", options, lambda task: (Stage("train", method(options(**task.options))),)
+    )
 
 
 def shifted(reply, by: float):
-    tensors = {name: tensor + by if tensor.is_floating_point() else tensor for name, tensor in reply.tensors.items()}
+    tensors = {
+        name: tensor + by if tensor.is_floating_point() else tensor
+        for name, tensor in reply.tensors.items()
+    }
     return replace(reply, tensors=tensors)
 
 
@@ -36,7 +41,7 @@ class Noisy(FedAvg):
 
 
 class Racing(FedAvg):
-    """Its clients know, from a memory beside their states, who of a round's three was asked first."""
+    """Its clients know which of three was asked first, from a memory beside their states."""
 
     asked = 0
 
@@ -53,7 +58,11 @@ class Remembering(FedAvg):
         object.__setattr__(self, "rounds", getattr(self, "rounds", 0) + 1)
         state = super().merge(state, orders, replies, r)
         return State(
-            {**state.tensors, "net.classifier.bias": state.tensors["net.classifier.bias"] + self.rounds}, state.meta
+            {
+                **state.tensors,
+                "net.classifier.bias": state.tensors["net.classifier.bias"] + self.rounds,
+            },
+            state.meta,
         )
 
 
@@ -71,7 +80,10 @@ class Summing(FedAvg):
     def merge(self, state, orders, replies, r):
         mean = aggregate(state.tensors, replies, orders)
         share = sum(reply.weight for reply in replies) / 26
-        tensors = {name: mean[name] * share if mean[name].is_floating_point() else mean[name] for name in mean}
+        tensors = {
+            name: mean[name] * share if mean[name].is_floating_point() else mean[name]
+            for name in mean
+        }
         return State(tensors, state.meta)
 
 
@@ -147,5 +159,6 @@ class Scribbling(FedAvg):
 
 noisy, racing, remembering, drawing = map(recipe_of, (Noisy, Racing, Remembering, Drawing))
 summing, equal, talkative, tuning = map(recipe_of, (Summing, Equal, Talkative, Tuning))
-leaking, loose = recipe_of(Leaking, LocalOptions), recipe_of(FedAvg, Loose)
+leaking = recipe_of(Leaking, LocalOptions)
+loose = recipe_of(FedAvg, Loose)
 hoarding, scribbling = map(recipe_of, (Hoarding, Scribbling))

@@ -16,7 +16,9 @@ from fedloom.spaces.space import Cost, OpId, Rivals, Slot
 from fedloom.types import Arch
 
 CHAIN = f"{Path(__file__).parents[2]}/docs/examples/chain.py"
-Chain, ChainNetwork, Operation = (from_file(f"{CHAIN}:{name}") for name in ("Chain", "ChainNetwork", "Operation"))
+Chain = from_file(f"{CHAIN}:Chain")
+ChainNetwork = from_file(f"{CHAIN}:ChainNetwork")
+Operation = from_file(f"{CHAIN}:Operation")
 OPTIONS = from_file(f"{CHAIN}:OPTIONS")
 Sized = from_file(f"{Path(__file__).with_name('sized.py')}:Sized")
 
@@ -87,14 +89,18 @@ class Favouring(Chain):
     """Never draws its last option."""
 
     def sample(self, rng):
-        return Arch(self.name, tuple((int(rng.integers(len(OPTIONS) - 1)),) for _ in range(self.depth)))
+        return Arch(
+            self.name, tuple((int(rng.integers(len(OPTIONS) - 1)),) for _ in range(self.depth))
+        )
 
 
 class Leaning(Chain):
     """Draws its last option once in a hundred times."""
 
     def sample(self, rng):
-        choice = [(int(rng.choice(len(OPTIONS), p=(0.495, 0.495, 0.01))),) for _ in range(self.depth)]
+        choice = [
+            (int(rng.choice(len(OPTIONS), p=(0.495, 0.495, 0.01))),) for _ in range(self.depth)
+        ]
         return Arch(self.name, tuple(choice))
 
 
@@ -185,7 +191,9 @@ class Anonymous(Chain):
 
     def network(self, shape, classes, size, *, arch=None, affine=False):
         channels = size.channels if self is self.first() else size.channels + 1
-        return super().network(shape, classes, size._replace(channels=channels), arch=arch, affine=affine)
+        return super().network(
+            shape, classes, size._replace(channels=channels), arch=arch, affine=affine
+        )
 
     def first(self):
         return KNOWN.setdefault(self.name, self)
@@ -239,7 +247,10 @@ class FirstSample:
         self.choice = choice
 
     def weights(self, place, inputs):
-        return [row if row.dim() == 1 else row[:1].expand_as(row) for row in self.choice.weights(place, inputs)]
+        return [
+            row if row.dim() == 1 else row[:1].expand_as(row)
+            for row in self.choice.weights(place, inputs)
+        ]
 
 
 class Twisted(ChainNetwork):
@@ -312,7 +323,9 @@ class Entangled(ChainNetwork):
 
     def flow(self, run, x, choice):
         if isinstance(choice, Arch):
-            choice = Arch(choice.space, tuple(live if 2 in live else (0,) for live in choice.choice))
+            choice = Arch(
+                choice.space, tuple(live if 2 in live else (0,) for live in choice.choice)
+            )
         return super().flow(run, x, choice)
 
 
@@ -333,10 +346,15 @@ class Misnamed(ChainNetwork):
                 layer[name] = operation
 
 
-unread, stuck, direct, deaf, twisted, halved = map(with_network, (Unread, Stuck, Direct, Deaf, Twisted, Halved))
+unread, stuck, direct, deaf, twisted, halved = map(
+    with_network, (Unread, Stuck, Direct, Deaf, Twisted, Halved)
+)
 infinite = with_network(Infinite)
-ownerless, swapped, entangled, misnamed = map(with_network, (Ownerless, Swapped, Entangled, Misnamed))
-recounting, lost = with_network(Recounting), with_network(Lost)
+ownerless, swapped, entangled, misnamed = map(
+    with_network, (Ownerless, Swapped, Entangled, Misnamed)
+)
+recounting = with_network(Recounting)
+lost = with_network(Lost)
 
 
 # What it costs
@@ -540,7 +558,8 @@ class Costly(Chain):
         return arch.price
 
 
-sevenfold, partly = with_network(Sevenfold), with_network(Partly)
+sevenfold = with_network(Sevenfold)
+partly = with_network(Partly)
 dangling, muted, raising, wide = map(with_network, (Dangling, Muted, Raising, Wide))
 function = with_network
 

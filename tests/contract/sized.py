@@ -31,7 +31,9 @@ class Sized:
             row = []
             for op in range(len(slot.options)):
                 choice = (*nothing[:number], (op,), *nothing[number + 1 :])
-                row.append(op_cost(self.cost(shape, classes, Arch(self.name, choice), size).minus(fixed)))
+                row.append(
+                    op_cost(self.cost(shape, classes, Arch(self.name, choice), size).minus(fixed))
+                )
             rows.append(tuple(row))
         return CostTable(op_cost(fixed), tuple(rows))
 

@@ -1,5 +1,8 @@
-"""A method that uses everything a method may: it describes everybody, searches over a supernet, weighs each key
-by itself, keeps a sealed state at its clients and brings it along into a second stage."""
+"""A method that uses everything a method may use.
+
+It describes all clients, searches over a supernet, weights each tensor separately, keeps a sealed
+state at its clients and takes it into a second stage.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,11 @@ class Supernet(nn.Module):
 
     def __init__(self, labels: int) -> None:
         super().__init__()
-        self.stem, self.head = nn.Conv2d(1, 2, 3), nn.Linear(2 * 4 * 4, labels)
-        self.ops = nn.ModuleList([nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2))])
+        self.stem = nn.Conv2d(1, 2, 3)
+        self.head = nn.Linear(2 * 4 * 4, labels)
+        self.ops = nn.ModuleList(
+            [nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2))]
+        )
         self.space = Space()
 
     def forward(self, x, arch=Arch("two", ((0,),))):  # noqa: B008 - it is frozen
@@ -40,7 +46,9 @@ class Supernet(nn.Module):
         return (0, int(name.split(".")[1])) if name.startswith("ops.") else None
 
     def cut(self, arch: Arch) -> nn.Module:
-        return nn.Sequential(Scaled(), self.stem, self.ops[arch.choice[0][0]], nn.Flatten(), self.head)
+        return nn.Sequential(
+            Scaled(), self.stem, self.ops[arch.choice[0][0]], nn.Flatten(), self.head
+        )
 
 
 class Scaled(nn.Module):
@@ -68,15 +76,21 @@ class Sound(Method):
 
     def client(self, order, data, own, run):
         op = int(torch.randint(2, (), generator=run.rng("path")))
-        net, private = self.network(order, data, own, run), self.network(order, data, own, run)
+        net = self.network(order, data, own, run)
+        private = self.network(order, data, own, run)
         if own is not None:
-            private.load_state_dict({name.removeprefix("private/"): value for name, value in own.tensors.items()})
+            private.load_state_dict(
+                {name.removeprefix("private/"): value for name, value in own.tensors.items()}
+            )
         loss = step(net, data, op, order.meta["lr"])
         choice = 1 - op if own is None else own.meta["private/choice"]
         step(private, data, choice, order.meta["lr"])
-        weight = {name: 0 if net.owner(name) == (0, 1 - op) else len(data) for name in net.state_dict()}
+        weight = {
+            name: 0 if net.owner(name) == (0, 1 - op) else len(data) for name in net.state_dict()
+        }
         mine = State(
-            {f"private/{name}": value for name, value in weights_of(private).items()}, {"private/choice": choice}
+            {f"private/{name}": value for name, value in weights_of(private).items()},
+            {"private/choice": choice},
         )
         return Reply(order.client, weights_of(net), weight, {"loss": loss}), mine
 

@@ -13,7 +13,13 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "decnas": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1},
     "fednas": {"nodes": 1, "search_share": 0.5},
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
-    "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
+    "fednas:adapt": {
+        "nodes": 1,
+        "personal": True,
+        "finish": "adapt",
+        "search_share": 0.3,
+        "adapt_share": 0.7,
+    },
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
     "fedpnas": {"tune_share": 0.5, "draw": "sample"},
     "ca-fedpnas": {"tune_share": 0.5},
@@ -25,22 +31,34 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
 }
 
 
-VARIANTS = [  # minutes, all together
-    "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
-]  # fmt: skip
-# adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
-# decnas, fedoras and those with widths are below: some tests cannot hold for them; auto and auto-tiers need more rounds
+# Together they take minutes.
+VARIANTS = [
+    "fednas:personal",
+    "fednas:adapt",
+    "fednas:perturbation",
+    "perfedavg:hf",
+    "spider:milenas",
+]
+# adapt begins with a finished run, and a toy has none: see tests/integration/test_starting.py.
+# decnas, fedoras and the methods with widths are below, because some tests cannot hold for them.
+# auto and auto-tiers are there too, because they need more rounds.
 WIDTHS = {
     "fjord": {"widths": [0.5, 1.0]},
     "heterofl": {"widths": [0.5, 1.0]},
     "auto-tiers": {"widths": [0.5, 1.0]},
     "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
 }
-NAMES = [name for name in METHODS.names() if name not in ("adapt", "auto", "decnas", "fedoras", *WIDTHS)]
+NAMES = [
+    name for name in METHODS.names() if name not in ("adapt", "auto", "decnas", "fedoras", *WIDTHS)
+]
 TWINS = [
-    "fedadagrad", "fedyogi",  # fedadam with another line in its server's optimiser, which has tests of its own
-    "ca-feddsnas", "feddsnas",  # FedPNAS's stages without its update, which has tests of its own
-]  # fmt: skip
+    # These are fedadam with another line in the server's optimiser, which has its own tests.
+    "fedadagrad",
+    "fedyogi",
+    # These are FedPNAS's stages without its update, which has its own tests.
+    "ca-feddsnas",
+    "feddsnas",
+]
 LIKE_DECNAS = ["onenas"]  # it has almost everything in common with it
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *LIKE_DECNAS, *VARIANTS)]
 
@@ -54,7 +72,11 @@ class TestRegistered(MethodContract):
 class TestAuto(MethodContract):
     """Two sizes race, and fine-tuning is tried; the toy's trial does not speak for it."""
 
-    exempt = {"sealed_state_leaves_no_trace": "no client fine-tunes, and a trial's comparison is meant to be told"}
+    exempt = {
+        "sealed_state_leaves_no_trace": (
+            "no client fine-tunes, and a trial's comparison is meant to be told"
+        )
+    }
     rounds = 12
 
     @pytest.fixture
@@ -68,7 +90,9 @@ class TestAutoTunes(MethodContract):
 
     @pytest.fixture
     def toy(self) -> Toy:
-        return Toy.of("auto", {"sizes": [0.5, 1.0], "tune": "always", "tune_share": 0.3}, self.rounds)
+        return Toy.of(
+            "auto", {"sizes": [0.5, 1.0], "tune": "always", "tune_share": 0.3}, self.rounds
+        )
 
 
 @pytest.mark.slow
@@ -104,7 +128,7 @@ class TestWidths(MethodContract):
 
 
 class TestRandomWidths(MethodContract):
-    """Every phase of auto-tiers: a tenth of the rounds, the changes, training, judging and cooling."""
+    """All phases of auto-tiers: a tenth of the rounds, the changes, training, judging, cooling."""
 
     exempt = {"identical_clients_are_one": "each client draws a width of its own"}
     rounds = 8
@@ -132,12 +156,18 @@ class TestByTheClock(MethodContract):
     exempt = {
         "declared_fields_cover_the_replies": "an honest client that leaves is refused too",
         "ledger_is_the_payload": "of a client that leaves, what it had done by then is booked",
-        "a_refused_reply_is_no_reply": "one whose reply is refused takes longer than one that does nothing",
+        "a_refused_reply_is_no_reply": (
+            "one whose reply is refused takes longer than one that does nothing"
+        ),
         "an_absurd_update_is_no_reply": "who leaves is refused too, for another reason",
         "identical_clients_are_one": "one client and three leave in other rounds",
-        "two_levels_are_one": "a client may leave in time for one topology, and too early for the other",
+        "two_levels_are_one": (
+            "a client may leave in time for one topology, and too early for the other"
+        ),
     }
 
     @pytest.fixture(params=["fedavg", "hfl", pytest.param("spider", marks=pytest.mark.slow)])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
-        return replace(Toy.of(request.param, OPTIONS.get(request.param), self.rounds), by_clock=True)
+        return replace(
+            Toy.of(request.param, OPTIONS.get(request.param), self.rounds), by_clock=True
+        )

@@ -25,7 +25,7 @@ def test_three_lines_are_enough(pytester):
         """
     )
     result = pytester.runpytest_inprocess("-k", "sum_to_one or identical or owner or fields", "-rs")
-    result.assert_outcomes(passed=3, skipped=1, deselected=24)
+    result.assert_outcomes(passed=3, skipped=1, deselected=25)
     result.stdout.fnmatch_lines("*SKIPPED*each draws its own path*")
 
 
@@ -35,5 +35,10 @@ def test_only_the_suite_needs_pytest():
     for path in source.rglob("*.py"):
         if source / "testing" not in path.parents:
             lines = [line.strip() for line in path.read_text().splitlines()]
-            wanted = ("import pytest", "from pytest", "import fedloom.testing", "from fedloom.testing")
+            wanted = (
+                "import pytest",
+                "from pytest",
+                "import fedloom.testing",
+                "from fedloom.testing",
+            )
             assert [line for line in lines if line.startswith(wanted)] == [], path

@@ -64,12 +64,16 @@ def test_a_fault_is_found(fault, promise, more, tmp_path):
         keep(promise, toy_of(fault), tmp_path, **more)
 
 
-@pytest.mark.parametrize(("promise", "more"), sorted({(promise, tuple(more.items())) for _, promise, more in FAULTS}))
+@pytest.mark.parametrize(
+    ("promise", "more"), sorted({(promise, tuple(more.items())) for _, promise, more in FAULTS})
+)
 def test_without_the_fault_there_is_nothing_to_find(promise, more, tmp_path):
     space = open_space(f"{HERE.parents[1]}/docs/examples/chain.py:Chain:3")
     keep(promise, SpaceToy(space), tmp_path, **dict(more))
 
 
 def test_every_promise_has_a_fault():
-    promises = {name.removeprefix("test_") for name in dir(SpaceContract) if name.startswith("test_")}
+    promises = {
+        name.removeprefix("test_") for name in dir(SpaceContract) if name.startswith("test_")
+    }
     assert {promise for _, promise, _ in FAULTS} == promises

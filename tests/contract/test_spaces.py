@@ -11,13 +11,34 @@ from fedloom.testing import SpaceContract, SpaceToy
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 OUTSIDE = Path(__file__).parents[1] / "outside"
 NAMES = [
-    "darts:full:2", "darts:s1:4", "darts:s2:1", "darts:s5:3", "group:full:2:3", "group:s2:2:2", "nasbench201",
-    "stacks:3:1:2", "stacks:1:2:1:sum",
-]  # fmt: skip
-CHAINS = ["cnn-l", "cnn-s", "cnn-tiny", "rnn", "map-chain", "text-chain"]  # have a size of their own
+    "darts:full:2",
+    "darts:s1:4",
+    "darts:s2:1",
+    "darts:s5:3",
+    "group:full:2:3",
+    "group:s2:2:2",
+    "nasbench201",
+    "stacks:3:1:2",
+    "stacks:1:2:1:sum",
+]
+CHAINS = [
+    "cnn-l",
+    "cnn-s",
+    "cnn-tiny",
+    "rnn",
+    "map-chain",
+    "text-chain",
+]  # have a size of their own
 SHAPES = {"nasbench201": (3, 8, 4)}  # whose sides must be divisible by 4
-SHAPES_OF_A_GRID = {"darts:s2:2": (3, 9, 11), "nasbench201": (3, 8, 12)}  # the last map is 3×3, or 2×3
-CELLS = {"nasbench201": 1, "group:s2:2:2": 4, "stacks:3:1:2": 4}  # of each of its three stages; a group of two, twice
+SHAPES_OF_A_GRID = {
+    "darts:s2:2": (3, 9, 11),
+    "nasbench201": (3, 8, 12),
+}  # the last map is 3×3, or 2×3
+CELLS = {
+    "nasbench201": 1,
+    "group:s2:2:2": 4,
+    "stacks:3:1:2": 4,
+}  # of each of its three stages; a group of two, twice
 
 
 def test_none_is_forgotten():
@@ -103,7 +124,7 @@ class TestOutside(SpaceContract):
 
 
 class TestText(SpaceContract):
-    """A space may be for text: whole numbers go in, there is no map, and latency tables know nothing of it."""
+    """A space for text: its inputs are integers, and it has neither a map nor latencies."""
 
     space = f"{OUTSIDE}/text_space.py:Texts"
     kind = "text"

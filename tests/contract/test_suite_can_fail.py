@@ -1,4 +1,7 @@
-"""A contract that nothing can break promises nothing: each fault is found by the test that is there for it."""
+"""A contract that nothing can break promises nothing.
+
+Each fault must be caught by the test that exists for it.
+"""
 
 from pathlib import Path
 
@@ -53,7 +56,7 @@ def keep(promise, toy, folder, **more):
 
 @pytest.fixture(autouse=True)
 def _anew():
-    """Every plain run is made anew, in the world that a test has spoiled, and forgotten afterwards."""
+    """Plain runs are run again, with the fault that a test plants, and forgotten afterwards."""
     _finished.cache_clear()
     from_file(f"{HERE}/faulty.py:Racing").asked = 0
     yield
@@ -85,7 +88,9 @@ def test_a_site_that_shows_the_test_part_is_found(fedavg, tmp_path, monkeypatch)
     work = Site._work
 
     def peeking(self, order, method, data, own, run):
-        seen = Samples(torch.cat([data.test.x, data.train.x[4:]]), torch.cat([data.test.y, data.train.y[4:]]))
+        seen = Samples(
+            torch.cat([data.test.x, data.train.x[4:]]), torch.cat([data.test.y, data.train.y[4:]])
+        )
         return work(self, order, method, ClientData(seen, data.validation, data.test), own, run)
 
     monkeypatch.setattr(Site, "_work", peeking)
@@ -100,12 +105,12 @@ def test_a_ledger_that_forgets_the_header_is_found(fedavg, tmp_path, monkeypatch
 
 
 def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path, monkeypatch):
-    """As one would that judges replies when they come: a resumed round would be judged otherwise."""
+    """A bound that judges replies as they arrive would judge a resumed round otherwise."""
     asked = []
 
-    def wavering(found, factor):
-        asked.append(found)
-        return {} if len(asked) == 15 else excessive(found, factor)
+    def wavering(sizes, factor):
+        asked.append(sizes)
+        return {} if len(asked) == 15 else excessive(sizes, factor)
 
     monkeypatch.setattr(norms, "excessive", wavering)
     with pytest.raises((AssertionError, RunStopped)):
@@ -114,7 +119,7 @@ def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path
 
 
 def test_a_bound_that_is_off_is_found(fedavg, tmp_path, monkeypatch):
-    monkeypatch.setattr(norms, "excessive", lambda found, factor: {})
+    monkeypatch.setattr(norms, "excessive", lambda sizes, factor: {})
     with pytest.raises((AssertionError, RunStopped)):
         keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
 
@@ -123,7 +128,7 @@ def test_a_journal_that_loses_replies_is_found(fedavg, tmp_path, monkeypatch):
     """The run would stop at the first reply of a round for ever."""
     monkeypatch.setattr(Spool, "settled", lambda self, number, hop: Settled({}, []))
     monkeypatch.setattr(repeating, "MOST_STOPS", 30)
-    with pytest.raises(AssertionError, match="must get on"):
+    with pytest.raises(AssertionError, match="must make progress"):
         keep("stopped_and_resumed", fedavg, tmp_path, moment="reply")
 
 
@@ -157,7 +162,10 @@ class Chosen(Choosing):
 
 def test_touched_by_names_what_a_choice_moves(fedavg):
     data = fedavg.data[0].train
-    assert touched_by(Spoiled(), Arch("two", ((1,),)), data.x, data.y) == {"ops.1.weight", "ops.1.bias"}
+    assert touched_by(Spoiled(), Arch("two", ((1,),)), data.x, data.y) == {
+        "ops.1.weight",
+        "ops.1.bias",
+    }
 
 
 def test_a_key_without_owner_is_found(fedavg):

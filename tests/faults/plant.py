@@ -1,12 +1,13 @@
-"""Plants faults into copies of the source, one at a time, and sees whether the tests notice.
+"""Plants faults into copies of the source, one at a time, and checks whether the tests notice.
 
     python tests/faults/plant.py             all of them, about half an hour
-    python tests/faults/plant.py wire ditto  those with one of these words in their file or their sentence
-    python tests/faults/plant.py --check     runs nothing: are the texts to be replaced still there?
+    python tests/faults/plant.py wire ditto  those with one of these words in file or sentence
+    python tests/faults/plant.py --check     only check that the texts to replace still exist
 
-`planted.py` lists the faults. A fault is *caught* if a test that it names fails. It is *not caught* if all of them
-pass, and then a test is missing. First the named tests run without any fault: tests that fail anyway notice nothing.
-The exit code is 1 if a fault was not caught, if a text is no longer there, or if tests could not run.
+`planted.py` lists the faults. A fault is *caught* if a test that it names fails. It is *not caught*
+if all of them pass, and then a test is missing. First the named tests run without any fault: tests
+that fail anyway notice nothing. The exit code is 1 if a fault was not caught, if a text is no
+longer there, or if tests could not run.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 TIME_LIMIT = 300.0  # seconds for the tests of one fault
 WHOLE_LIMIT = 3600.0  # seconds for all of them, without a fault
-FAILED, PASSED = 1, 0  # exit codes of pytest; any other says that tests did not run
+# Exit codes of pytest; any other one means that the tests did not run.
+FAILED = 1
+PASSED = 0
 NEEDS = {"flower": ("flwr", "ray")}  # the modules without which the tests of a marker cannot run
 
 
 @dataclass(frozen=True)
 class Outcome:
     fault: Fault
-    verdict: str  # "caught", "NOT CAUGHT", "skipped", or what kept the tests from running
+    verdict: str  # "caught", "NOT CAUGHT", "skipped", or why the tests could not run
     seconds: float = 0.0
     noticed_by: str = ""  # the first test that failed
 
@@ -48,19 +51,24 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant faults and see whether the tests notice.")
-    parser.add_argument("words", nargs="*", help="only faults with one of these words in their file or sentence")
-    parser.add_argument("--check", action="store_true", help="only see whether the texts to be replaced are there")
-    asked = parser.parse_args(arguments)
-    faults = [fault for fault in FAULTS if chosen(fault, asked.words)]
+    parser.add_argument(
+        "words", nargs="*", help="only faults with one of these words in their file or sentence"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only see whether the texts to be replaced are there"
+    )
+    options = parser.parse_args(arguments)
+    faults = [fault for fault in FAULTS if chosen(fault, options.words)]
     if not faults:
         print("no fault has such a word")
         return 1
-    stale = [problem for fault in faults if (problem := misplaced(fault)) is not None]
+    problems = [misplaced(fault) for fault in faults]
+    stale = [problem for problem in problems if problem is not None]
     for problem in stale:
         print(problem)
-    if stale or asked.check:
+    if stale or options.check:
         print(f"{len(faults)} faults, {len(stale)} of them can no longer be planted")
-        return 1 if stale else 0
+        return int(bool(stale))
     return planted(faults)
 
 
@@ -70,14 +78,16 @@ def chosen(fault: Fault, words: Sequence[str]) -> bool:
 
 
 def misplaced(fault: Fault) -> str | None:
-    """Why this fault cannot be planted, or None."""
+    """Why this fault cannot be planted; None: it can."""
     path = SOURCE / "fedloom" / fault.file
     if not path.exists():
         return f"{fault.file} is not there any more: {fault.breaks}"
-    found = path.read_text().count(fault.text)
-    if found != 1:
-        return f"{fault.file} has the text {fault.text!r} {found} times, not once: {fault.breaks}"
-    missing = [name for name in fault.tests if not (ROOT / "tests" / name.partition("::")[0]).exists()]
+    times = path.read_text().count(fault.text)
+    if times != 1:
+        return f"{fault.file} has the text {fault.text!r} {times} times, not once: {fault.breaks}"
+    missing = [
+        name for name in fault.tests if not (ROOT / "tests" / name.partition("::")[0]).exists()
+    ]
     if missing:
         return f"tests/{missing[0]} is not there any more: {fault.breaks}"
     return None
@@ -96,16 +106,26 @@ def planted(faults: Sequence[Fault]) -> int:
     for number, fault in enumerate(faults, start=1):
         outcome = tried(fault)
         outcomes.append(outcome)
-        print(f"{number:3d} {outcome.verdict:10s} {outcome.seconds:5.1f} s  {fault.file}: {fault.breaks}", flush=True)
+        print(
+            f"{number:3d} {outcome.verdict:10s} {outcome.seconds:5.1f} s  {fault.file}: "
+            f"{fault.breaks}",
+            flush=True,
+        )
         if outcome.noticed_by:
             print(f"{'':24s}by {outcome.noticed_by}", flush=True)
     for marker in sorted({fault.marker for fault in faults if not can_run(fault)}):
         missing = " and ".join(name for name in NEEDS[marker] if not is_installed(name))
-        print(f"Faults whose tests need fedloom[{marker}] were skipped: there is no package {missing}.")
+        print(
+            f"Faults whose tests need fedloom[{marker}] were skipped: there is no package "
+            f"{missing}."
+        )
     caught = sum(outcome.verdict == "caught" for outcome in outcomes)
     skipped = sum(outcome.verdict == "skipped" for outcome in outcomes)
-    print(f"{len(outcomes)} faults: {caught} caught, {len(outcomes) - caught - skipped} not, {skipped} skipped")
-    return 0 if all(outcome.is_fine for outcome in outcomes) else 1
+    print(
+        f"{len(outcomes)} faults: {caught} caught, {len(outcomes) - caught - skipped} not, "
+        f"{skipped} skipped"
+    )
+    return int(not all(outcome.is_fine for outcome in outcomes))
 
 
 def can_run(fault: Fault) -> bool:
@@ -118,7 +138,7 @@ def is_installed(module: str) -> bool:
 
 @contextmanager
 def copied() -> Iterator[Path]:
-    """A copy of the source tree. The working tree is never touched."""
+    """Copy the source tree, so that the working tree is never touched."""
     with tempfile.TemporaryDirectory(prefix="fedloom-fault-") as folder:
         source = Path(folder) / "src"
         shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -126,7 +146,7 @@ def copied() -> Iterator[Path]:
 
 
 def unsound(faults: Sequence[Fault], source: Path) -> list[str]:
-    """Tests that fail without a fault, the first of each marker."""
+    """The tests that fail without a fault: the first one for each marker."""
     broken = []
     for marker in sorted({fault.marker for fault in faults}):
         names = sorted({name for fault in faults if fault.marker == marker for name in fault.tests})
@@ -149,22 +169,40 @@ def tried(fault: Fault) -> Outcome:
         return Outcome(fault, "caught", seconds, failed)
     if code == PASSED:
         return Outcome(fault, "NOT CAUGHT", seconds)
-    return Outcome(fault, "did not run" if code is not None else "too slow", seconds)
+    if code is None:
+        return Outcome(fault, "too slow", seconds)
+    return Outcome(fault, "did not run", seconds)
 
 
-def run_tests(names: Sequence[str], marker: str, source: Path, limit: float = TIME_LIMIT) -> tuple[int | None, str]:
-    """Pytest's exit code (None: it was stopped at the time limit) and the first test that failed."""
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+def run_tests(
+    names: Sequence[str], marker: str, source: Path, limit: float = TIME_LIMIT
+) -> tuple[int | None, str]:
+    """Pytest's exit code (None: it was stopped at the time limit) and the first failed test."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--tb=no",
+    ]
     if marker:
-        words += ["-m", marker]
-    words += [f"tests/{name}" for name in names]
+        command += ["-m", marker]
+    command += [f"tests/{name}" for name in names]
     env = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=limit
+        )
     except subprocess.TimeoutExpired:
         return None, ""
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return done.returncode, failed[0].partition(" ")[2].partition(" - ")[0] if failed else ""
+    if not failed:
+        return done.returncode, ""
+    return done.returncode, failed[0].partition(" ")[2].partition(" - ")[0]
 
 
 if __name__ == "__main__":

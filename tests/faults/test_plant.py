@@ -9,7 +9,11 @@ from planted import FAULTS, Fault
 pytestmark = pytest.mark.slow
 
 CAUGHT = Fault(
-    "Every draw is the same.", "rng.py", "return int.from_bytes(", "return 1 or int.from_bytes(", ("unit/test_rng.py",)
+    "Every draw is the same.",
+    "rng.py",
+    "return int.from_bytes(",
+    "return 1 or int.from_bytes(",
+    ("unit/test_rng.py",),
 )
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))  # tiny runs and how to compare them
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "integration")
+)  # tiny runs and how to compare them
 
 
 @pytest.fixture

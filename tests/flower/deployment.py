@@ -29,7 +29,9 @@ def write_sites(folder: Path, names: tuple[str, ...], samples: int = 40, side: i
     folder.mkdir()
     for number, name in enumerate(names):
         draw, y = np.random.default_rng(number), np.arange(samples + number) % 3
-        x = np.clip(draw.normal(60 + 60 * y[:, None, None], 30, (len(y), side, side)), 0, 255).astype(np.uint8)
+        x = np.clip(
+            draw.normal(60 + 60 * y[:, None, None], 30, (len(y), side, side)), 0, 255
+        ).astype(np.uint8)
         np.savez(folder / f"{name}.npz", x=x, y=y.astype(np.int64))
 
 
@@ -60,17 +62,21 @@ class Deployment:
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1200,  # auto has ten rounds, and a machine may be busy
         )
 
     def launch(self, name: str, *words: str, **env: str) -> subprocess.Popen[bytes]:
         return self._launch(name, [*FEDLOOM, *words], env)
 
-    def _launch(self, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
-        from fedloom.deploy.processes import end_with_parent  # which needs Flower, unlike collecting the tests
+    def _launch(
+        self, name: str, command: list[str], env: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        from fedloom.deploy.processes import (
+            end_with_parent,
+        )  # which needs Flower, unlike collecting the tests
 
         def prepared() -> None:
-            """Ctrl-C works even if it is ignored here, and the process ends when the tests do, however."""
+            """Ctrl-C works even if it is ignored here, and the process ends with the tests."""
             signal.signal(signal.SIGINT, signal.default_int_handler)
             end_with_parent()
 
@@ -91,22 +97,42 @@ class Deployment:
     def init(self) -> Deployment:
         write_sites(self.folder / "sites", self.names)
         sites = [word for name in self.names for word in ("--site", name)]
-        done = self.fedloom("federation", "init", str(self.path), *sites, "--port", str(free_port()))
+        done = self.fedloom(
+            "federation", "init", str(self.path), *sites, "--port", str(free_port())
+        )
         assert done.returncode == 0, done.stderr
         return self
 
     def serve(self) -> None:
         self.log("server").unlink(missing_ok=True)
         self.launch("server", "federation", "server", str(self.path))
-        assert wait_for(lambda: self.said("server", "fedloom: serving")), self.log("server").read_text()
+        assert wait_for(lambda: self.said("server", "fedloom: serving")), self.log(
+            "server"
+        ).read_text()
 
-    def attend(self, name: str, data: str | None = None, kit: Path | None = None, *words: str, **env: str) -> None:
+    def attend(
+        self, name: str, data: str | None = None, kit: Path | None = None, *words: str, **env: str
+    ) -> None:
         kit, data = kit or self.path / "kits" / name, data or f"sites/{name}.npz"
-        self.launch(name, "federation", "site", str(kit), "--data", data, "--port", str(free_port()), *words, **env)
+        self.launch(
+            name,
+            "federation",
+            "site",
+            str(kit),
+            "--data",
+            data,
+            "--port",
+            str(free_port()),
+            *words,
+            **env,
+        )
 
     def bypass(self, name: str, kit: Path, data: str, *, insecure: bool) -> None:
         """A site's process of Flower's, without what our command checks first."""
-        start = f"start_site(kit, DataConfig(name={data!r}), device='cpu', port={free_port()}, insecure={insecure})"
+        start = (
+            f"start_site(kit, DataConfig(name={data!r}), device='cpu', port={free_port()}, "
+            f"insecure={insecure})"
+        )
         script = f"""
 from pathlib import Path
 from fedloom.config.models import DataConfig

@@ -1,9 +1,12 @@
-"""A method as if installed at every site, whose client 1 misbehaves as told, and a site that sends replies twice."""
+"""A method whose client 1 misbehaves, as if installed at every site, and one that sends twice."""
 
 from pathlib import Path
 
 METHOD = '''
-"""FedAvg whose client 1 misbehaves: `mischief` names what it does in round 1, 2, …; both count their rounds."""
+"""FedAvg whose client 1 misbehaves: `mischief` names what it does in round 1, 2, …
+
+Both clients count their rounds.
+"""
 
 import time
 from dataclasses import dataclass, replace
@@ -60,7 +63,11 @@ class Mischief(FedAvg):
         return reply
 
 
-mischief = Recipe("Misbehaves", Options, lambda task: (Stage("train", Mischief(Options(**task.options))),))
+def stages(task):
+    return (Stage("train", Mischief(Options(**task.options))),)
+
+
+mischief = Recipe("Misbehaves", Options, stages)
 '''
 
 TWICE = """
@@ -95,7 +102,9 @@ def install(folder: Path) -> Path:
     (folder / "mischief-1.dist-info").mkdir(parents=True)
     (folder / "installed_mischief.py").write_text(METHOD)
     (folder / "sitecustomize.py").write_text(TWICE)
-    (folder / "mischief-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mischief\nVersion: 1\n")
+    (folder / "mischief-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: mischief\nVersion: 1\n"
+    )
     points = "[fedloom.methods]\nmischief = installed_mischief:mischief\n"
     (folder / "mischief-1.dist-info" / "entry_points.txt").write_text(points)
     return folder

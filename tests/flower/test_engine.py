@@ -1,4 +1,4 @@
-"""The engine against a grid that misbehaves: no reply counts twice, and none keeps others waiting."""
+"""The engine with a grid that misbehaves: no reply counts twice, and none keeps others waiting."""
 
 import threading
 from types import SimpleNamespace
@@ -13,7 +13,12 @@ class Grid:
     """Answers what it is told to, an answer a look at each message."""
 
     def __init__(self, stuck=(), twice=(), failing=()):
-        self.stuck, self.twice, self.failing, self.ended = set(stuck), set(twice), set(failing), threading.Event()
+        self.stuck, self.twice, self.failing, self.ended = (
+            set(stuck),
+            set(twice),
+            set(failing),
+            threading.Event(),
+        )
         self.looks = []
 
     def pull_messages(self, ids):
@@ -25,7 +30,9 @@ class Grid:
             if one in self.stuck:
                 self.ended.wait(30)
                 continue
-            found += [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=one))] * (1 + (one in self.twice))
+            found += [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=one))] * (
+                1 + (one in self.twice)
+            )
         return found
 
 
@@ -78,7 +85,9 @@ class Echo:
         def reply(to):
             failed = SimpleNamespace(code=0, reason="nothing to say")
             return SimpleNamespace(
-                metadata=SimpleNamespace(reply_to_message_id=to), has_error=lambda: True, error=failed
+                metadata=SimpleNamespace(reply_to_message_id=to),
+                has_error=lambda: True,
+                error=failed,
             )
 
         return [reply(to) for to in [*ids, "nobody's", *ids]]
@@ -89,7 +98,9 @@ def test_duplicate_and_foreign_replies_are_counted_once_or_not_at_all(monkeypatc
     from fedloom.federation.protocol.parcels import Parcel
     from fedloom.federation.protocol.wire import Body
 
-    monkeypatch.setattr(Sender, "message", lambda self, parcel, node, deadline: node)  # Flower's wants a real run
+    monkeypatch.setattr(
+        Sender, "message", lambda self, parcel, node, deadline: node
+    )  # Flower's wants a real run
     parcels = [Parcel(client, b"head", Body({}), None) for client in (0, 1)]
     answers = list(FlowerEngine(Echo(), {0: 7, 1: 8}).ask(parcels, None))
     assert [parcel.client for parcel, _ in answers] == [0, 1]

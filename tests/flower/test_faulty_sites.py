@@ -21,7 +21,16 @@ REFUSED = {  # what client 1 does, and the reason that stands in the log
 
 def test_a_bad_reply_is_refused_and_logged_and_its_round_completes(federation):
     rounds = str(len(REFUSED) + 2)  # the late one may still be busy in the next but last
-    words = ["--mischief", ",".join(REFUSED), "--seconds", "41", "--rounds", rounds, "--deadline", "40"]
+    words = [
+        "--mischief",
+        ",".join(REFUSED),
+        "--seconds",
+        "41",
+        "--rounds",
+        rounds,
+        "--deadline",
+        "40",
+    ]
     done = federation.run("mischief", *words, *OPTIONS, "--out", "mischief")
     assert done.returncode == 0, done.stderr + federation.log("server").read_text()
     rows = tiny.rows(federation.folder / "mischief")
@@ -34,15 +43,34 @@ def test_a_bad_reply_is_refused_and_logged_and_its_round_completes(federation):
     # the last round: everybody is counted once, and what came with refused replies never happened
     assert (rows[-1]["replies"], rows[-1]["refused"]) == (2, [])
     assert len(rows) + 1 <= 2 * rows[-1]["meta"]["worked"] <= len(rows) + 2
-    assert all(len({(line[0], line[1]) for line in row["ledger"]}) == len(row["ledger"]) for row in rows)
+    assert all(
+        len({(line[0], line[1]) for line in row["ledger"]}) == len(row["ledger"]) for row in rows
+    )
     assert (federation.folder / "twice.log").read_text()  # it did try
 
 
 def test_a_killed_site_is_waited_for_until_the_deadline_and_rejoins_with_its_state(federation):
     marker = federation.folder / "hangs"
-    words = ["--mischief", "honest,hang", "--marker", str(marker), "--rounds", "3", "--deadline", "60", *OPTIONS]
+    words = [
+        "--mischief",
+        "honest,hang",
+        "--marker",
+        str(marker),
+        "--rounds",
+        "3",
+        "--deadline",
+        "60",
+        *OPTIONS,
+    ]
     process = federation.launch(
-        "submitter", "run", "mischief", *words, "--federation", str(federation.path), "--out", "rejoined"
+        "submitter",
+        "run",
+        "mischief",
+        *words,
+        "--federation",
+        str(federation.path),
+        "--out",
+        "rejoined",
     )
     assert wait_for(marker.exists, 200), federation.log("server").read_text()
     federation.kill("hospital-b")
@@ -57,12 +85,18 @@ def test_a_killed_site_is_waited_for_until_the_deadline_and_rejoins_with_its_sta
     assert (first["replies"], second["replies"], third["replies"]) == (2, 1, 2)
     ((client, reason),) = [(refused["client"], refused["reason"]) for refused in second["refused"]]
     assert client == 1 and ("no reply within 60 s" in reason or "Flower reports" in reason)
-    assert third["meta"]["worked"] == (3 + 2) / 2  # its first round is still there, its second never happened
+    assert (
+        third["meta"]["worked"] == (3 + 2) / 2
+    )  # its first round is still there, its second never happened
 
 
 def test_a_site_with_other_data_is_refused_by_name_before_it_trains(federation):
     draw = np.random.default_rng(0)
-    np.savez(federation.folder / "wide.npz", x=draw.integers(0, 256, (30, 6, 9), np.uint8), y=np.arange(30) % 3)
+    np.savez(
+        federation.folder / "wide.npz",
+        x=draw.integers(0, 256, (30, 6, 9), np.uint8),
+        y=np.arange(30) % 3,
+    )
     federation.leave("hospital-b")
     federation.attend("hospital-b", "wide.npz")
     try:

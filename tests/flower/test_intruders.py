@@ -13,7 +13,11 @@ pytestmark = pytest.mark.flower
 def copied_kit(federation, tmp_path):
     """Another copy of hospital-a's kit, to be tampered with."""
     kit = tmp_path / "kit"
-    shutil.copytree(federation.path / "kits" / "hospital-a", kit, ignore=shutil.ignore_patterns("flower", "state"))
+    shutil.copytree(
+        federation.path / "kits" / "hospital-a",
+        kit,
+        ignore=shutil.ignore_patterns("flower", "state"),
+    )
     return kit
 
 
@@ -45,14 +49,18 @@ def flower_says(federation, name, kit, *texts, insecure=False):
 
 def refused(federation, kit, *words):
     """What our command says when it does not even try."""
-    done = federation.fedloom("federation", "site", str(kit), "--data", "sites/hospital-a.npz", *words)
+    done = federation.fedloom(
+        "federation", "site", str(kit), "--data", "sites/hospital-a.npz", *words
+    )
     assert done.returncode == 2, done.stderr
     return done.stderr
 
 
 def test_a_key_that_nobody_registered_is_turned_away(federation, copied_kit, foreign):
     shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", copied_kit / "node.key")
-    assert says(federation, "stranger", copied_kit, "Failed to activate SuperNode", "fedloom: turned away")
+    assert says(
+        federation, "stranger", copied_kit, "Failed to activate SuperNode", "fedloom: turned away"
+    )
     assert federation.said("server", "No SuperNode found with the given public key")
 
 
@@ -65,11 +73,17 @@ def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, copie
 
 def test_a_plaintext_client_gets_nothing(federation, copied_kit):
     known = federation.log("server").read_text().count("Activated node_id")
-    assert "a server for --insecure must be started so too, but this one speaks TLS" in refused(
-        federation, copied_kit, "--insecure"
+    problem = (
+        "with --insecure, the server must be started with --insecure too, but this one speaks TLS"
     )
+    assert problem in refused(federation, copied_kit, "--insecure")
     assert flower_says(
-        federation, "plaintext", copied_kit, "NOBODY IS AUTHENTICATED", "Connection attempt failed", insecure=True
+        federation,
+        "plaintext",
+        copied_kit,
+        "NOBODY IS AUTHENTICATED",
+        "Connection attempt failed",
+        insecure=True,
     )
     assert federation.log("server").read_text().count("Activated node_id") == known
 
@@ -87,7 +101,10 @@ def test_a_server_whose_certificate_expired_is_not_trusted(tmp_path):
     authority = Authority(key, x509.load_pem_x509_certificate((old.path / "ca.crt").read_bytes()))
     federation = Federation.open(old.path)
     authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(old.path / "server")
-    with pytest.raises(FedloomError, match=r"server.crt must be a certificate that is valid now, but it is valid from"):
+    with pytest.raises(
+        FedloomError,
+        match=r"server.crt must be a certificate that is valid now, but it is valid from",
+    ):
         Federation.open(old.path)  # our own command would not start with it
     server = processes.start_server(federation, insecure=False)
     try:
@@ -117,9 +134,14 @@ def connection(federation, private, public):
     from fedloom.deploy.kits import Federation
 
     told = Federation.open(federation.path)
-    signing = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
+    signing = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(private, public),
+    ]
     address, authority = f"127.0.0.1:{told.port}", str(federation.path / "ca.crt")
-    return told, FleetHttpClient.from_server_address(address, False, authority, interceptors=signing)
+    return told, FleetHttpClient.from_server_address(
+        address, False, authority, interceptors=signing
+    )
 
 
 def refusal(call, request):
@@ -135,12 +157,17 @@ def test_a_site_that_claims_anothers_identity_is_turned_away(federation):
     from flwr.proto.node_pb2 import Node
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    (mine, my_public), (_, others) = keys_of(federation, "hospital-b"), keys_of(federation, "hospital-a")
+    (mine, my_public), (_, others) = (
+        keys_of(federation, "hospital-b"),
+        keys_of(federation, "hospital-a"),
+    )
     activate = ActivateNodeRequest(public_key=public_key_to_bytes(others), heartbeat_interval=30)
     told, client = connection(federation, mine, others)  # another's public key, signed by my own
     with client:
         assert refusal(client.ActivateNode, activate) == 401
-    told, client = connection(federation, mine, my_public)  # honestly signed, but asking for another's post
+    told, client = connection(
+        federation, mine, my_public
+    )  # honestly signed, but asking for another's post
     with client:
         assert refusal(client.ActivateNode, activate) in (401, 403)
         node = Node(node_id=told.nodes["hospital-a"])
@@ -152,19 +179,32 @@ def test_insecure_is_loud_everywhere_and_works(tmp_path):
     made = Deployment(tmp_path).init()
     try:
         made.launch("server", "federation", "server", str(made.path), "--insecure")
-        assert wait_for(lambda: made.said("server", "fedloom: serving"), 60), made.log("server").read_text()
+        assert wait_for(lambda: made.said("server", "fedloom: serving"), 60), made.log(
+            "server"
+        ).read_text()
         for name in made.names:
             made.attend(name, None, None, "--insecure")
         done = made.run("fedavg", "--rounds", "1", "--width", "0.125", "--out", "run")
         assert done.returncode == 0, done.stderr
         loud = "--insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED"
-        assert loud in done.stderr and all(made.said(name, loud) for name in ("server", *made.names))
+        assert loud in done.stderr and all(
+            made.said(name, loud) for name in ("server", *made.names)
+        )
     finally:
         made.stop()
 
 
 def test_ctrl_c_withdraws_the_run_and_it_can_be_resumed(federation):
-    words = ["--rounds", "1", "--width", "0.125", "--federation", str(federation.path), "--out", "withdrawn"]
+    words = [
+        "--rounds",
+        "1",
+        "--width",
+        "0.125",
+        "--federation",
+        str(federation.path),
+        "--out",
+        "withdrawn",
+    ]
     process = federation.launch("submitter", "run", "fedavg", *words)
     events = federation.folder / "withdrawn" / "events.jsonl"
     assert wait_for(lambda: events.exists() and "submitted" in events.read_text(), 60)

@@ -1,4 +1,4 @@
-"""A federation that an earlier version made: its server and its sites open it. See tests/fixtures."""
+"""Server and sites can open a federation that an earlier version made. See tests/fixtures."""
 
 import datetime
 import hashlib
@@ -26,7 +26,9 @@ def federation(tmp_path, monkeypatch):
     class ThatTime(datetime.datetime):
         @classmethod
         def now(cls, tz=None):
-            valid = kits.x509.load_pem_x509_certificate((OLD / "federation" / "ca.crt").read_bytes())
+            valid = kits.x509.load_pem_x509_certificate(
+                (OLD / "federation" / "ca.crt").read_bytes()
+            )
             return valid.not_valid_before_utc + datetime.timedelta(days=1)
 
     monkeypatch.setattr(kits.datetime, "datetime", ThatTime)
@@ -46,7 +48,8 @@ def test_the_server_opens_it(federation, tmp_path):
     run = shutil.copytree(OLD / "federation-runs" / "stopped", tmp_path / "stopped")
     (federation / "current.json").write_text(json.dumps({"run": str(run)}))
     assert current(opened).to_json() == {
-        "run": str(run), "method": "ditto", "state": "unfinished", "round": 2, "rounds": 30, "claims": [],
+        "run": str(run), "method": "ditto", "state": "unfinished", "round": 2, "rounds": 30,
+        "claims": [],
     }  # fmt: skip
 
 
@@ -84,10 +87,10 @@ def test_a_damaged_file_is_named(federation, damage):
 
 
 def moved(tmp_path):
-    """The old deployment and its stopped run, as if it had stood here all the time and were to do four rounds, not 30.
+    """The old deployment and its stopped run, as if it had always been here, with 4 of 30 rounds.
 
-    Its address and place are another's, so the run's config.toml is too, and with it the id under which the sites keep
-    their states. A new SuperLink gives its nodes new numbers.
+    Its address and folder differ, so the run's config.toml does too, and with it the id under which
+    the sites keep their states. A new SuperLink gives its nodes new numbers.
     """
     here = Deployment(tmp_path)
     shutil.copytree(OLD / "federation", here.path)
@@ -122,7 +125,10 @@ def test_its_stopped_run_is_resumed_through_flower(tmp_path):
 
     certificate = kits.x509.load_pem_x509_certificate((OLD / "federation" / "ca.crt").read_bytes())
     if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
-        pytest.skip("the certificates of that time have expired: keep a deployment of a later version beside it")
+        pytest.skip(
+            "the certificates of that time have expired: "
+            "keep a deployment of a later version beside it"
+        )
     here = moved(tmp_path)
     try:
         here.serve()
@@ -135,11 +141,15 @@ def test_its_stopped_run_is_resumed_through_flower(tmp_path):
     result = json.loads((tmp_path / "stopped" / "result.json").read_text())
     assert result["versions"]["took_part"] == ["0.1.0", __version__]
     assert [row["round"] for row in tiny.rows(tmp_path / "stopped")] == [1, 2, 3, 4]
-    assert not any(row["refused"] for row in tiny.rows(tmp_path / "stopped"))  # ditto needs the states of that time
+    assert not any(
+        row["refused"] for row in tiny.rows(tmp_path / "stopped")
+    )  # ditto needs the states of that time
     assert here.fedloom("report", "stopped").returncode == 0
     for name in here.names:
         own = ["--kit", str(here.path / "kits" / name), "--kit-data", f"sites/{name}.npz"]
         exported = here.fedloom("export", "stopped", *own, "--out", f"model-{name}")
         assert exported.returncode == 0, exported.stderr
-        predicted = here.fedloom("predict", "stopped", *own, "--data", f"sites/{name}.npz", "--json")
+        predicted = here.fedloom(
+            "predict", "stopped", *own, "--data", f"sites/{name}.npz", "--json"
+        )
         assert predicted.returncode == 0, predicted.stderr

@@ -15,7 +15,9 @@ def missing(name):
 
 def test_without_flower_it_says_how_to_get_it(monkeypatch, images, tmp_path):
     monkeypatch.setattr(flower, "version", missing)
-    with pytest.raises(FedloomError, match=r"there is no package flwr; `pip install 'fedloom\[flower\]'`") as caught:
+    with pytest.raises(
+        FedloomError, match=r"there is no package flwr; `pip install 'fedloom\[flower\]'`"
+    ) as caught:
         tiny.start(tmp_path / "run", "fedavg", tiny.tree(images, engine={"kind": "flower-sim"}))
     assert caught.value.code == 2 and not (tmp_path / "run").exists()
 
@@ -33,4 +35,8 @@ def test_tested_versions_are_taken_and_call_nobody(monkeypatch, found):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(flower, "version", lambda name: found)
     flower.require()
-    assert flower.os.environ["FLWR_TELEMETRY_ENABLED"] == "0" == flower.os.environ["RAY_USAGE_STATS_ENABLED"]
+    assert (
+        flower.os.environ["FLWR_TELEMETRY_ENABLED"]
+        == "0"
+        == flower.os.environ["RAY_USAGE_STATS_ENABLED"]
+    )

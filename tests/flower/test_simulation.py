@@ -11,15 +11,38 @@ from fedloom.runs.results import Run
 pytestmark = pytest.mark.flower
 
 SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1"}
-GROUP = {"ops": "s3", "nodes": "1", "group": "2", "stack": "1", "lambda1": "1", "channels": "2", "batch": "8"}
+GROUP = {
+    "ops": "s3",
+    "nodes": "1",
+    "group": "2",
+    "stack": "1",
+    "lambda1": "1",
+    "channels": "2",
+    "batch": "8",
+}
 CHAIN = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = {
+    "auto": {"sizes": ".5,1", "width": "0.25", "batch": "8", "trial_epochs": "1"},
+    "auto-tiers": {"widths": ".5,1", "width": "0.25", "batch": "8"},
     "fednas": {**SEARCH, "personal": "true"},
     "spider": {**SEARCH, "t_s": "1", "tau": "1"},
     "hfl": {"width": "0.25", "batch": "8", "cluster_size": "2"},
     "finch": {**GROUP, "cluster_size": "2"},
-    "ca-fedpnas": {"base_cells": "1", "nodes": "1", "channels": "2", "batch": "8", "tune_share": "0.5"},
-    "fedoras": {"space": CHAIN, "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2"},
+    "ca-fedpnas": {
+        "base_cells": "1",
+        "nodes": "1",
+        "channels": "2",
+        "batch": "8",
+        "tune_share": "0.5",
+    },
+    "fedoras": {
+        "space": CHAIN,
+        "batch": "8",
+        "epochs": "1",
+        "models": "4",
+        "pool": "2",
+        "sample": "2",
+    },
 }
 CASES = {
     "fedavg": ("fedavg", {"clients": 4, "rounds": 3, "budget": {"participation": 0.5}}),
@@ -57,8 +80,19 @@ CASES = {
             "budget": {"participation": 0.75, "limits": "macs=1G"},
         },
     ),
-    "finch": ("finch", {"clients": 4, "rounds": 4}),  # sub-spaces, scored by clients, with memories between hops
-    "ca-fedpnas": ("ca-fedpnas", {"clients": 3, "rounds": 4}),  # samples on their own paths, then tuning at home
+    "auto": (
+        "auto",
+        {"clients": 3, "rounds": 10},
+    ),  # a race, what it decides on sums, and fine-tuning
+    "auto-tiers": ("auto-tiers", {"clients": 3, "rounds": 8}),
+    "finch": (
+        "finch",
+        {"clients": 4, "rounds": 4},
+    ),  # sub-spaces, scored by clients, with memories between hops
+    "ca-fedpnas": (
+        "ca-fedpnas",
+        {"clients": 3, "rounds": 4},
+    ),  # samples on their own paths, then tuning at home
     "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 
@@ -86,7 +120,7 @@ def test_the_same_bits_as_the_local_engine(case, tmp_path):
 
 
 def test_another_private_model_leaves_everything_that_is_sent_as_it_is(tmp_path, monkeypatch):
-    """SPIDER's promise, over a whole run: the control decides by chance, and nobody who listens can tell."""
+    """SPIDER's promise, over a whole run: no message shows that the control decides by chance."""
     images = tiny.write_images(tmp_path / "images.npz", samples=90, side=8)
     heard = {}
     for search in ("own", "random"):
@@ -95,8 +129,15 @@ def test_another_private_model_leaves_everything_that_is_sent_as_it_is(tmp_path,
         with monkeypatch.context() as patched:
             heard[search] = tiny.overheard(patched)
             tiny.start(tmp_path / search, method, tree)
-    found = [[client["architecture"] for client in Run.open(tmp_path / search).result["clients"]] for search in heard]
-    assert len(heard["own"]) == 12 and sorted(heard["own"]) == sorted(heard["random"]) and found[0] != found[1]
+    found = [
+        [client["architecture"] for client in Run.open(tmp_path / search).result["clients"]]
+        for search in heard
+    ]
+    assert (
+        len(heard["own"]) == 12
+        and sorted(heard["own"]) == sorted(heard["random"])
+        and found[0] != found[1]
+    )
 
 
 FAULTY = """
@@ -110,12 +151,17 @@ from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 @dataclass(frozen=True)
 class Faulty(FedAvg):
     def client(self, order, data, own, run):
-        if order.client == 1 and order.stamp.round == 2 and not Path(__file__).with_name("mended").exists():
+        is_fixed = Path(__file__).with_name("fixed").exists()
+        if order.client == 1 and order.stamp.round == 2 and not is_fixed:
             raise ValueError("not today")
         return super().client(order, data, own, run)
 
 
-faulty = Recipe("faulty", FedAvgOptions, lambda task: (Stage("train", Faulty(FedAvgOptions(**task.options))),))
+def stages(task):
+    return (Stage("train", Faulty(FedAvgOptions(**task.options))),)
+
+
+faulty = Recipe("faulty", FedAvgOptions, stages)
 """
 
 
@@ -125,7 +171,9 @@ def test_a_client_that_raises_is_refused_and_too_few_replies_can_be_resumed(imag
     tree = tiny.tree(images, engine={"kind": "flower-sim", "workers": 2, "min_replies": 3})
     with pytest.raises(RunStopped, match="client 1: raised: ValueError: not today"):
         tiny.start(tmp_path / "run", method, tree)
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     tiny.go_on(tmp_path / "run")
     tiny.start(tmp_path / "local", method, tiny.tree(images, engine={"min_replies": 3}))
-    assert tiny.unlike(tiny.left_behind(tmp_path / "local"), tiny.left_behind(tmp_path / "run")) == []
+    assert (
+        tiny.unlike(tiny.left_behind(tmp_path / "local"), tiny.left_behind(tmp_path / "run")) == []
+    )

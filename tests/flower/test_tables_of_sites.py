@@ -45,21 +45,38 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):
     words = ["fedavg", "--rounds", "2", "--label", "outcome", "--evaluate-every", "100"]
     done = tables.run(*words, "--out", "run")
     assert done.returncode == 0, done.stderr + tables.log("server").read_text()
-    local = tables.fedloom("run", *words, "--data", "tables", "--workers", "0", "--out", "local", "--json")
+    local = tables.fedloom(
+        "run", *words, "--data", "tables", "--workers", "0", "--out", "local", "--json"
+    )
     assert local.returncode == 0, local.stderr
     deployed, embedded = json.loads(done.stdout), json.loads(local.stdout)
     assert deployed["metric"] == "rmse" and deployed["rmse"] == embedded["rmse"]
     assert same(weights(tables.folder / "run"), weights(tables.folder / "local"))
-    results = [json.loads((tables.folder / name / "result.json").read_text()) for name in ("run", "local")]
+    results = [
+        json.loads((tables.folder / name / "result.json").read_text()) for name in ("run", "local")
+    ]
     assert results[0]["input"] == results[1]["input"]
     assert [column["name"] for column in results[0]["input"]["table"]["columns"]] == ["age", "ward"]
-    assert "the column flat has the same value in every row" in (tables.folder / "run" / "run.log").read_text()
+    assert (
+        "the column flat has the same value in every row"
+        in (tables.folder / "run" / "run.log").read_text()
+    )
     assert "columns" in json.dumps(results[0]["privacy"])
     kept = (tables.folder / "run" / "sites.json").read_text()
     assert TABLES["hospital-a"][1].split(",")[0] not in kept  # an age
 
     kit, data = tables.path / "kits" / "hospital-a", tables.folder / "tables" / "hospital-a.csv"
-    words = ["predict", "run", "--kit", str(kit), "--kit-data", str(data), "--data", str(data), "--json"]
+    words = [
+        "predict",
+        "run",
+        "--kit",
+        str(kit),
+        "--kit-data",
+        str(data),
+        "--data",
+        str(data),
+        "--json",
+    ]
     told = tables.fedloom(*words)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["figures"]["rmse"] > 0
@@ -74,7 +91,9 @@ def test_a_site_without_the_label_column_says_so(tables):
 def test_a_policy_keeps_sums_of_columns_at_home(tables):
     policy = tables.path / "kits" / "hospital-b" / "policy.toml"
     before = policy.read_text()
-    policy.write_text(before.replace('fields = ["*"]', 'fields = ["shape", "labels", "samples", "extra", "loss"]'))
+    policy.write_text(
+        before.replace('fields = ["*"]', 'fields = ["shape", "labels", "samples", "extra", "loss"]')
+    )
     try:
         done = tables.run("fedavg", "--rounds", "1", "--label", "outcome", "--out", "kept")
     finally:

@@ -1,4 +1,4 @@
-"""A run whose process ends in the middle of a round, what a disk may do to its files, and how it goes on."""
+"""A run whose process ends in the middle of a round, damage to its files, and its resumption."""
 
 from contextlib import suppress
 
@@ -51,4 +51,6 @@ def flip(path, place=-1):
 
 def figures_of(out):
     """Without the ledger: orders name fewer versions to keep where a checkpoint is gone."""
-    return {name: value for name, value in tiny.left_behind(out).items() if name.startswith(FIGURES)}
+    return {
+        name: value for name, value in tiny.left_behind(out).items() if name.startswith(FIGURES)
+    }

@@ -1,4 +1,4 @@
-"""A disk that fails at its k-th operation: the process is killed there, or there is no room left."""
+"""A disk that fails at its k-th operation: the process is killed, or there is no room left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def full() -> None:
 
 
 class Disk:
-    """Counts writes, renames, syncs, deletions and truncations; fails at number `at` (and, if full, ever after)."""
+    """Counts writes, renames, syncs, deletions and truncations.
+
+    Fails at number `at` (and, if full, ever after).
+    """
 
     def __init__(self, at: int | None = None, fail: Fail = killed, *, half: bool = False) -> None:
         self.at, self.fail, self.half = at, fail, half
@@ -36,7 +39,9 @@ class Disk:
 
     def step(self, kind: str, path: Any, partly: Callable[[], None] = lambda: None) -> None:
         self.log.append(f"{kind} {sort_of(path)}")
-        grows = kind in ("write", "rename") or self.fail is killed  # on a full disk one can delete and cut
+        grows = (
+            kind in ("write", "rename") or self.fail is killed
+        )  # on a full disk one can delete and cut
         if self.at is not None and len(self.log) >= self.at and grows:
             if self.half:
                 partly()
@@ -96,7 +101,10 @@ class Handle:
 
 
 def sort_of(path: Any) -> str:
-    """`checkpoints/000003.state` → "checkpoints .state": by it, operations at alike places are counted as one kind."""
+    """The kind of an operation's place: `checkpoints/000003.state` → "checkpoints .state".
+
+    Operations at places of the same kind are counted together.
+    """
     if isinstance(path, int):
         return "descriptor"
     path = Path(path)
@@ -104,4 +112,6 @@ def sort_of(path: Any) -> str:
     if name.endswith(".tmp") and name != SPARE:  # beside: .NAME.PID.tmp
         name = name.rsplit(".", 2)[0]
     parent = path.parent.name if not path.parent.name.isdecimal() else "client"
-    return f"{parent if parent in ('client', 'checkpoints', 'spool', 'data') else 'run'} {name.split('.')[-1]}"
+    if parent not in ("client", "checkpoints", "spool", "data"):
+        parent = "run"
+    return f"{parent} {name.split('.')[-1]}"

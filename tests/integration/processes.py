@@ -16,8 +16,10 @@ FEDLOOM = [sys.executable, "-m", "fedloom"]
 def launch(*words: str) -> subprocess.Popen[str]:
     """In a session of its own, as a terminal would start it."""
     return subprocess.Popen(
-        [*FEDLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        [*FEDLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+        # a shell's background jobs ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 

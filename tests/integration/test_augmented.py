@@ -1,4 +1,7 @@
-"""Runs with augmentation: the same bits for any number of workers and after a stop; only training is augmented."""
+"""Runs with augmentation.
+
+They have the same bits for any number of workers and after a stop, and only training is augmented.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ from fedloom.runs.experiment import create
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"
 SEARCH = {"batch": "8", "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2}
 METHODS = {"fedavg": {}, "fednas": SEARCH, "spider": SEARCH}
-SLOW_SPIDER = [pytest.param(name, marks=pytest.mark.slow) if name == "spider" else name for name in METHODS]
+SLOW_SPIDER = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "spider" else name for name in METHODS
+]
 
 
 def setting(images, method, text=TEXT, workers=0):
@@ -26,7 +31,12 @@ def test_workers_change_no_bit(method, images, tmp_path, pool_of):
     tiny.start(tmp_path / "0", method, setting(images, method))
     expected = tiny.left_behind(tmp_path / "0")
     for count in (1, 2):
-        tiny.start(tmp_path / str(count), method, setting(images, method, workers=count), pool=pool_of(count))
+        tiny.start(
+            tmp_path / str(count),
+            method,
+            setting(images, method, workers=count),
+            pool=pool_of(count),
+        )
         assert tiny.unlike(expected, tiny.left_behind(tmp_path / str(count))) == []
     tiny.start(tmp_path / "plain", method, setting(images, method, "none"))
     assert tiny.unlike(expected, tiny.left_behind(tmp_path / "plain")) != []
@@ -35,7 +45,8 @@ def test_workers_change_no_bit(method, images, tmp_path, pool_of):
 @pytest.mark.parametrize("method", SLOW_SPIDER)
 def test_a_run_that_was_stopped_ends_the_same(method, images, tmp_path, monkeypatch):
     tiny.start(tmp_path / "whole", method, setting(images, method))
-    calls, work = 0, augment.Augmenter.__call__
+    calls = 0
+    work = augment.Augmenter.__call__
 
     def stopping(self, x, generator):
         nonlocal calls
@@ -50,20 +61,25 @@ def test_a_run_that_was_stopped_ends_the_same(method, images, tmp_path, monkeypa
     assert not (tmp_path / "stopped" / "result.json").exists()
     tiny.go_on(tmp_path / "stopped")
     assert calls > 8
-    assert tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "stopped")) == []
+    assert (
+        tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "stopped"))
+        == []
+    )
 
 
 def test_alpha_is_validated_on_images_as_they_are(images, tmp_path, monkeypatch):
-    """And so is everything that is scored: the network meets changed images in training batches alone."""
+    """Nothing that is scored is augmented either: only training batches have changed images."""
     raw = {row.tobytes() for row in np.load(images)["x"]}
-    plain, changed = [], []
+    plain = []
+    changed = []
     from fedloom.federation.client import site
     from fedloom.searchers import milenas
 
     def known(x):
         return all(row.to(torch.uint8).numpy().tobytes() in raw for row in x)
 
-    step, score = milenas.MiLeNAS.step, site.score
+    step = milenas.MiLeNAS.step
+    score = site.score
 
     def watched(self, train, validation):
         plain.append(known(validation.x))
@@ -97,6 +113,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(text, message, ima
 
 def test_floats_that_are_normalised_already_have_no_white(tmp_path):
     draw = np.random.default_rng(0)
-    np.savez(tmp_path / "z.npz", x=draw.normal(size=(60, 6, 6)).astype("float32"), y=np.arange(60) % 3)
-    with pytest.raises(FedloomError, match="randaugment must have pixels from 0 to 1, 16 or 255, but they run from -"):
-        create(configure("fedavg", setting(tmp_path / "z.npz", "fedavg", "randaugment:2:9")), tmp_path / "run")
+    np.savez(
+        tmp_path / "z.npz", x=draw.normal(size=(60, 6, 6)).astype("float32"), y=np.arange(60) % 3
+    )
+    with pytest.raises(
+        FedloomError,
+        match="randaugment must have pixels from 0 to 1, 16 or 255, but they run from -",
+    ):
+        create(
+            configure("fedavg", setting(tmp_path / "z.npz", "fedavg", "randaugment:2:9")),
+            tmp_path / "run",
+        )

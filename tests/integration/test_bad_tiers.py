@@ -1,4 +1,7 @@
-"""What FedorAS cannot do is said in one sentence before anything is trained: exit 2, no folder, no traceback."""
+"""What FedorAS cannot do is said in one sentence before anything is trained.
+
+The exit code is 2; there is no folder and no traceback.
+"""
 
 from pathlib import Path
 
@@ -21,7 +24,8 @@ FILES = {
     "odd.toml": SPACE.replace("CHANNELS", "7") + STAGE.replace("OP", "ds3e0.5"),
     "small.toml": SPACE.replace("CHANNELS", "8") + 4 * STAGE.replace("OP", "conv1"),
     "bare.toml": SPACE.replace("CHANNELS", "8"),
-    "key.toml": SPACE.replace("CHANNELS", "8") + STAGE.replace("OP", "conv1").replace("layers", "layer"),
+    "key.toml": SPACE.replace("CHANNELS", "8")
+    + STAGE.replace("OP", "conv1").replace("layers", "layer"),
     "unknown.toml": "[[tier]]\nmacs = 3e5\nspeed = 3\n",
     "half.toml": "[[tier]]\nmacs = 3e5\nshare = 0.5\n[[tier]]\nmacs = 6e6\n",
     "shared.toml": "[[tier]]\nmacs = 3e5\nshare = 0.5\n[[tier]]\nmacs = 6e6\nshare = 0.5\n",
@@ -49,7 +53,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--tiers 300k,200k", "the limits of tiers must rise, but 200,000 macs follows 300,000"),
         ("--tiers falling.toml", "the limits of tiers must rise, but 50,000 params follows 90,000"),
         ("--tiers both.toml", "must leave at least one path"),
-        ("--tiers unknown.toml", "unknown.toml, tier 1: speed` must be a known name, but got 'speed'"),
+        (
+            "--tiers unknown.toml",
+            "unknown.toml, tier 1: speed` must be a known name, but got 'speed'",
+        ),
         ("--tiers half.toml", "must say its `share`, or none, but 1 of 2 do"),
         ("--tiers shared.toml --shares .5,.5", "got --shares and `share` in the file"),
         ("--tiers shared.toml --cost macs", "--cost must be left out"),
@@ -63,20 +70,36 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--tier-file who.json --devices phones", "got --tier-file and --devices"),
         ("--devices phone", "did you mean phones"),
         ("--device phones", "did you mean --devices phones"),
-        ("--comm 5000", "5,000 of the supernet's 77,128 parameters, and these have 5,004; say --comm 0.07 or more"),
+        (
+            "--comm 5000",
+            "5,000 of the supernet's 77,128 parameters, and these have 5,004; say --comm 0.07 or "
+            "more",
+        ),
         ("--unsupported mb3e3", "did you mean mb3e2"),
-        (f"--unsupported {ALL}", "every layer must keep an operation that the devices support, but layer 1 has none"),
-        ("--cost latency_ms", "must have the profile of a device that covers the space, but there is no --profile"),
-        ("--tiers slow.toml", "tier 1 has a limit of latency_ms and none"),
-        ("--score central", "must have samples at the server, but there are none"),
+        (
+            f"--unsupported {ALL}",
+            "every layer must keep an operation that the devices support, but layer 1 has none",
+        ),
+        (
+            "--cost latency_ms",
+            "must have the profile of a device that covers the space, but there is no --profile",
+        ),
+        ("--tiers slow.toml", "tier 1 has a limit in latency_ms but no profile"),
+        ("--score central", "the server must have samples, but it has none"),
         ("--dynamic 0", "must be greater than 0, but got '0'"),
         ("--dynamic 1.5", "must be less than or equal to 1, but got '1.5'"),
         ("--space rnn", "samples for rnn must be windows of symbols, but their shape is [1, 8, 8]"),
         ("--data play.txt --partition iid --space cnn-l", "samples for cnn-l must be maps"),
-        ("--space odd.toml", "odd.toml, line 6: the channels of stage 1 must suit its operation ds3e0.5"),
+        (
+            "--space odd.toml",
+            "odd.toml, line 6: the channels of stage 1 must suit its operation ds3e0.5",
+        ),
         ("--space small.toml", "small.toml, line 19: maps must stay at least 1×1"),
         ("--space bare.toml", "bare.toml, line 3: a space must have a stage, but it has none"),
-        ("--space key.toml", "key.toml, line 5: a key of a space must be a known name, but got 'layer'"),
+        (
+            "--space key.toml",
+            "key.toml, line 5: a key of a space must be a known name, but got 'layer'",
+        ),
     ],
 )
 def test_one_sentence(
@@ -88,7 +111,7 @@ def test_one_sentence(
 ) -> None:
     monkeypatch.chdir(place)
     assert cli.main([*RUN, *flags.split()]) == 2
-    told = capsys.readouterr().err
-    assert words in told, told
-    assert told.startswith("fedloom: ") and told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert words in errors, errors
+    assert errors.startswith("fedloom: ") and errors.count("\n") == 1
     assert not (place / "runs").exists()

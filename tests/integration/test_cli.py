@@ -28,7 +28,17 @@ def here(tmp_path, monkeypatch):
 def small(images):
     """Flags of a run of a fraction of a second."""
     data = ["--data", str(images), "--clients", "3", "--partition", "iid"]
-    return [*data, "--rounds", "2", "--workers", "0", "--set", "options.width=0.125", "--set", "options.batch=8"]
+    return [
+        *data,
+        "--rounds",
+        "2",
+        "--workers",
+        "0",
+        "--set",
+        "options.width=0.125",
+        "--set",
+        "options.batch=8",
+    ]
 
 
 @pytest.fixture
@@ -72,21 +82,39 @@ def test_every_command_has_help(ask):
 
 
 def test_help_imports_nothing_that_takes_time():
-    probe = "import sys; from fedloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    probe += "print([name for name in ('torch', 'numpy', 'pydantic', 'rich') if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "[]"
+    probe = (
+        "import sys; from fedloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    )
+    probe += (
+        "print([name for name in ('torch', 'numpy', 'pydantic', 'rich') if name in sys.modules])"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 def test_help_of_run_names_every_flag(ask):
     code, output, _ = ask("run", "--help")
     assert code == 0
-    for flag in (*[flag.name for flag in FLAGS], "config", "set", "out", "json", "quiet", "debug", "dry-run"):
+    for flag in (
+        *[flag.name for flag in FLAGS],
+        "config",
+        "set",
+        "out",
+        "json",
+        "quiet",
+        "debug",
+        "dry-run",
+    ):
         assert f"--{flag} " in output or f"--{flag}\n" in output
 
 
 def test_common_flags_of_the_design_page():
-    named = "data data-dir clients partition rounds participation seed workers device engine topology equal"
+    named = (
+        "data data-dir clients partition rounds participation seed workers device engine "
+        "topology equal"
+    )
     assert set(named.split()) <= {flag.name for flag in FLAGS}
 
 
@@ -96,7 +124,7 @@ def test_help_of_a_method_shows_its_own_options_and_defaults(ask, monkeypatch):
     assert code == 0
     for name, default in {"--lr": "0.05", "--adapt-share": "0.2", "--epochs": "1"}.items():
         assert re.search(rf"^{name} +{re.escape(default)} ", output, re.MULTILINE), name
-    assert "by default cnn, for text lstm" in " ".join(output.split())
+    assert "by default cnn, lstm for text" in " ".join(output.split())
     assert "--mu" not in output
     assert "--mu" in ask("run", "fedprox", "--help")[1]
     code, _, errors = ask("run", "fedprxo", "--help")
@@ -125,12 +153,14 @@ def test_list(ask, what, names):
 
 
 KEYS = [
-    "run", "method", "seed", "metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global",
-    "personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions", "clients", "bytes", "seconds",
+    "run", "method", "seed", "metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc",
+    "global", "personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions",
+    "clients", "bytes", "seconds",
     "simulated",
 ]  # fmt: skip
 CLIENT_KEYS = [
-    "client", "samples", "test_samples", "accuracy", "balanced_accuracy", "auc", "answers", "params", "macs",
+    "client", "samples", "test_samples", "accuracy", "balanced_accuracy", "auc", "answers",
+    "params", "macs",
     "architecture",
 ]  # fmt: skip
 
@@ -139,22 +169,22 @@ def test_run_prints_exactly_one_json_object(ask, small):
     code, output, errors = ask("run", "fedavg", *small, "--json", "--seed", "3")
     assert (code, errors) == (0, "")
     assert output.count("\n") == 1
-    found = json.loads(output)
-    assert list(found) == KEYS
-    assert (found["run"], found["method"], found["seed"], found["metric"]) == (
+    printed = json.loads(output)
+    assert list(printed) == KEYS
+    assert (printed["run"], printed["method"], printed["seed"], printed["metric"]) == (
         "runs/1-fedavg-images", "fedavg", 3, "accuracy",
     )  # fmt: skip
-    assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
-    assert list(found["bytes"]) == ["down", "up", "lan_down", "lan_up"]
-    assert [client["client"] for client in found["clients"]] == [0, 1, 2]
-    for client in found["clients"]:
+    assert list(printed["accuracy"]) == ["mean", "std", "worst", "pooled"]
+    assert list(printed["bytes"]) == ["down", "up", "lan_down", "lan_up"]
+    assert [client["client"] for client in printed["clients"]] == [0, 1, 2]
+    for client in printed["clients"]:
         assert list(client) == CLIENT_KEYS
         assert 0 <= client["accuracy"] <= 1
         assert client["samples"] == 24
-    mean = sum(client["accuracy"] for client in found["clients"]) / 3
-    assert found["accuracy"]["mean"] == pytest.approx(mean)
-    assert found["accuracy"]["pooled"] == pytest.approx(mean)  # the test parts are of one size
-    assert found["global"] == found["accuracy"]["pooled"]  # fedavg has no other model
+    mean = sum(client["accuracy"] for client in printed["clients"]) / 3
+    assert printed["accuracy"]["mean"] == pytest.approx(mean)
+    assert printed["accuracy"]["pooled"] == pytest.approx(mean)  # the test parts are of one size
+    assert printed["global"] == printed["accuracy"]["pooled"]  # fedavg has no other model
 
 
 def test_accuracies_are_fractions_of_test_data(ask, small):
@@ -171,9 +201,16 @@ def test_a_run_is_a_folder(ask, small, tmp_path):
     assert "run folder: runs/1-local-images" in errors
     assert "round 2" in errors  # plain lines, as this is no terminal
     assert "accuracy on local test data: mean" in " ".join(output.split())
-    made = {path.name for path in (tmp_path / "runs" / "1-local-images").iterdir()}
-    assert {"config.toml", "split.json", "metrics.jsonl", "checkpoints", "result.json", "run.log"} <= made
-    assert "exchange" not in made
+    names = {path.name for path in (tmp_path / "runs" / "1-local-images").iterdir()}
+    assert {
+        "config.toml",
+        "split.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "result.json",
+        "run.log",
+    } <= names
+    assert "exchange" not in names
     log = (tmp_path / "runs" / "1-local-images" / "run.log").read_text()
     assert "the network's last map is smaller than 2×2" in log
     assert "last map" not in errors  # nobody asked for a grid
@@ -208,7 +245,9 @@ def test_small_searches_and_labels(ask, small, tmp_path):
     data = [word for word in small if "options" not in word and word != "--set"]
     code, _, errors = ask("run", "fednas", *data, "--cells", "1", "--small", "--dry-run", *size)
     assert code == 0 and "--small: fednas searches with channels=8, nodes=2, ops=s2" in errors
-    code, output, errors = ask("compare", "fedavg:lr=.1@plain", "local", *small, "--small", "--out", "two")
+    code, output, errors = ask(
+        "compare", "fedavg:lr=.1@plain", "local", *small, "--small", "--out", "two"
+    )
     assert code == 0 and "--small changes nothing of local" in errors
     assert "plain" in output and "fedavg" not in output.split("next:")[0].replace("report:", "")
     assert (tmp_path / "two" / "plain-seed0").is_dir()
@@ -231,12 +270,17 @@ def test_method_flags_variants_set_and_config_mean_the_same(ask, small, tmp_path
         found[way] = {**json.loads(output), "run": "", "seconds": 0}
     assert all(result == found["flag"] for result in found.values())
     plain = json.loads(ask("run", "fedavg", *small, "--json")[1])
-    assert plain["accuracy"] != found["flag"]["accuracy"] or plain["clients"] != found["flag"]["clients"]
+    assert (
+        plain["accuracy"] != found["flag"]["accuracy"]
+        or plain["clients"] != found["flag"]["clients"]
+    )
 
 
 def test_flags_win_over_the_file_and_set_over_flags(ask, small, tmp_path):
     (tmp_path / "given.toml").write_text("seed = 5\n[budget]\nrounds = 7\n")
-    code, output, _ = ask("run", "fedavg", *small, "--config", "given.toml", "--set", "budget.rounds=1", "--json")
+    code, output, _ = ask(
+        "run", "fedavg", *small, "--config", "given.toml", "--set", "budget.rounds=1", "--json"
+    )
     assert code == 0
     assert json.loads(output)["seed"] == 5
     assert len(tiny.rows(tmp_path / "runs" / "1-fedavg-images")) == 1
@@ -250,9 +294,16 @@ def test_every_method_runs(ask, small, method):
 
 
 def test_partial_participation_and_clusters(ask, small, tmp_path):
-    assert ask("run", "fedavg", *small, "--participation", "0.34", "--out", "part", "--quiet")[0] == 0
+    assert (
+        ask("run", "fedavg", *small, "--participation", "0.34", "--out", "part", "--quiet")[0] == 0
+    )
     assert [row["replies"] for row in tiny.rows(tmp_path / "part")] == [1, 1]
-    assert ask("run", "fedavg", *small, "--topology", "clustered:2x3", "--out", "clusters", "--quiet")[0] == 0
+    assert (
+        ask("run", "fedavg", *small, "--topology", "clustered:2x3", "--out", "clusters", "--quiet")[
+            0
+        ]
+        == 0
+    )
     assert [row["replies"] for row in tiny.rows(tmp_path / "clusters")] == [9, 9]
     result = json.loads((tmp_path / "clusters" / "result.json").read_text())
     assert result["bytes"]["lan_up"] > result["bytes"]["up"] > 0
@@ -260,8 +311,24 @@ def test_partial_participation_and_clusters(ask, small, tmp_path):
 
 def test_a_split_file_fixes_who_has_what(ask, small, tmp_path):
     assert ask("run", "fedavg", *small, "--quiet", "--seed", "1", "--out", "one")[0] == 0
-    assert ask("run", "fedavg", *small, "--quiet", "--seed", "2", "--out", "two", "--split", "one/split.json")[0] == 0
-    assert (tmp_path / "one" / "split.json").read_text() == (tmp_path / "two" / "split.json").read_text()
+    assert (
+        ask(
+            "run",
+            "fedavg",
+            *small,
+            "--quiet",
+            "--seed",
+            "2",
+            "--out",
+            "two",
+            "--split",
+            "one/split.json",
+        )[0]
+        == 0
+    )
+    assert (tmp_path / "one" / "split.json").read_text() == (
+        tmp_path / "two" / "split.json"
+    ).read_text()
 
 
 # Dry run
@@ -272,14 +339,19 @@ def test_dry_run_trains_nothing_and_leaves_nothing(ask, small, tmp_path):
     code, output, errors = ask("run", "local-adaptation", *small, "--dry-run")
     assert (code, errors) == (0, "")
     assert re.search(
-        r"about .* s of training for 2 rounds of 3 clients, .*MACs, .*B down, .*B up, .*B of memory", output
+        r"about .* s of training for 2 rounds of 3 clients, .*MACs, .*B down, .*B up, .*B of "
+        r"memory",
+        output,
     )
-    assert re.search(r"\n  adapt: 1 round of 3 clients, about .*\nevaluation comes on top, 3 times: about ", output)
+    assert re.search(
+        r"\n  adapt: 1 round of 3 clients, about .*\nevaluation comes on top, 3 times: about ",
+        output,
+    )
     code, output, _ = ask("run", "fedavg", *small, "--dry-run", "--json")
-    found = json.loads(output)
-    assert found["dry_run"] is True
-    assert found["rounds"] == 2
-    assert min(found["seconds"], found["down"], found["up"], found["memory"]) > 0
+    printed = json.loads(output)
+    assert printed["dry_run"] is True
+    assert printed["rounds"] == 2
+    assert min(printed["seconds"], printed["down"], printed["up"], printed["memory"]) > 0
     assert set(tmp_path.iterdir()) == before
 
 
@@ -308,14 +380,20 @@ def demo_flags(small):
 def test_the_demo_is_auto_beside_fine_tuning_and_a_search(ask, small, tmp_path):
     code, output, errors = ask("run", *demo_flags(small), "--quiet")
     assert code == 0, errors
-    for words in ("Use ", "(use this)", "what was decided", "normal cell", "runs/1-auto-images/report.html"):
+    for words in (
+        "Use ",
+        "(use this)",
+        "what was decided",
+        "normal cell",
+        "runs/1-auto-images/report.html",
+    ):
         assert words in output
     assert len(list(tmp_path.glob("runs/1-auto-images/fednas-seed0/architectures/*.svg"))) == 3
     assert (tmp_path / "runs/1-auto-images/report.html").exists()
     code, output, _ = ask("resume", "runs/1-auto-images", "--json")
-    found = json.loads(output)
-    assert {row["name"] for row in found["leaderboard"]} == {"auto", "fednas", "local-adaptation"}
-    assert found["verdict"].startswith("Use ")
+    printed = json.loads(output)
+    assert {row["name"] for row in printed["leaderboard"]} == {"auto", "fednas", "local-adaptation"}
+    assert printed["verdict"].startswith("Use ")
 
 
 # Resume, runs
@@ -335,7 +413,18 @@ def test_resume_of_a_finished_run_prints_its_result_again(ask, small):
 def test_resume_from_another_folder(ask, images, tmp_path, monkeypatch):
     """Paths in the configuration are absolute, whatever was typed."""
     (tmp_path / "mine.py").write_text(PLUS)
-    words = ["--data", "images.npz", "--clients", "3", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    words = [
+        "--data",
+        "images.npz",
+        "--clients",
+        "3",
+        "--partition",
+        "iid",
+        "--rounds",
+        "2",
+        "--workers",
+        "0",
+    ]
     assert ask("run", "mine.py:plus", *words, "--width", "0.125", "--quiet", "--out", "run")[0] == 0
     before = tiny.left_behind(tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
@@ -394,8 +483,10 @@ def test_runs_remove_removes_nothing_that_is_no_run(ask, tmp_path):
 
 def test_doctor(ask):
     code, output, _ = ask("doctor")
-    found = [line.split(":")[0].split(maxsplit=1)[1] for line in output.splitlines()]
-    assert {"versions", "cores", "memory", "disk", "durable writes", "data", "workers"} <= set(found)
+    names = [line.split(":")[0].split(maxsplit=1)[1] for line in output.splitlines()]
+    assert {"versions", "cores", "memory", "disk", "durable writes", "data", "workers"} <= set(
+        names
+    )
     assert code == (1 if "BAD" in output else 0)
     assert "ok   workers: up after" in output
 
@@ -406,14 +497,14 @@ def test_doctor(ask):
 def test_compare_pairs_by_seed(ask, small, tmp_path):
     code, output, errors = ask("compare", "fedavg", "local", *small, "--seeds", "0,1,2", "--json")
     assert (code, errors) == (0, "")
-    found = json.loads(output)
-    assert list(found) == ["runs", "methods"]
-    assert [(run["method"], run["seed"]) for run in found["runs"]] == [
+    printed = json.loads(output)
+    assert list(printed) == ["runs", "methods"]
+    assert [(run["method"], run["seed"]) for run in printed["runs"]] == [
         ("fedavg", 0), ("fedavg", 1), ("fedavg", 2), ("local", 0), ("local", 1), ("local", 2),
     ]  # fmt: skip
-    means = [run["accuracy"]["mean"] for run in found["runs"]]
+    means = [run["accuracy"]["mean"] for run in printed["runs"]]
     gaps = [after - before for before, after in zip(means[:3], means[3:], strict=True)]
-    first, second = found["methods"]
+    first, second = printed["methods"]
     assert first["difference"] is None
     assert first["accuracy"]["mean"] == pytest.approx(np.mean(means[:3]))
     assert first["accuracy"]["std"] == pytest.approx(np.std(means[:3], ddof=1))
@@ -423,21 +514,45 @@ def test_compare_pairs_by_seed(ask, small, tmp_path):
     assert second["difference"]["high"] == pytest.approx(np.mean(gaps) + half)
     folder = tmp_path / "runs" / "1-compare-images"
     for seed in (0, 1, 2):  # every method was given exactly the same split
-        assert len({(folder / f"{name}-seed{seed}" / "split.json").read_text() for name in ("fedavg", "local")}) == 1
+        assert (
+            len(
+                {
+                    (folder / f"{name}-seed{seed}" / "split.json").read_text()
+                    for name in ("fedavg", "local")
+                }
+            )
+            == 1
+        )
     code, output, _ = ask("resume", folder, "--json")
     assert (code, json.loads(output)) == (
         0,
-        {**found, "runs": [{**r, "run": str(tmp_path / r["run"])} for r in found["runs"]]},
+        {**printed, "runs": [{**r, "run": str(tmp_path / r["run"])} for r in printed["runs"]]},
     )
 
 
 @pytest.mark.parametrize("unit", ["macs", "bytes"])
 def test_compare_at_equal_budgets(ask, small, unit, tmp_path):
-    """Variants that cost other amounts a round get other numbers of rounds, and spend the same within one round."""
+    """Variants whose rounds differ in cost get different numbers of rounds.
+
+    All spend the same, within one round.
+    """
     words = ["--equal", unit, "--rounds", "6", "--out", "compared", "--quiet"]
     methods = ["fedavg", "fedavg:width=0.25", "fedavg:epochs=2"]
-    assert ask("compare", *methods, *small[:6], "--workers", "0", "--set", "options.width=0.125", *words)[0] == 0
-    spent, per_round = [], []
+    assert (
+        ask(
+            "compare",
+            *methods,
+            *small[:6],
+            "--workers",
+            "0",
+            "--set",
+            "options.width=0.125",
+            *words,
+        )[0]
+        == 0
+    )
+    spent = []
+    per_round = []
     for name in ("fedavg", "fedavg_width=0.25", "fedavg_epochs=2"):
         totals = tiny.rows(tmp_path / "compared" / f"{name}-seed0")[-1]["totals"]
         spent.append(totals["macs"] if unit == "macs" else totals["down"] + totals["up"])
@@ -448,7 +563,7 @@ def test_compare_at_equal_budgets(ask, small, unit, tmp_path):
 
 
 def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch):
-    """Test labels are all wrong in the second data set, and yet the same option is chosen, for the same reason."""
+    """All test labels of the second data set are wrong, and yet the same option is chosen."""
     from fedloom.data import mapped_clients
     from fedloom.data.samples import ClientData
 
@@ -466,12 +581,14 @@ def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch)
 
     monkeypatch.setattr(mapped_clients.MappedClients, "client", poisoned)
     assert ask("compare", "fedavg", *words, *grid, "--out", "poisoned")[0] == 0
-    honest, poisoned = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("honest", "poisoned"))
+    honest, poisoned = (
+        json.loads((tmp_path / name / "result.json").read_text()) for name in ("honest", "poisoned")
+    )
     assert honest["methods"][0]["tuned"] == {"lr": "0.1"}
     assert poisoned["methods"][0]["tuned"] == {"lr": "0.1"}
     assert poisoned["methods"][0]["accuracy"]["mean"] < honest["methods"][0]["accuracy"]["mean"]
     for number in (0, 1):
-        tuned, twin = (json.loads((tmp_path / n / f"grid-fedavg-{number}" / "result.json").read_text())
+        tuned, twin = (json.loads((tmp_path / n / f"grid-fedavg-{number}/result.json").read_text())
                        for n in ("honest", "poisoned"))  # fmt: skip
         assert tuned["validation"] == twin["validation"]
     config = (tmp_path / "honest" / "fedavg-seed0" / "config.toml").read_text()
@@ -493,12 +610,20 @@ def test_variants_of_an_outside_method_are_not_mixed_up(ask, small, tmp_path):
     (tmp_path / "mine.py").write_text(PLUS)
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "mine.py").write_text(PLUS)
-    methods = ["mine.py:plus:lr=0.1", "mine.py:plus:lr=0.2", "more/mine.py:plus:lr=0.2", "mine.py:plus"]
+    methods = [
+        "mine.py:plus:lr=0.1",
+        "mine.py:plus:lr=0.2",
+        "more/mine.py:plus:lr=0.2",
+        "mine.py:plus",
+    ]
     code, output, _ = ask("compare", *methods, *small, "--json")
     assert code == 0
-    found = json.loads(output)
-    assert len({run["run"] for run in found["runs"]}) == 4
-    options = [json.loads((tmp_path / run["run"] / "result.json").read_text())["options"] for run in found["runs"]]
+    printed = json.loads(output)
+    assert len({run["run"] for run in printed["runs"]}) == 4
+    options = [
+        json.loads((tmp_path / run["run"] / "result.json").read_text())["options"]
+        for run in printed["runs"]
+    ]
     assert [option["lr"] for option in options] == [0.1, 0.2, 0.2, 0.05]
 
 
@@ -533,24 +658,38 @@ class Flat(nn.Module):
 
 def squares(directory=None):
     y = np.arange(60) % 2
-    return Source("squares", (y[:, None, None, None] * 200 + np.arange(25).reshape(1, 1, 5, 5)).astype(np.uint8), y)
+    pixels = y[:, None, None, None] * 200 + np.arange(25).reshape(1, 1, 5, 5)
+    return Source("squares", pixels.astype(np.uint8), y)
 
 
-plus = Recipe("Plus", PlusOptions, lambda task: (Stage("train", FedAvg(PlusOptions(**task.options))),))
+plus = Recipe(
+    "Plus", PlusOptions, lambda task: (Stage("train", FedAvg(PlusOptions(**task.options))),)
+)
 """
 
 
 def test_method_network_and_data_from_a_file(ask, tmp_path):
     (tmp_path / "mine.py").write_text(PLUS)
-    words = ["--data", "mine.py:squares", "--network", "mine.py:Flat", "--zeal", "2", "--workers", "0"]
+    words = [
+        "--data",
+        "mine.py:squares",
+        "--network",
+        "mine.py:Flat",
+        "--zeal",
+        "2",
+        "--workers",
+        "0",
+    ]
     words += ["--clients", "2", "--partition", "iid", "--rounds", "2", "--json"]
     code, output, errors = ask("run", "mine.py:plus", *words)
     assert (code, errors) == (0, "")
-    found = json.loads(output)
-    assert found["run"] == "runs/1-plus-squares"
-    assert found["method"] == f"{tmp_path}/mine.py:plus"
-    assert [(row["architecture"], row["params"], row["macs"]) for row in found["clients"]] == [("flat", 52, 50)] * 2
-    assert found["accuracy"]["mean"] == 1.0
+    printed = json.loads(output)
+    assert printed["run"] == "runs/1-plus-squares"
+    assert printed["method"] == f"{tmp_path}/mine.py:plus"
+    assert [(row["architecture"], row["params"], row["macs"]) for row in printed["clients"]] == [
+        ("flat", 52, 50)
+    ] * 2
+    assert printed["accuracy"]["mean"] == 1.0
     assert "--zeal" in ask("run", "mine.py:plus", "--help")[1]
     code, _, errors = ask("run", "mine.py:plsu", "--data", "mine.py:squares")
     assert code == 2
@@ -559,8 +698,19 @@ def test_method_network_and_data_from_a_file(ask, tmp_path):
 
 def test_from_a_file_in_real_workers(ask, tmp_path):
     (tmp_path / "mine.py").write_text(PLUS)
-    words = ["--data", "mine.py:squares", "--network", "mine.py:Flat", "--clients", "2", "--partition", "iid"]
-    code, output, _ = ask("run", "mine.py:plus", *words, "--rounds", "1", "--workers", "1", "--json")
+    words = [
+        "--data",
+        "mine.py:squares",
+        "--network",
+        "mine.py:Flat",
+        "--clients",
+        "2",
+        "--partition",
+        "iid",
+    ]
+    code, output, _ = ask(
+        "run", "mine.py:plus", *words, "--rounds", "1", "--workers", "1", "--json"
+    )
     assert (code, json.loads(output)["accuracy"]["mean"]) == (0, 1.0)
 
 
@@ -570,8 +720,14 @@ def test_entry_points(ask, tmp_path, monkeypatch):
     info = tmp_path / "guest-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
-    groups = {"methods": "plus = guest:plus", "networks": "flat = guest:Flat", "data": "squares = guest:squares"}
-    (info / "entry_points.txt").write_text("".join(f"[fedloom.{kind}]\n{line}\n" for kind, line in groups.items()))
+    groups = {
+        "methods": "plus = guest:plus",
+        "networks": "flat = guest:Flat",
+        "data": "squares = guest:squares",
+    }
+    (info / "entry_points.txt").write_text(
+        "".join(f"[fedloom.{kind}]\n{line}\n" for kind, line in groups.items())
+    )
     monkeypatch.syspath_prepend(tmp_path)
     from fedloom import registry
 
@@ -579,7 +735,9 @@ def test_entry_points(ask, tmp_path, monkeypatch):
     try:
         assert importlib.util.find_spec("guest") is not None
         words = ["--data", "squares", "--network", "flat", "--clients", "2", "--partition", "iid"]
-        code, output, errors = ask("run", "plus", *words, "--rounds", "1", "--workers", "0", "--json")
+        code, output, errors = ask(
+            "run", "plus", *words, "--rounds", "1", "--workers", "0", "--json"
+        )
         assert (code, errors) == (0, "")
         assert json.loads(output)["method"] == "plus"
         assert "plus" in ask("list", "methods")[1]
@@ -639,29 +797,39 @@ def test_unknown_names_come_with_the_nearest(refused, words, near):
 
 
 NUMERIC = {
-    "--clients": ("0", "-1", "x", "1.5"), "--rounds": ("0", "-3", "x", "2.5"), "--seed": ("-1", "x", "0.5"),
+    "--clients": ("0", "-1", "x", "1.5"), "--rounds": ("0", "-3", "x", "2.5"),
+    "--seed": ("-1", "x", "0.5"),
     "--participation": ("0", "-0.1", "1.5", "x", "nan"), "--workers": ("-1", "x", "1000"),
     "--deadline": ("0", "-1", "x", "inf", "nan"), "--min-replies": ("0", "-1", "x"),
     "--evaluate-every": ("0", "-1", "x"), "--evaluate-clients": ("0", "-1", "x"),
-    "--lr": ("0", "-1", "x", "nan", "inf"), "--epochs": ("0", "-1", "x"), "--batch": ("0", "-1", "x"),
+    "--lr": ("0", "-1", "x", "nan", "inf"), "--epochs": ("0", "-1", "x"),
+    "--batch": ("0", "-1", "x"),
     "--width": ("0", "-1", "x"), "--momentum": ("-0.1", "1", "x"), "--clip": ("0", "-1", "x"),
     "--partition": ("dirichlet:0", "dirichlet:-1", "dirichlet:x", "dirichlet", "iid:3"),
     "--min-samples": ("3", "-1", "x", "9.5"), "--parts": ("some", ""),
     "--topology": ("clustered:0", "clustered:x", "clustered:2x0"),
-    "--clusters": ("nobody", "no.json"), "--relay": ("nobody",), "--availability": ("sometimes", "duty:0,1", "no.csv"),
-    "--dropout": ("-0.1", "1.5", "x", "nan"), "--faults": ("no.csv",), "--overselect": ("0.5", "x", "inf"),
+    "--clusters": ("nobody", "no.json"), "--relay": ("nobody",),
+    "--availability": ("sometimes", "duty:0,1", "no.csv"),
+    "--dropout": ("-0.1", "1.5", "x", "nan"), "--faults": ("no.csv",),
+    "--overselect": ("0.5", "x", "inf"),
     "--round-deadline": ("0", "-1", "x"), "--budget": ("seconds", "seconds=0", "hours=1", "wan=x"),
-    "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
-    "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
-    "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
+    "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",),
+    "--engine": ("diesel",),
+    "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",),
+    "--profile": ("nowhere", "a b"),
+    "--sink": ("drain",), "--init": ("nowhere", "."),
+    "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
     "--norm-bound": ("0", "1", "-5", "x", "inf", "nan"),
     "--cost": ["much"], "--shares": ["x,y"], "--resize": ("0", "3", "x", "9999"),
     "--fit": ("squeeze", "pad"), "--devices": ("abaci", "no.csv"),
-    "--label": ("outcome",), "--task": ("guessing", "regression"), "--ignore": ("id",), "--categorical": ("zip,ward",),
+    "--label": ("outcome",), "--task": ("guessing", "regression"), "--ignore": ("id",),
+    "--categorical": ("zip,ward",),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("flag", "value"), [(flag, value) for flag, values in NUMERIC.items() for value in values])
+@pytest.mark.parametrize(
+    ("flag", "value"), [(flag, value) for flag, values in NUMERIC.items() for value in values]
+)
 def test_values_that_cannot_be(refused, flag, value):
     errors = refused("run", "fedavg", flag, value)
     name = {"--equal": "equal", "--split": "nowhere.json", "--init": "folder of a run"}.get(
@@ -672,7 +840,11 @@ def test_values_that_cannot_be(refused, flag, value):
 
 def test_every_numeric_flag_is_tested():
     words = {"data", "data-dir", "federation", "skip-bad"}
-    words |= {"tiers", "tier-file", "unsupported"}  # read by methods that know tiers: tests/unit/test_asked_tiers.py
+    words |= {
+        "tiers",
+        "tier-file",
+        "unsupported",
+    }  # read by methods that know tiers: tests/unit/test_asked_tiers.py
     assert {flag.name for flag in FLAGS} - words <= {flag.removeprefix("--") for flag in NUMERIC}
 
 
@@ -785,7 +957,8 @@ def not_finite(path):
 
 
 @pytest.mark.parametrize(
-    "spoil", [torn, noise, empty, flipped, no_array, other_keys, out_of_range, too_few, pickled, not_finite]
+    "spoil",
+    [torn, noise, empty, flipped, no_array, other_keys, out_of_range, too_few, pickled, not_finite],
 )
 def test_bad_npz(refused, images, spoil):
     spoil(images)
@@ -818,7 +991,9 @@ def test_more_clients_than_samples(refused, images):
         ("[options]\nlrr = 1", "did you mean lr?"),
     ],
 )
-@pytest.mark.parametrize("command", [["run", "fedavg"], ["compare", "fedavg"]], ids=["run", "compare"])
+@pytest.mark.parametrize(
+    "command", [["run", "fedavg"], ["compare", "fedavg"]], ids=["run", "compare"]
+)
 def test_bad_configuration_files(refused, tmp_path, text, part, command):
     (tmp_path / "given.toml").write_text(text)
     if text == "method = 3":
@@ -869,9 +1044,14 @@ def test_a_run_of_a_newer_version(refused, ask, small, tmp_path):
 
 @pytest.mark.parametrize("kind", ["run", "compare"])
 def test_a_folder_that_a_kill_left_unfinished(refused, tmp_path, kind):
-    """Killed between the folder's first file and the rest: nothing to resume, but no traceback either."""
+    """A process that is killed after the folder's first file leaves nothing to resume.
+
+    There must be no traceback.
+    """
     (tmp_path / "half").mkdir()
-    (tmp_path / "half" / "run.json").write_text(json.dumps({"format": 1, "kind": kind, "fedloom": "0"}))
+    (tmp_path / "half" / "run.json").write_text(
+        json.dumps({"format": 1, "kind": kind, "fedloom": "0"})
+    )
     (tmp_path / "half" / "run.lock").touch()
     refused("resume", "half")
 
@@ -889,15 +1069,32 @@ def test_data_that_changed_since_the_run_began(ask, small, images, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "workers"), [pytest.param(2, 0, id="Ctrl-C"), pytest.param(15, 2, id="SIGTERM", marks=pytest.mark.slow)]
+    ("number", "workers"),
+    [pytest.param(2, 0, id="Ctrl-C"), pytest.param(15, 2, id="SIGTERM", marks=pytest.mark.slow)],
 )
 def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
-    data, out = tiny.write_images(tmp_path / "more.npz", samples=200), tmp_path / "run"
-    tiny.start(tmp_path / "undisturbed", "local", tiny.tree(data, rounds=20, options={"epochs": "2"}))
-    words = ["--data", str(data), "--clients", "3", "--partition", "iid", "--rounds", "20", "--evaluate-every", "1"]
+    data = tiny.write_images(tmp_path / "more.npz", samples=200)
+    out = tmp_path / "run"
+    tiny.start(
+        tmp_path / "undisturbed", "local", tiny.tree(data, rounds=20, options={"epochs": "2"})
+    )
+    words = [
+        "--data",
+        str(data),
+        "--clients",
+        "3",
+        "--partition",
+        "iid",
+        "--rounds",
+        "20",
+        "--evaluate-every",
+        "1",
+    ]
     words += ["--width", "0.125", "--batch", "8", "--epochs", "2", "--workers", str(workers)]
     process = processes.launch("run", "local", *words, "--out", str(out), "--json")
-    assert processes.wait_for(lambda: processes.lines(out / "metrics.jsonl") >= 1 or process.poll() is not None)
+    assert processes.wait_for(
+        lambda: processes.lines(out / "metrics.jsonl") >= 1 or process.poll() is not None
+    )
     its_workers = processes.workers_of(process)
     assert len(its_workers) == workers
     process.send_signal(number)
@@ -926,4 +1123,7 @@ def test_an_interrupted_demo_says_how_to_go_on(ask, small, monkeypatch):
 def test_a_methods_own_flag_before_its_name(ask):
     code, output, errors = ask("run", "--lr", "0.1", "fedavg")
     assert (code, output) == (2, "")
-    assert "a method must be named before its own flags, but got --lr first; try `fedloom run METHOD --lr …`" in errors
+    assert (
+        "a method must be named before its own flags, but got --lr first; try `fedloom run METHOD "
+        "--lr …`" in errors
+    )

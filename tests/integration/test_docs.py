@@ -44,8 +44,13 @@ class TestWorkedExample(MethodContract):
 
 
 def test_the_worked_space_is_the_file():
-    """tests/contract/test_spaces.py runs the contract on it, test_space_from_outside.py every command."""
-    assert blocks(ROOT / "docs" / "add-a-space.md", "python")[0].strip() == SPACE.read_text().strip()
+    """It is as the documentation prints it.
+
+    tests/contract/test_spaces.py runs the contract on it, test_space_from_outside.py every command.
+    """
+    assert (
+        blocks(ROOT / "docs" / "add-a-space.md", "python")[0].strip() == SPACE.read_text().strip()
+    )
     assert len(SPACE.read_text().splitlines()) < 160
 
 
@@ -62,12 +67,46 @@ def test_the_test_class_of_the_page_is_one(monkeypatch):
     monkeypatch.chdir(ROOT)
     scope: dict = {}
     exec(blocks(ROOT / "docs" / "add-a-space.md", "python")[2], scope)
-    found = scope["TestChain"]
-    assert issubclass(found, SpaceContract)
-    assert open_space(found.space).slots[0].options == ("skip", "conv1", "conv3")
+    contract = scope["TestChain"]
+    assert issubclass(contract, SpaceContract)
+    assert open_space(contract.space).slots[0].options == ("skip", "conv1", "conv3")
+
+
+def anchors(page: Path) -> set[str]:
+    """The places of a page that can be linked to, as forges name them: its headings."""
+    places = set()
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for heading in re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        places.add(re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-"))
+    return places
 
 
 def test_every_link_between_pages_leads_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken = []
+    for page in pages:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose):
+            if target.startswith("http"):
+                continue
+            file = page.parent / target if target else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
+
+
+def test_every_page_is_in_the_index():
+    """docs/README.md names all pages of its folder.
+
+    Results and decisions have indexes of their own.
+    """
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "data").glob("*.md")]
+    pages += (ROOT / "docs" / "tutorials").glob("*.ipynb")
+    missing = []
+    for page in pages:
+        name = page.relative_to(ROOT / "docs").as_posix()
+        if name != "README.md" and f"({name})" not in index:
+            missing.append(name)
+    assert missing == []

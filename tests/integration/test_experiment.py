@@ -12,7 +12,10 @@ from fedloom.runs.preparing import reopen
 
 
 def test_a_resumed_run_is_the_same_experiment(images, tmp_path, monkeypatch):
-    """Its orders carry the experiment's name: it may not change with a resume, wherever that is typed."""
+    """Its orders carry the experiment's name.
+
+    It may not change with a resume, wherever that is typed.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("from fedloom.methods.fedavg import fedavg as mine\n")
     setting = tiny.tree(Path("images.npz"))
@@ -36,8 +39,12 @@ def test_every_option_of_the_method_is_written_down(images, tmp_path):
 
 def test_equal_settings_are_one_experiment_and_others_are_not(images, tmp_path):
     ids = [
-        experiment_id(create(configure(method, tiny.tree(images, clients=clients)), tmp_path / str(number))[1])
-        for number, (method, clients) in enumerate([("fedavg", 3), ("fedavg", 3), ("fedavg", 2), ("local", 3)])
+        experiment_id(
+            create(configure(method, tiny.tree(images, clients=clients)), tmp_path / str(number))[1]
+        )
+        for number, (method, clients) in enumerate(
+            [("fedavg", 3), ("fedavg", 3), ("fedavg", 2), ("local", 3)]
+        )
     ]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
@@ -50,7 +57,9 @@ def test_names_of_folders():
     assert short_name("fsdd:logmel") == "fsdd-logmel"
 
 
-def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, monkeypatch, capsys):
+def test_a_client_with_too_few_samples_for_a_validation_part_is_named(
+    tmp_path, monkeypatch, capsys
+):
     from fedloom.cli import main
 
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Models whose samples take their own paths leave a finished run: with all paths, pruned, or with one alone."""
+"""Export of models whose samples take their own paths: with all paths, pruned, or with one path."""
 
 import importlib.util
 import json
@@ -22,12 +22,16 @@ WAYS = {"each": {}, "likely": {"path": "likely"}, "pruned": {"prune": True}}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """`context` has a path for every sample (samplers are wide, so that there are many), `one` has one."""
+    """`context` has a path for every sample (wide samplers make many paths), `one` has one path."""
     place = tmp_path_factory.mktemp("paths")
     tiny.write_images(place / "images.npz", samples=90)
     given = tiny.tree(place / "images.npz", rounds=2, evaluate={"every": 9})
     tuned = {"tune_share": 0.5}
-    tiny.start(place / "context", "ca-fedpnas", {**given, "options": {**SMALL, **tuned, "search": "random"}})
+    tiny.start(
+        place / "context",
+        "ca-fedpnas",
+        {**given, "options": {**SMALL, **tuned, "search": "random"}},
+    )
     tiny.start(place / "one", "fedpnas", {**given, "options": {**SMALL, **tuned}})
     return place
 
@@ -48,11 +52,13 @@ def loaded(place):
 @pytest.mark.parametrize("name", WAYS)
 @torch.no_grad()
 def test_what_is_written_has_the_accuracy_that_is_said_of_it(runs, exported, name):
-    """A stranger counts right answers on the client's test part."""
+    """Another process counts right answers on the client's test part."""
     test = open_finished(runs / "context").site.data(1).test
     module = loaded(exported[name].path)
     answers = [label for label, _ in module.predict(test.x)]
-    right = np.mean([label == str(truth) for label, truth in zip(answers, test.y.tolist(), strict=True)])
+    right = np.mean(
+        [label == str(truth) for label, truth in zip(answers, test.y.tolist(), strict=True)]
+    )
     assert exported[name].paths.accuracy == pytest.approx(right)
     network = module.load()
     alone = torch.cat([network(sample) for sample in test.x.split(1)])
@@ -75,13 +81,19 @@ def test_fewer_operations_make_it_smaller(exported):
     sizes = [exported[name].about.params for name in ("each", "pruned", "likely")]
     assert sizes[0] > sizes[1] > sizes[2]
     assert exported["pruned"].paths.left_out > 0
-    files = [(exported[name].path / "weights.safetensors").stat().st_size for name in ("each", "pruned", "likely")]
+    files = [
+        (exported[name].path / "weights.safetensors").stat().st_size
+        for name in ("each", "pruned", "likely")
+    ]
     assert files == sorted(files, reverse=True)
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_tensors_have_the_names_of_their_places(exported, name):
-    names = set(safetensors.numpy.load_file(exported[name].path / "weights.safetensors")) - {"mean", "std"}
+    names = set(safetensors.numpy.load_file(exported[name].path / "weights.safetensors")) - {
+        "mean",
+        "std",
+    }
     assert all(tensor.startswith(("stem", "base", "personal", "classifier")) for tensor in names)
     assert any("sampler" in tensor for tensor in names) == (name != "likely")
 
@@ -95,21 +107,23 @@ def test_the_card_says_which_paths_there_are_and_how_long_they_take(exported):
         assert "(`each`)" in card
         assert "(`likely`)" in card
         assert f"{100 * facts.accuracy:.1f} %" in card
-        assert ("As it is here" in card) == (name != "each")
-        assert ("tells of the path" in card) == (name != "likely")
+        assert ("As exported" in card) == (name != "each")
+        assert ("reveals something about the path" in card) == (name != "likely")
     assert f"the path of {100 * exported['likely'].paths.share:.1f} % of" in cards["likely"]
     facts = exported["pruned"].paths
     assert f"{facts.left_out} of {facts.operations} operations are left out" in cards["pruned"]
 
 
 def test_a_description_tells_the_path_and_one_path_can_be_built_again(exported):
-    about = {name: json.loads((exported[name].path / "architecture.json").read_text()) for name in WAYS}
-    assert [about[name]["path"] for name in WAYS] == ["each", "likely", "each"]
-    assert about["likely"]["share"] == exported["likely"].paths.share
-    assert about["pruned"]["left_out"] == exported["pruned"].paths.left_out
-    assert "choice" not in about["each"]  # it is no architecture that --network could build
+    description = {
+        name: json.loads((exported[name].path / "architecture.json").read_text()) for name in WAYS
+    }
+    assert [description[name]["path"] for name in WAYS] == ["each", "likely", "each"]
+    assert description["likely"]["share"] == exported["likely"].paths.share
+    assert description["pruned"]["left_out"] == exported["pruned"].paths.left_out
+    assert "choice" not in description["each"]  # it is no architecture that --network could build
     net = read(exported["likely"].path / "architecture.json")((1, 6, 6), 3)
-    assert sum(p.numel() for p in net.parameters()) == about["likely"]["params"]
+    assert sum(p.numel() for p in net.parameters()) == description["likely"]["params"]
 
 
 def test_the_command_tells_it(runs, capsys):
@@ -125,18 +139,38 @@ def test_the_command_tells_it(runs, capsys):
         "--json",
     ]
     assert cli.main(command) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["path"], told["left_out"], told["format"]) == ("likely", None, "torch")
-    assert 0 < told["share"] <= 1
-    assert 0 <= told["accuracy"] <= 1
-    assert told["latency_ms"].keys() == {"each", "likely"}
-    assert cli.main(["export", str(runs / "one"), "--client", "0", "--out", str(runs / "plain"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [told[name] for name in ("path", "share", "accuracy", "left_out", "latency_ms")] == [None] * 5
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["path"], printed["left_out"], printed["format"]) == ("likely", None, "torch")
+    assert 0 < printed["share"] <= 1
+    assert 0 <= printed["accuracy"] <= 1
+    assert printed["latency_ms"].keys() == {"each", "likely"}
+    assert (
+        cli.main(
+            ["export", str(runs / "one"), "--client", "0", "--out", str(runs / "plain"), "--json"]
+        )
+        == 0
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert [printed[name] for name in ("path", "share", "accuracy", "left_out", "latency_ms")] == [
+        None
+    ] * 5
 
 
 def test_the_command_says_it_in_words(runs, capsys):
-    assert cli.main(["export", str(runs / "context"), "--client", "0", "--prune", "--out", str(runs / "words")]) == 0
+    assert (
+        cli.main(
+            [
+                "export",
+                str(runs / "context"),
+                "--client",
+                "0",
+                "--prune",
+                "--out",
+                str(runs / "words"),
+            ]
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     assert "the run's own network, pruned, on" in text
     assert "operations are left out" in text
@@ -145,8 +179,8 @@ def test_the_command_says_it_in_words(runs, capsys):
 def test_one_path_of_a_shared_model_is_that_of_all_clients_samples(runs):
     finished = open_finished(runs / "context")
     count = sum(len(finished.site.data(client).test) for client in range(3))
-    found = export(finished, out=runs / "shared", path="likely")
-    assert found.paths.samples == count
+    shared = export(finished, out=runs / "shared", path="likely")
+    assert shared.paths.samples == count
 
 
 REFUSED = [
@@ -154,7 +188,7 @@ REFUSED = [
     ("one", ["--path", "likely"], "has one path for all"),
     ("one", ["--prune"], "has one path for all"),
     ("context", ["--path", "some"], "--path must be a known name"),
-    ("context", ["--path", "likely", "--prune"], "--prune must be with --path each"),
+    ("context", ["--path", "likely", "--prune"], "--prune must be used with --path each"),
     ("context", ["--format", "executorch"], "add --path likely"),
     ("context", ["--path", "each", "--format", "executorch"], "add --path likely"),
 ]
@@ -190,13 +224,13 @@ def test_predictions_of_the_run_go_on(runs, method, tmp_path):
 @pytest.mark.export
 @pytest.mark.parametrize("name", WAYS)
 def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
-    """Also where operations have no sample at all: one sample takes one operation an edge."""
+    """This includes operations without any sample: one sample takes one operation per edge."""
     runtime = pytest.importorskip("onnxruntime")
     finished = open_finished(runs / "context")
-    found = export(finished, client=1, format="onnx", out=runs / f"onnx-{name}", **WAYS[name])
-    assert 0 <= found.difference < 2e-6
-    session = runtime.InferenceSession(str(found.path / "model.onnx"))
-    network = loaded(found.path).load()
+    written = export(finished, client=1, format="onnx", out=runs / f"onnx-{name}", **WAYS[name])
+    assert 0 <= written.difference < 2e-6
+    session = runtime.InferenceSession(str(written.path / "model.onnx"))
+    network = loaded(written.path).load()
     data = finished.site.data(1)
     x = torch.cat([data.test.x, data.train.x])
     for batch in (1, 5, 32):
@@ -206,10 +240,12 @@ def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
 
 
 def test_an_exporter_is_told_no_bound_of_the_batch(runs):
-    """A question about the size of a map would become one about the number of samples."""
+    """A condition on the size of a map would become one on the number of samples."""
     whole = Whole(open_finished(runs / "one").served(1).network().cpu())
     x = torch.zeros(2, 1, 6, 6, dtype=torch.uint8)
-    exported = torch.export.export(whole, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    exported = torch.export.export(
+        whole, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}
+    )
     (bounds,) = exported.range_constraints.values()
     assert not bounds.upper.is_finite or bounds.upper > 10**9
 
@@ -217,6 +253,12 @@ def test_an_exporter_is_told_no_bound_of_the_batch(runs):
 @pytest.mark.export
 def test_executorch_takes_one_path(runs):
     pytest.importorskip("executorch")
-    found = export(open_finished(runs / "context"), client=1, format="executorch", out=runs / "pte", path="likely")
-    assert 0 <= found.difference < 1e-4
-    assert (found.path / "model.pte").exists()
+    written = export(
+        open_finished(runs / "context"),
+        client=1,
+        format="executorch",
+        out=runs / "pte",
+        path="likely",
+    )
+    assert 0 <= written.difference < 1e-4
+    assert (written.path / "model.pte").exists()

@@ -1,4 +1,7 @@
-"""Clients that fail or lie are refused by id and reason; disks that fail lose nothing that was saved."""
+"""Clients that fail or lie are refused by id and reason.
+
+Disks that fail lose nothing that was saved.
+"""
 
 import os
 import random
@@ -73,14 +76,17 @@ def spoil(reply, fault):
     if fault == "dtype":
         tensors[KEY] = bias.double()
     changes = {
-        "weight": {"weight": 1e12}, "negative": {"weight": -1.0}, "field": {"meta": {"diary": "secret"}},
-        "other": {"client": 0}, "overflow": {"meta": {"loss": 1.7e308}}, "integer": {"meta": {"loss": 10**400}},
+        "weight": {"weight": 1e12}, "negative": {"weight": -1.0},
+        "field": {"meta": {"diary": "secret"}}, "other": {"client": 0},
+        "overflow": {"meta": {"loss": 1.7e308}}, "integer": {"meta": {"loss": 10**400}},
         "text": {"meta": {"loss": "much"}}, "list": {"meta": {"loss": [1.0]}},
     }
     return replace(reply, tensors=tensors, **changes.get(fault, {}))
 
 
-rogue = Recipe("rogue", FedAvgOptions, lambda task: (Stage("train", Rogue(FedAvgOptions(**task.options))),))
+rogue = Recipe(
+    "rogue", FedAvgOptions, lambda task: (Stage("train", Rogue(FedAvgOptions(**task.options))),)
+)
 """
 
 
@@ -92,7 +98,10 @@ def rogue(tmp_path):
 
 def refusals(out):
     """(client, reason) of every round."""
-    return [[(refused["client"], refused["reason"]) for refused in row["refused"]] for row in tiny.rows(out)]
+    return [
+        [(refused["client"], refused["reason"]) for refused in row["refused"]]
+        for row in tiny.rows(out)
+    ]
 
 
 REASONS = {
@@ -107,7 +116,9 @@ REASONS = {
     "negative": "its weight -1 is not between 0 and 19",
     "field": "it holds the undeclared field 'diary'",
     "other": "it says it comes from client 0",
-    "integer": "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null",
+    "integer": (
+        "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
+    ),
     "list": "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null",
 }
 
@@ -118,9 +129,13 @@ def test_a_bad_reply_is_refused_and_the_round_goes_on(fault, rogue, images, tmp_
     run = tiny.start(tmp_path / "run", rogue, tiny.tree(images, rounds=1))
     assert refusals(tmp_path / "run") == [[(1, REASONS[fault])]]
     assert tiny.rows(tmp_path / "run")[0]["replies"] == 2
-    assert f"round 1: client 1 refused: {REASONS[fault]}" in (tmp_path / "run" / "run.log").read_text()
+    assert (
+        f"round 1: client 1 refused: {REASONS[fault]}" in (tmp_path / "run" / "run.log").read_text()
+    )
     assert run.accuracy["mean"] is not None
-    assert run.client(1).accuracy is not None  # it did not help to train, but can use what the others made
+    assert (
+        run.client(1).accuracy is not None
+    )  # it did not help to train, but can use what the others made
 
 
 @pytest.mark.parametrize("fault", ["overflow", "text"])
@@ -139,8 +154,14 @@ def claim(size):
 
 def tensor_of(size):
     """An honest header, but for the size of its one tensor, which is not there."""
-    honest = reply_chunks(Reply(1, {"bomb": torch.zeros(1, dtype=torch.uint8)}, 1.0))[0][8:].decode().rstrip()
-    header = honest.replace('"shape":[1],"data_offsets":[0,1]', f'"shape":[{size}],"data_offsets":[0,{size}]').encode()
+    honest = (
+        reply_chunks(Reply(1, {"bomb": torch.zeros(1, dtype=torch.uint8)}, 1.0))[0][8:]
+        .decode()
+        .rstrip()
+    )
+    header = honest.replace(
+        '"shape":[1],"data_offsets":[0,1]', f'"shape":[{size}],"data_offsets":[0,{size}]'
+    ).encode()
     assert str(size).encode() in header
     return len(header).to_bytes(8, "little") + header
 
@@ -148,11 +169,14 @@ def tensor_of(size):
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"", "it is no valid message: a message needs at least 8 bytes, these are 0"),
-        (claim(8 << 30), f"it is no valid message: the header claims {8 << 30} bytes of 19"),
-        (tensor_of(8 << 30), f"it is no valid message: the header claims {8 << 30} bytes of tensors, 0 are there"),
+        (b"", "it is not a valid message: a message needs at least 8 bytes, these are 0"),
+        (claim(8 << 30), f"it is not a valid message: the header claims {8 << 30} bytes of 19"),
+        (
+            tensor_of(8 << 30),
+            f"it is not a valid message: the header claims {8 << 30} bytes of tensors, 0 are there",
+        ),
         (b"\0" * (2 << 20), f"it has {2 << 20} bytes, at most"),
-        (random.Random(0).randbytes(5000), "it is no valid message"),
+        (random.Random(0).randbytes(5000), "it is not a valid message"),
     ],
     ids=["empty", "header", "tensor", "large", "noise"],
 )
@@ -176,14 +200,21 @@ def test_raw_bytes(raw, reason, images, tmp_path, monkeypatch):
 
 def test_a_client_that_kills_its_process(rogue, images, tmp_path, pool_of):
     (tmp_path / "fault").write_text("dies")
-    tiny.start(tmp_path / "run", rogue, tiny.tree(images, rounds=1, engine={"workers": 2}), pool=pool_of(2))
-    assert refusals(tmp_path / "run") == [[(1, "died: its process ended with exit code 7, and so did a second one")]]
+    tiny.start(
+        tmp_path / "run", rogue, tiny.tree(images, rounds=1, engine={"workers": 2}), pool=pool_of(2)
+    )
+    assert refusals(tmp_path / "run") == [
+        [(1, "died: its process ended with exit code 7, and so did a second one")]
+    ]
     (row,) = tiny.rows(tmp_path / "run")
     assert (row["replies"], row["deaths"]) == (2, [{"client": 1, "exit": 7}] * 2)
 
 
 def test_a_late_client_makes_nobody_else_late(rogue, images, tmp_path, pool_of):
-    """One worker: whoever comes after the late one waits for a new process, which is not its own delay."""
+    """With one worker, the client after the late one waits for a new process.
+
+    That wait is not its own delay.
+    """
     (tmp_path / "fault").write_text("sleeps")
     setting = tiny.tree(images, rounds=1, engine={"workers": 1, "deadline": 2.0})
     tiny.start(tmp_path / "run", rogue, setting, pool=pool_of(1))
@@ -200,16 +231,24 @@ def test_late_without_processes(images, tmp_path):
 
 
 def test_too_few_replies_because_processes_died(rogue, images, tmp_path, pool_of):
-    """The advice fits; deaths of the attempt that was given up are told of in the round's row, after a resume."""
-    out, pool = tmp_path / "run", pool_of(1)
+    """The advice fits.
+
+    After a resume the round's row has the deaths of the attempt that was given up.
+    """
+    out = tmp_path / "run"
+    pool = pool_of(1)
     setting = tiny.tree(images, rounds=2, engine={"workers": 1, "min_replies": 3})
     tiny.start(tmp_path / "undisturbed", rogue, setting, pool=pool)
     (tmp_path / "fault").write_text("crashes")
     with pytest.raises(RunStopped) as caught:
         tiny.start(out, rogue, setting, pool=pool)
-    reason = "client 1: died: its process was killed by signal 11 (SIGSEGV), and so was a second one"
-    assert f"but got 2 ({reason}); native code of torch or another library crashed" in str(caught.value)
-    assert "mend the clients" not in str(caught.value)
+    reason = (
+        "client 1: died: its process was killed by signal 11 (SIGSEGV), and so was a second one"
+    )
+    assert f"but got 2 ({reason}); native code of torch or another library crashed" in str(
+        caught.value
+    )
+    assert "fix the clients" not in str(caught.value)
     (tmp_path / "fault").unlink()
     tiny.go_on(out, pool=pool)
     first, second = tiny.rows(out)
@@ -219,8 +258,12 @@ def test_too_few_replies_because_processes_died(rogue, images, tmp_path, pool_of
 
 
 def test_a_death_in_the_journal_survives_a_kill(rogue, images, tmp_path, pool_of):
-    """A second process did the work: the figures are the same, and the death is told of in the round's row."""
-    setting, out, pool = tiny.tree(images, rounds=2, engine={"workers": 1}), tmp_path / "run", pool_of(1)
+    """A second process did the work: figures are the same, and the round's row has the death."""
+    setting, out, pool = (
+        tiny.tree(images, rounds=2, engine={"workers": 1}),
+        tmp_path / "run",
+        pool_of(1),
+    )
     tiny.start(tmp_path / "undisturbed", rogue, setting, pool=pool)
     (tmp_path / "fault").write_text("crashes once")
 
@@ -239,7 +282,18 @@ def test_a_death_in_the_journal_survives_a_kill(rogue, images, tmp_path, pool_of
 
 
 def test_too_few_replies_stop_a_run_that_can_be_resumed(rogue, images, tmp_path, capsys):
-    words = ["--data", str(images), "--clients", "3", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    words = [
+        "--data",
+        str(images),
+        "--clients",
+        "3",
+        "--partition",
+        "iid",
+        "--rounds",
+        "2",
+        "--workers",
+        "0",
+    ]
     words += ["--min-replies", "3", "--width", "0.125", "--quiet"]
     assert cli.main(["run", rogue, *words, "--out", str(tmp_path / "undisturbed")]) == 0
     (tmp_path / "fault").write_text("nan")
@@ -247,7 +301,10 @@ def test_too_few_replies_stop_a_run_that_can_be_resumed(rogue, images, tmp_path,
     capsys.readouterr()
     assert cli.main(["run", rogue, *words, "--out", str(out)]) == 3
     shown = capsys.readouterr()
-    assert "round 1 must get at least 3 replies (--min-replies), but got 2 (client 1: tensor" in shown.err
+    assert (
+        "round 1 must get at least 3 replies (--min-replies), but got 2 (client 1: tensor"
+        in shown.err
+    )
     assert f"fedloom resume {out}" in shown.err
     assert "Traceback" not in shown.err
     assert cli.main(["resume", str(out), "--quiet"]) == 3  # the fault is still there
@@ -281,7 +338,9 @@ def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
         }[lose]
     )
     assert refusals(out) == [[], [], [(1, reason)], [(1, reason)]]
-    assert run.result["lost_states"] == [{"client": 1, "round": number, "how": "refused"} for number in (3, 4)]
+    assert run.result["lost_states"] == [
+        {"client": 1, "round": number, "how": "refused"} for number in (3, 4)
+    ]
     page = (out / "report.html").read_text()
     assert "Client 1 lost its own state (rounds 3 and 4) and was left out of those rounds." in page
     assert f"client 1 refused: {reason}" in (out / "run.log").read_text()
@@ -313,8 +372,11 @@ def test_a_damaged_checkpoint_is_passed_over(images, tmp_path):
     tear(out / "checkpoints" / "000003.state")
     tiny.go_on(out)
     unlike = tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(out))
-    # Figures and states are equal; orders name fewer versions to keep, so some bytes of the ledger are not.
-    assert [name for name in unlike if name.startswith(("client", "result accuracy", "result clients"))] == []
+    # Figures and states are equal; orders name fewer versions to keep, so some bytes of the ledger
+    # are not.
+    assert [
+        name for name in unlike if name.startswith(("client", "result accuracy", "result clients"))
+    ] == []
 
 
 def test_an_older_damaged_checkpoint_does_no_harm(images, tmp_path):
@@ -324,8 +386,10 @@ def test_an_older_damaged_checkpoint_does_no_harm(images, tmp_path):
     assert tiny.go_on(out).result["rounds"] == 4
 
 
-def test_the_last_round_is_a_candidate_for_the_best_in_a_stage_without_a_budget_too(images, tmp_path):
-    """Per-FedAvg's steps at home come beyond the budget, in one round that `every` does not name."""
+def test_the_last_round_is_a_candidate_for_the_best_in_a_stage_without_a_budget_too(
+    images, tmp_path
+):
+    """Per-FedAvg's local steps come after the budget, in one round that `every` does not name."""
     setting = tiny.tree(images, rounds=2, evaluate={"select": "best", "every": 100})
     result = tiny.start(tmp_path / "run", "perfedavg", setting).result
     assert (result["rounds"], result["selected"]) == (3, 3) and result["validation"] is not None
@@ -341,8 +405,11 @@ def test_a_damaged_best_checkpoint_costs_those_that_need_it(images, tmp_path):
     run = tiny.go_on(out)
     assert (run.result["rounds"], run.result["selected"]) == (8, best)
     log = (out / "run.log").read_text()
-    assert f"the checkpoint of round 7 cannot be used: the best round so far, {best}, is missing or damaged" in log
-    assert "no checkpoint can be used: the run begins anew at round 0" in log
+    assert (
+        f"the checkpoint of round 7 cannot be used: the best round so far, {best}, is missing or "
+        "damaged" in log
+    )
+    assert "no checkpoint can be used: the run starts again at round 0" in log
 
 
 # Full disks
@@ -359,11 +426,20 @@ def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypa
     expected = tiny.left_behind(folder.path)
     moments: dict[str, int] = {}
     for at, kind in enumerate(disk.log, start=1):
-        if kind.startswith(("write", "rename")) and (kind not in moments or random.Random(at).random() < 0.3):
+        if kind.startswith(("write", "rename")) and (
+            kind not in moments or random.Random(at).random() < 0.3
+        ):
             moments[kind] = at
-    assert {"write checkpoints state", "write run jsonl", "write spool jsonl", "write run json"} <= set(moments)
+    assert {
+        "write checkpoints state",
+        "write run jsonl",
+        "write spool jsonl",
+        "write run json",
+    } <= set(moments)
     page = {kind: moments.pop(kind) for kind in list(moments) if kind.endswith(" html")}
-    for at in page.values():  # the results are safe by then: the run has ended, and a resume writes its page
+    for at in (
+        page.values()
+    ):  # the results are safe by then: the run has ended, and a resume writes its page
         folder, _ = create(configure(method, setting), tmp_path / f"full-{at}")
         with Disk(at, full, half=True).mounted():
             tiny.go_on(folder.path)
@@ -372,11 +448,16 @@ def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypa
         assert (folder.path / "report.html").exists()
     for kind, at in moments.items():
         folder, _ = create(configure(method, setting), tmp_path / f"full-{at}")
-        with Disk(at, full, half=True).mounted(), pytest.raises(RunStopped, match="No space left") as caught:
+        with (
+            Disk(at, full, half=True).mounted(),
+            pytest.raises(RunStopped, match="No space left") as caught,
+        ):
             tiny.go_on(folder.path)
         assert "make room" in str(caught.value) or "free some space" in str(caught.value)
         tiny.go_on(folder.path)
-        assert tiny.unlike(expected, tiny.left_behind(folder.path)) == [], f"full at operation {at} ({kind})"
+        assert tiny.unlike(expected, tiny.left_behind(folder.path)) == [], (
+            f"full at operation {at} ({kind})"
+        )
 
 
 @pytest.fixture
@@ -392,7 +473,9 @@ def small_disk(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_disk_that_is_really_full(workers, small_disk, images, tmp_path, capfd, pool_of):
-    setting = tiny.tree(images, clients=6, rounds=6, engine={"workers": workers}, options={"width": "0.5"})
+    setting = tiny.tree(
+        images, clients=6, rounds=6, engine={"workers": workers}, options={"width": "0.5"}
+    )
     more = {"pool": pool_of(2)} if workers else {}
     tiny.start(tmp_path / "undisturbed", "local", setting, **more)
     out = small_disk / "run"

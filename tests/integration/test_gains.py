@@ -32,15 +32,17 @@ def run(searched, tmp_path):
 
 def test_the_matrix_and_its_gains(run, capsys):
     assert cli.main(["gain", str(run), "--epochs", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    matrix = found["matrix"]
-    assert [len(row) for row in matrix] == [4] * 4 and found["clients"] == [0, 1, 2, 3]
+    printed = json.loads(capsys.readouterr().out)
+    matrix = printed["matrix"]
+    assert [len(row) for row in matrix] == [4] * 4 and printed["clients"] == [0, 1, 2, 3]
     assert all(0 <= value <= 1 for row in matrix for value in row)
     by_hand = [sum(row[i] - row[j] for j in range(4) if j != i) / 3 for i, row in enumerate(matrix)]
-    assert found["gains"] == pytest.approx(by_hand) and found["gain"] == pytest.approx(sum(by_hand) / 4)
-    assert json.loads((run / "gain.json").read_text()) == found
-    assert [len(row) for row in found["balanced_accuracy"]] == [4, 4, 4, 4]
-    assert all(0 <= figure <= 1 for row in found["balanced_accuracy"] for figure in row)
+    assert printed["gains"] == pytest.approx(by_hand) and printed["gain"] == pytest.approx(
+        sum(by_hand) / 4
+    )
+    assert json.loads((run / "gain.json").read_text()) == printed
+    assert [len(row) for row in printed["balanced_accuracy"]] == [4, 4, 4, 4]
+    assert all(0 <= figure <= 1 for row in printed["balanced_accuracy"] for figure in row)
     assert len((run / "gain.jsonl").read_text().splitlines()) == 16
     assert not (run / "exchange").exists()
 
@@ -53,22 +55,41 @@ def test_printed_as_a_table(run, capsys):
 
 
 def test_finished_cells_are_not_measured_again(run):
-    """A stopped call goes on; a torn last line is measured anew; other settings are another matrix."""
+    """A stopped call goes on, and a torn last line is measured again.
+
+    Other settings give another matrix.
+    """
     whole = find_gain(run, epochs=1, clients=[0, 1])
     lines = (run / "gain.jsonl").read_text().splitlines()
     marked = [json.dumps({**json.loads(line), "accuracy": 0.123}) for line in lines[:2]]
     (run / "gain.jsonl").write_text("\n".join([*marked, lines[2][:20]]))
     told = []
-    again = find_gain(run, epochs=1, clients=[0, 1], tell=lambda what, done, total: told.append((done, total)))
+    again = find_gain(
+        run, epochs=1, clients=[0, 1], tell=lambda what, done, total: told.append((done, total))
+    )
     assert told == [(0, 2), (1, 2), (2, 2)]
     assert sum(value == 0.123 for value in again.cells.values()) == 2
-    assert {cell: value for cell, value in again.cells.items() if value != 0.123}.items() <= whole.cells.items()
+    assert {
+        cell: value for cell, value in again.cells.items() if value != 0.123
+    }.items() <= whole.cells.items()
     other = find_gain(run, epochs=2, clients=[0, 1])
     assert 0.123 not in other.cells.values()
 
 
 def test_fine_tuning_that_diverges_leaves_a_cell_without_a_figure(run, capsys):
-    words = ["gain", str(run), "--epochs", "2", "--clients", "0,1", "--lr", "1e30", "--workers", "0", "--quiet"]
+    words = [
+        "gain",
+        str(run),
+        "--epochs",
+        "2",
+        "--clients",
+        "0,1",
+        "--lr",
+        "1e30",
+        "--workers",
+        "0",
+        "--quiet",
+    ]
     assert cli.main(words) == 0
     assert "cells have no figure: fine-tuning diverged" in " ".join(capsys.readouterr().out.split())
     assert None in find_gain(run, epochs=2, clients=[0, 1], lr=1e30).cells.values()
@@ -90,8 +111,8 @@ def test_two_processes_find_the_same(run, tmp_path):
 
 
 def test_fresh_weights_make_another_matrix(run):
-    found = find_gain(run, epochs=1, clients=[0, 1], start="fresh")
-    assert found.to_json()["start"] == "fresh" and len(found.cells) == 4
+    gain = find_gain(run, epochs=1, clients=[0, 1], start="fresh")
+    assert gain.to_json()["start"] == "fresh" and len(gain.cells) == 4
 
 
 @pytest.mark.slow
@@ -126,7 +147,11 @@ def test_a_run_without_personal_architectures_is_refused(tmp_path):
     tiny.start(tmp_path / "one", "fednas", {**given, "options": CELLS})
     small = {"network": "supernet:s2:2:2", "width": 0.125}
     tiny.start(tmp_path / "same", "ditto", {**given, "options": small})
-    for name, found in (("plain", "one for all"), ("one", "one for all"), ("same", "have the same.*another seed")):
+    for name, found in (
+        ("plain", "one for all"),
+        ("one", "one for all"),
+        ("same", "have the same.*another seed"),
+    ):
         with pytest.raises(FedloomError, match=found):
             find_gain(tmp_path / name)
 
@@ -145,7 +170,9 @@ def test_a_comparison_is_refused(run):
 
 def test_a_deployment_is_refused(run):
     text = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(text.replace("[engine]\n", '[engine]\nfederation = "clinic"\n'))
+    (run / "config.toml").write_text(
+        text.replace("[engine]\n", '[engine]\nfederation = "clinic"\n')
+    )
     with pytest.raises(FedloomError, match="must be of a simulation"):
         find_gain(run)
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 QUIET = Screen(None, None)
 
 KEEPER = '''
-"""FedAvg whose clients also keep a state: how often they worked, and the mean of what they were sent."""
+"""FedAvg whose clients also keep how often they worked, and the mean of what they were sent."""
 
 from dataclasses import dataclass, replace
 
@@ -41,7 +41,8 @@ class Keeper(FedAvg):
         reply, _ = super().client(order, data, own, run)
         before = State({"sum": torch.zeros(1)}, {"times": 0}) if own is None else own
         sent = sum(tensor.double().mean() for tensor in order.tensors.values())
-        return reply, State({"sum": before.tensors["sum"] + sent}, {"times": before.meta["times"] + 1})
+        total = before.tensors["sum"] + sent
+        return reply, State({"sum": total}, {"times": before.meta["times"] + 1})
 
 
 def stages(task):
@@ -65,7 +66,7 @@ FILES = {"fedavg", "local", "keeper"}
 
 
 class Case:
-    """An experiment, what it leaves behind if nobody disturbs it, and its operations on the disk."""
+    """An experiment, the files of an undisturbed run of it, and its operations on the disk."""
 
     def __init__(self, name, folder):
         (folder / "keeper.py").write_text(KEEPER)
@@ -93,10 +94,16 @@ OFTEN_ENOUGH = {"fedavg"}  # the others take their time and run with the slow te
 
 @pytest.fixture(
     scope="module",
-    params=[name if name in OFTEN_ENOUGH else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    params=[
+        name if name in OFTEN_ENOUGH else pytest.param(name, marks=pytest.mark.slow)
+        for name in CASES
+    ],
 )
 def case(request, tmp_path_factory):
-    """Replies are so small that they go into the journal; in every other case they are files, as large ones are."""
+    """Replies are so small that they go into the journal.
+
+    In every other case they are files, as large ones are.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.param in FILES:
             patch.setattr(parcels, "MOST_HELD", 0)
@@ -134,18 +141,32 @@ def moments(log, most, generator):
 def test_one_kill_at_every_kind_of_moment(case):
     kinds = set(case.log)
     assert ("write spool reply" in kinds) == (parcels.MOST_HELD == 0)
-    assert {"write checkpoints state", "rename checkpoints state", "write run jsonl", "write spool jsonl"} <= kinds
+    assert {
+        "write checkpoints state",
+        "rename checkpoints state",
+        "write run jsonl",
+        "write spool jsonl",
+    } <= kinds
     for at, half in moments(case.log, 12, random.Random(1)):
         path = case.begin(f"killed-{at}-{half}")
         assert killed(path, Disk(at, half=half))
-        assert case.resume_to_the_end(path) == [], f"killed at operation {at} ({case.log[at - 1]}, half done: {half})"
+        assert case.resume_to_the_end(path) == [], (
+            f"killed at operation {at} ({case.log[at - 1]}, half done: {half})"
+        )
 
 
 def test_killed_before_an_old_checkpoint_is_put_aside(tmp_path, monkeypatch):
-    """Orders name the versions that checkpoints need; one checkpoint too many on the disk must not lengthen them."""
-    monkeypatch.setitem(CASES, "long", ("local", {"clients": 5, "rounds": 10, "budget": {"participation": 0.4}}))
+    """Orders name the versions that checkpoints need.
+
+    One checkpoint too many on the disk must not lengthen them.
+    """
+    monkeypatch.setitem(
+        CASES, "long", ("local", {"clients": 5, "rounds": 10, "budget": {"participation": 0.4}})
+    )
     case = Case("long", tmp_path)
-    put_aside = [at for at, kind in enumerate(case.log, start=1) if kind == "rename checkpoints tmp"]
+    put_aside = [
+        at for at, kind in enumerate(case.log, start=1) if kind == "rename checkpoints tmp"
+    ]
     assert len(put_aside) == 8
     for at in put_aside[3:7]:
         path = case.begin(f"killed-{at}")
@@ -154,9 +175,16 @@ def test_killed_before_an_old_checkpoint_is_put_aside(tmp_path, monkeypatch):
 
 
 def test_many_kills_of_one_run(case):
-    """Killed, resumed, killed again, often within one round, until a process lives long enough to finish."""
-    generator, path, kills = random.Random(2), case.begin("killed-often"), 0
-    while killed(path, Disk(generator.randint(len(case.log) // 6, len(case.log) // 2), half=generator.random() < 0.5)):
+    """A run is killed and resumed again and again, often within one round, until it finishes."""
+    generator = random.Random(2)
+    path = case.begin("killed-often")
+    kills = 0
+    while killed(
+        path,
+        Disk(
+            generator.randint(len(case.log) // 6, len(case.log) // 2), half=generator.random() < 0.5
+        ),
+    ):
         kills += 1
         assert kills < 100, "the run makes no progress"
     assert kills >= 2
@@ -173,17 +201,29 @@ def test_kills_of_a_comparison(tmp_path):
 
     def comparison_left(path):
         saved = tiny.timeless(json.loads((path / "result.json").read_text()))
-        runs = {name: tiny.left_behind(path / name) for name in ("fedavg-seed0", "fedavg-seed1", "local-seed1")}
+        runs = {
+            name: tiny.left_behind(path / name)
+            for name in ("fedavg-seed0", "fedavg-seed1", "local-seed1")
+        }
         return {"methods": saved["methods"], **runs}
 
     folder = create_comparison(plan, tmp_path / "undisturbed")
     with Disk().mounted() as disk:
         continue_comparison(folder, QUIET)
-    expected, generator = comparison_left(folder.path), random.Random(4)
-    made = [at for at, kind in enumerate(disk.log, start=1) if "run json" in kind or "run toml" in kind]
-    for number, at in enumerate([*generator.sample(made, 5), *generator.sample(range(1, len(disk.log)), 2)]):
+    expected = comparison_left(folder.path)
+    generator = random.Random(4)
+    made = [
+        at for at, kind in enumerate(disk.log, start=1) if "run json" in kind or "run toml" in kind
+    ]
+    for number, at in enumerate(
+        [*generator.sample(made, 5), *generator.sample(range(1, len(disk.log)), 2)]
+    ):
         folder = create_comparison(plan, tmp_path / f"killed-{number}")
-        assert killed(folder.path, Disk(at, half=True), lambda path: continue_comparison(RunFolder.open(path), QUIET))
+        assert killed(
+            folder.path,
+            Disk(at, half=True),
+            lambda path: continue_comparison(RunFolder.open(path), QUIET),
+        )
         continue_comparison(folder, QUIET)
         assert tiny.unlike(expected, comparison_left(folder.path)) == []
 
@@ -193,18 +233,33 @@ def test_kills_of_a_comparison(tmp_path):
 
 @pytest.mark.slow
 def test_kills_of_the_command_and_its_workers(tmp_path):
-    """SIGKILL to the main process twice, to single workers twice; then it ends as one process would have."""
-    data, out = tiny.write_images(tmp_path / "images.npz", samples=400), tmp_path / "run"
+    """After two kills of the main process and two of workers, the result is that of one process."""
+    data = tiny.write_images(tmp_path / "images.npz", samples=400)
+    out = tmp_path / "run"
     setting = tiny.tree(data, clients=4, rounds=10, options={"epochs": "2"})
     tiny.start(tmp_path / "undisturbed", "local", setting)
-    words = ["--data", str(data), "--clients", "4", "--partition", "iid", "--rounds", "10", "--workers", "2"]
+    words = [
+        "--data",
+        str(data),
+        "--clients",
+        "4",
+        "--partition",
+        "iid",
+        "--rounds",
+        "10",
+        "--workers",
+        "2",
+    ]
     words += ["--evaluate-every", "1", "--width", "0.125", "--batch", "8", "--epochs", "2"]
-    generator, seen = random.Random(3), set()
+    generator = random.Random(3)
+    seen = set()
 
     def after_a_round(process):
         """Somewhere in the second round from now."""
         before = processes.lines(out / "metrics.jsonl")
-        assert processes.wait_for(lambda: processes.lines(out / "metrics.jsonl") > before or process.poll() is not None)
+        assert processes.wait_for(
+            lambda: processes.lines(out / "metrics.jsonl") > before or process.poll() is not None
+        )
         assert process.poll() is None, process.communicate()
         seen.update(processes.workers_of(process))
         time.sleep(generator.uniform(0, 0.1))

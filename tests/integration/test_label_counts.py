@@ -15,7 +15,9 @@ from fedloom.runs.preparing import reopen
 def setting(images, clients=4, histograms="laplace:1.0", clusters="labels", **sections):
     topology = {"clusters": clusters, "histograms": histograms}
     engine = {"topology": "clustered:2", **sections.pop("engine", {})}
-    tree = tiny.tree(images, clients=clients, rounds=2, topology=topology, engine=engine, **sections)
+    tree = tiny.tree(
+        images, clients=clients, rounds=2, topology=topology, engine=engine, **sections
+    )
     tree["data"]["partition"] = "dirichlet:0.5"
     tree["data"]["min_samples"] = 4
     return tree
@@ -42,7 +44,9 @@ def test_exact_counts_are_those_of_the_training_part(images, tmp_path):
     run = tiny.start(tmp_path / "run", "fedavg", setting(images, histograms="exact"))
     assert told_in(tmp_path / "run") == counts_in(tmp_path / "run")
     privacy = run.result["privacy"]
-    assert privacy["histograms"]["mechanism"] == "exact" and privacy["histograms"]["epsilon"] is None
+    assert (
+        privacy["histograms"]["mechanism"] == "exact" and privacy["histograms"]["epsilon"] is None
+    )
     assert "histogram" in privacy["left_the_clients"][0]["fields"]["values"]
     assert "confusion" in privacy["left_the_clients"][1]["fields"]["values"]
     assert "its confusion matrix" in privacy["notes"][0]
@@ -54,7 +58,9 @@ def test_noise_is_the_same_in_every_run_resume_and_worker(images, tmp_path, pool
     rows = told_in(tmp_path / "run")
     assert rows != counts_in(tmp_path / "run") and len(rows) == 4
     tiny.start(tmp_path / "again", "fedavg", setting(images))
-    assert tiny.unlike(tiny.left_behind(tmp_path / "run"), tiny.left_behind(tmp_path / "again")) == []
+    assert (
+        tiny.unlike(tiny.left_behind(tmp_path / "run"), tiny.left_behind(tmp_path / "again")) == []
+    )
     tiny.stopped_after(1, tmp_path / "resumed", "fedavg", setting(images))
     tiny.go_on(tmp_path / "resumed")
     assert told_in(tmp_path / "resumed") == rows
@@ -80,7 +86,11 @@ def test_another_seed_is_another_secret(images, tmp_path):
         tree = {**setting(images), "seed": seed}
         tree["data"]["split"] = str(split)
         tiny.start(tmp_path / f"seed{seed}", "fedavg", tree)
-    assert counts_in(tmp_path / "seed1") == counts_in(tmp_path / "seed0") == counts_in(tmp_path / "run")
+    assert (
+        counts_in(tmp_path / "seed1")
+        == counts_in(tmp_path / "seed0")
+        == counts_in(tmp_path / "run")
+    )
     assert told_in(tmp_path / "seed0") == told_in(tmp_path / "run") != told_in(tmp_path / "seed1")
 
 
@@ -141,10 +151,21 @@ def test_clusters_of_a_file_stay_with_the_run(images, tmp_path):
         ([[0, 1], [3]], "must name each of the 4 clients, but it leaves client 2 out"),
     ],
 )
-def test_a_bad_file_is_an_error_before_a_folder_is_made(images, tmp_path, monkeypatch, capsys, content, words):
+def test_a_bad_file_is_an_error_before_a_folder_is_made(
+    images, tmp_path, monkeypatch, capsys, content, words
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clusters.json").write_text(json.dumps(content))
-    command = ["run", "fedavg", "--data", str(images), "--clients", "4", "--topology", "clustered:2"]
+    command = [
+        "run",
+        "fedavg",
+        "--data",
+        str(images),
+        "--clients",
+        "4",
+        "--topology",
+        "clustered:2",
+    ]
     for dry in ([], ["--dry-run"]):
         assert main([*command, "--clusters", "clusters.json", *dry]) == 2
         assert words in capsys.readouterr().err
@@ -154,13 +175,26 @@ def test_a_bad_file_is_an_error_before_a_folder_is_made(images, tmp_path, monkey
 def test_labels_that_nobody_tells_are_an_error(images, capsys):
     command = ["run", "fedavg", "--data", str(images), "--clients", "4", "--clusters", "labels"]
     assert main([*command, "--topology", "clustered:2", "--set", "topology.histograms=none"]) == 2
-    assert "must be exact or laplace:E for --clusters labels, but got none" in capsys.readouterr().err
+    assert (
+        "must be exact or laplace:E for --clusters labels, but got none" in capsys.readouterr().err
+    )
 
 
 def test_a_dry_run_counts_the_question(images, capsys):
     sizes = {}
     for clusters in ("random", "labels"):
-        command = ["run", "fedavg", "--data", str(images), "--clients", "4", "--rounds", "1", "--workers", "0"]
+        command = [
+            "run",
+            "fedavg",
+            "--data",
+            str(images),
+            "--clients",
+            "4",
+            "--rounds",
+            "1",
+            "--workers",
+            "0",
+        ]
         command += ["--partition", "iid", "--topology", "clustered:2", "--clusters", clusters]
         assert main([*command, "--dry-run", "--json"]) == 0
         sizes[clusters] = json.loads(capsys.readouterr().out)

@@ -1,4 +1,7 @@
-"""Run folders that an earlier version made: they open, resume, report, export and predict. See tests/fixtures."""
+"""Run folders that an earlier version made: they open, resume, report, export and predict.
+
+See tests/fixtures.
+"""
 
 import json
 import re
@@ -29,7 +32,9 @@ from fedloom.runs.results import Run, carry_out
 from fedloom.version import __version__
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
-FINISHED = sorted(path.parent.name for path in OLD.glob("*/result.json") if path.parent.name != "compare")
+FINISHED = sorted(
+    path.parent.name for path in OLD.glob("*/result.json") if path.parent.name != "compare"
+)
 STOPPED = ["stopped-fedavg", "stopped-spider", "stopped-first-round"]
 
 
@@ -65,7 +70,9 @@ def test_a_finished_run_keeps_its_figures_and_gives_its_models(name, tmp_path, n
     assert len(predicted.to_json()["predictions"]) == 20
     assert (run.export(client=0, out=tmp_path / "model").path / "model.py").exists()
     assert json.loads((path / "result.json").read_text()) == old_result(name)
-    assert experiment_id(reopen(RunFolder.open(path))) == experiment_id(reopen(RunFolder.open(OLD / name)))
+    assert experiment_id(reopen(RunFolder.open(path))) == experiment_id(
+        reopen(RunFolder.open(OLD / name))
+    )
 
 
 def test_a_finished_comparison(tmp_path):
@@ -82,7 +89,12 @@ def test_a_finished_comparison(tmp_path):
     assert second.pop("difference") == {"mean": mean, **untold}
     for row, old_row in ((first, first_before), (second, second_before)):
         assert {name: row[name] for name in old_row} == old_row
-        told_by_its_runs = {"balanced_accuracy", "pooled_balanced_accuracy", "shared_balanced_accuracy", "cautions"}
+        told_by_its_runs = {
+            "balanced_accuracy",
+            "pooled_balanced_accuracy",
+            "shared_balanced_accuracy",
+            "cautions",
+        }
         assert set(row) - set(old_row) == told_by_its_runs
         assert row["shared_balanced_accuracy"] is None  # 0.1.0 did not keep it
 
@@ -102,20 +114,30 @@ def test_a_comparison_goes_on_with_a_run_that_was_not_begun(tmp_path):
     (path / "result.json").unlink()
     compared = api.resume(path)
     before = json.loads((OLD / "compare" / "result.json").read_text())
-    assert [row["method"] for row in compared.methods] == [row["method"] for row in before["methods"]]
+    assert [row["method"] for row in compared.methods] == [
+        row["method"] for row in before["methods"]
+    ]
     assert (path / "local-seed1" / "result.json").exists()
 
 
 @pytest.mark.parametrize("name", STOPPED)
 def test_a_run_killed_in_mid_round_is_finished(name, tmp_path, pool_of):
     path = copied(name, tmp_path)
-    journal = [json.loads(line) for line in (path / "spool" / "journal.jsonl").read_text().splitlines()]
+    journal = [
+        json.loads(line) for line in (path / "spool" / "journal.jsonl").read_text().splitlines()
+    ]
     accepted = [receipt for receipt in journal if receipt["hop"] == 0 and receipt["reason"] is None]
-    run = carry_out(RunFolder.open(path), reopen(RunFolder.open(path)), lambda event: None, pool_of(1))
+    run = carry_out(
+        RunFolder.open(path), reopen(RunFolder.open(path)), lambda event: None, pool_of(1)
+    )
     rows = tiny.rows(path)
     assert [row["round"] for row in rows] == list(range(1, run.result["rounds"] + 1)) and accepted
     for receipt in accepted:  # the client was not asked again: its seconds are those of that time
-        line = next(line for line in rows[receipt["round"] - 1]["ledger"] if line[:2] == [receipt["client"], 0])
+        line = next(
+            line
+            for line in rows[receipt["round"] - 1]["ledger"]
+            if line[:2] == [receipt["client"], 0]
+        )
         assert line[5] == receipt["seconds"]
     assert all(client.accuracy is not None for client in run.clients)
     assert run.result["versions"]["took_part"] == ["0.1.0", __version__]
@@ -126,7 +148,9 @@ def test_a_run_killed_in_mid_round_is_finished(name, tmp_path, pool_of):
 
 
 def test_a_resume_by_another_version_is_told(tmp_path, monkeypatch, capsys):
-    tiny.stopped_after(1, tmp_path / "run", "fedavg", tiny.tree(tiny.write_images(tmp_path / "i.npz"), rounds=3))
+    tiny.stopped_after(
+        1, tmp_path / "run", "fedavg", tiny.tree(tiny.write_images(tmp_path / "i.npz"), rounds=3)
+    )
     tiny_folder = RunFolder.open(tmp_path / "run")
     made_by = tiny_folder.head().fedloom
     monkeypatch.setattr(folder, "__version__", "9.9.9")
@@ -143,18 +167,24 @@ def test_a_resume_by_another_version_is_told(tmp_path, monkeypatch, capsys):
 
 
 def test_every_version_is_told_once(tmp_path, monkeypatch):
-    made = RunFolder.create("run", "x", tmp_path / "run")
+    run_folder = RunFolder.create("run", "x", tmp_path / "run")
     versions = []
-    for version in ("2.0", "2.0", "3.0", "2.0", made.head().fedloom):
+    for version in ("2.0", "2.0", "3.0", "2.0", run_folder.head().fedloom):
         monkeypatch.setattr(folder, "__version__", version)
-        versions = made.note_version()
-    assert versions == [made.head().fedloom, "2.0", "3.0"]
+        versions = run_folder.note_version()
+    assert versions == [run_folder.head().fedloom, "2.0", "3.0"]
 
 
 def test_one_version_is_not_worth_a_word(tmp_path):
-    run = tiny.start(tmp_path / "run", "fedavg", tiny.tree(tiny.write_images(tmp_path / "i.npz"), rounds=1))
+    run = tiny.start(
+        tmp_path / "run", "fedavg", tiny.tree(tiny.write_images(tmp_path / "i.npz"), rounds=1)
+    )
     assert set(run.result["versions"]) == {"fedloom", "torch", "python"}
-    assert set(json.loads((tmp_path / "run" / "run.json").read_text())) == {"format", "kind", "fedloom"}
+    assert set(json.loads((tmp_path / "run" / "run.json").read_text())) == {
+        "format",
+        "kind",
+        "fedloom",
+    }
     assert "several versions" not in (tmp_path / "run" / "run.log").read_text()
 
 
@@ -172,13 +202,17 @@ mine = Recipe("mine", Mine, stages)
 GROWN = """    taste: Annotated[str, Absent("plain")] = "sweet"
     salt: Annotated[float | None, Absent(None)] = 1.0
 """
-AFTER = "from typing import Annotated\nfrom fedloom.options import Absent\n" + BEFORE.replace("    pass\n", GROWN)
+AFTER = "from typing import Annotated\nfrom fedloom.options import Absent\n" + BEFORE.replace(
+    "    pass\n", GROWN
+)
 
 
 def test_a_methods_option_that_came_later_means_what_was_done_before(tmp_path):
-    file, data = tmp_path / "mine.py", tiny.write_images(tmp_path / "i.npz")
+    file = tmp_path / "mine.py"
+    data = tiny.write_images(tmp_path / "i.npz")
     file.write_text(BEFORE)
-    method, tree = f"{file}:mine", tiny.tree(data, rounds=3)
+    method = f"{file}:mine"
+    tree = tiny.tree(data, rounds=3)
     tiny.stopped_after(1, tmp_path / "run", method, tree)
     identity = experiment_id(reopen(RunFolder.open(tmp_path / "run")))
     file.write_text(AFTER)
@@ -190,7 +224,9 @@ def test_a_methods_option_that_came_later_means_what_was_done_before(tmp_path):
     assert tiny.go_on(tmp_path / "run").result["options"]["taste"] == "plain"
 
 
-def test_an_option_that_was_always_there_means_its_default_where_somebody_took_it_out(tmp_path, images):
+def test_an_option_that_was_always_there_means_its_default_where_somebody_took_it_out(
+    tmp_path, images
+):
     made, _ = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
     text = (made.path / "config.toml").read_text()
     made.write_text("config.toml", re.sub(r"momentum = .*\n", "", text))
@@ -201,7 +237,9 @@ def test_the_id_is_of_the_text_whatever_this_version_makes_of_it(tmp_path, image
     made, prepared = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
     again = reopen(made)
     assert prepared.written is None and experiment_id(again) == experiment_id(prepared)
-    grown = replace(again, config=again.config.model_copy(update={"seed": 77}))  # as a new option would change it
+    grown = replace(
+        again, config=again.config.model_copy(update={"seed": 77})
+    )  # as a new option would change it
     assert experiment_id(grown) == experiment_id(prepared)
     made.write_text("config.toml", "# a remark\n" + (made.path / "config.toml").read_text())
     assert experiment_id(reopen(made)) != experiment_id(prepared)
@@ -217,20 +255,46 @@ def test_sites_keep_their_states_under_the_id_of_that_time(name):
     prepared = prepared_from(RunFolder.open(OLD / "federation-runs" / name))
     identity = experiment_id(prepared)
     for client, site in enumerate(SITES):
-        assert (OLD / "federation" / "kits" / site / "state" / identity / str(client) / "2.0.state").exists()
+        assert (
+            OLD / "federation" / "kits" / site / "state" / identity / str(client) / "2.0.state"
+        ).exists()
 
 
 def test_a_site_takes_its_model_out_of_an_old_kit(tmp_path, new_samples):
     server = copied("federation-runs/finished", tmp_path)
-    assert api.resume(server).result == json.loads((OLD / "federation-runs" / "finished" / "result.json").read_text())
+    assert api.resume(server).result == json.loads(
+        (OLD / "federation-runs" / "finished" / "result.json").read_text()
+    )
     assert cli.main(["report", str(server)]) == 0
     for client, site in enumerate(SITES):
         kit = shutil.copytree(OLD / "federation" / "kits" / site, tmp_path / site)
-        opened = open_at_site(server, kit, DataConfig(name=str(OLD / "federation-data" / f"{site}.npz")))
-        words = ["--kit", str(kit), "--kit-data", str(OLD / "federation-data" / f"{site}.npz"), "--client", str(client)]
+        opened = open_at_site(
+            server, kit, DataConfig(name=str(OLD / "federation-data" / f"{site}.npz"))
+        )
+        words = [
+            "--kit",
+            str(kit),
+            "--kit-data",
+            str(OLD / "federation-data" / f"{site}.npz"),
+            "--client",
+            str(client),
+        ]
         assert opened.here == client and opened.served(client).own is not None
-        assert cli.main(["export", str(server), *words, "--out", str(tmp_path / f"model-{site}")]) == 0
-        assert cli.main(["predict", str(server), *words, "--data", str(OLD / "federation-data" / f"{site}.npz")]) == 0
+        assert (
+            cli.main(["export", str(server), *words, "--out", str(tmp_path / f"model-{site}")]) == 0
+        )
+        assert (
+            cli.main(
+                [
+                    "predict",
+                    str(server),
+                    *words,
+                    "--data",
+                    str(OLD / "federation-data" / f"{site}.npz"),
+                ]
+            )
+            == 0
+        )
 
 
 def test_an_edited_configuration_of_a_federations_run_is_named(tmp_path):
@@ -240,7 +304,10 @@ def test_an_edited_configuration_of_a_federations_run_is_named(tmp_path):
     assert stopped.head().experiment == experiment_id(prepared_from(stopped))
     text = (stopped.path / "config.toml").read_text()
     stopped.write_text("config.toml", text.replace("deadline = 600.0", "deadline = 900.0"))
-    with pytest.raises(FedloomError, match=r"must be as the run was started with.*it was edited since; undo the edit"):
+    with pytest.raises(
+        FedloomError,
+        match=r"must be as it was when the run started.*it was edited since; undo the edit",
+    ):
         note_identity(stopped, prepared_from(stopped))
 
 
@@ -253,10 +320,13 @@ def test_an_edited_option_of_a_federations_run_is_refused(tmp_path):
 
 
 def test_a_new_comparison_says_its_later_options_out_loud(tmp_path):
-    """Every option of the configuration that has an `Absent` stands in compare.json, so that absence means old."""
+    """compare.json has every option of the configuration that has an `Absent`.
+
+    So if one is missing, the file is old.
+    """
     tree = {"data": {"name": "digits", "clients": 2}, "budget": {"rounds": 1}}
-    made = create_comparison(Plan(("fedavg", "local"), (0,), {}, tree), tmp_path / "compare")
+    folder = create_comparison(Plan(("fedavg", "local"), (0,), {}, tree), tmp_path / "compare")
     config: Experiment = validated(Experiment, tree)
     for section, options in spelled_out(config, {}).items():
-        assert read_json(made.path / "compare.json")["tree"][section].items() >= options.items()
-    assert read_plan(made).methods == ("fedavg", "local")
+        assert read_json(folder.path / "compare.json")["tree"][section].items() >= options.items()
+    assert read_plan(folder).methods == ("fedavg", "local")

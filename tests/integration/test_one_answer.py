@@ -1,4 +1,7 @@
-"""A model that gives one answer does not look good: in the table, on the page, in JSON and in a comparison."""
+"""A model that always gives the same answer does not look good, wherever results are shown.
+
+That is the table, the page, JSON and a comparison.
+"""
 
 import io
 import json
@@ -27,7 +30,10 @@ def printed(table, width=80):
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory):
-    """Two classes, three of four samples of the first, that no network can tell apart: all images are the same."""
+    """Two classes, three of four samples of the first, that no network can tell apart.
+
+    All images are the same.
+    """
     path = tmp_path_factory.mktemp("alike") / "alike.npz"
     image = np.arange(36, dtype=np.uint8).reshape(6, 6)
     np.savez(path, x=np.stack([image] * SAMPLES), y=(np.arange(SAMPLES) % 4 == 0).astype(np.int64))
@@ -53,21 +59,26 @@ def test_the_figures_and_the_counts_are_in_result_json(run):
 
 
 def test_the_json_of_the_command(run):
-    found = run.to_json()
-    assert found["balanced_accuracy"] == {"mean": 0.5, "std": 0.0, "worst": 0.5, "pooled": 0.5}
-    assert found["auc"] == {"mean": 0.5, "std": 0.0, "worst": 0.5}
-    assert found["cautions"]["one_answer"] == 3 and found["personal_gain"] is None
-    assert found["most_common_class"] == pytest.approx(0.75, abs=0.1)
-    assert {(row["balanced_accuracy"], row["auc"], row["answers"]) for row in found["clients"]} == {(0.5, 0.5, 1)}
+    result = run.to_json()
+    assert result["balanced_accuracy"] == {"mean": 0.5, "std": 0.0, "worst": 0.5, "pooled": 0.5}
+    assert result["auc"] == {"mean": 0.5, "std": 0.0, "worst": 0.5}
+    assert result["cautions"]["one_answer"] == 3 and result["personal_gain"] is None
+    assert result["most_common_class"] == pytest.approx(0.75, abs=0.1)
+    assert {
+        (row["balanced_accuracy"], row["auc"], row["answers"]) for row in result["clients"]
+    } == {(0.5, 0.5, 1)}
 
 
 def test_the_table_of_the_terminal(run):
     text = printed(run_table(run.record))
     words = " ".join(text.split())
-    assert ONE_ANSWER in words and "3 of 3 clients have fewer than 20 test samples: their figures say little." in words
+    assert (
+        ONE_ANSWER in words
+        and "3 of 3 clients have fewer than 20 test samples: their figures say little." in words
+    )
     assert " bal. AUC " in words and max(map(len, text.splitlines())) <= 80
     assert "Balanced accuracy: mean 50.0 ± 0.0, worst 50.0, pooled 50.0 %" in words
-    assert "Answering each client's most common class, whatever is shown, would give" in words
+    assert "Always answering each client's most common class would give" in words
     assert ONE_ANSWER in unescape(run._repr_html_())  # of a notebook
 
 
@@ -95,12 +106,17 @@ def test_the_list_of_runs(run, capsys):
 def comparison(alike, tmp_path_factory):
     methods = ["fedavg:width=0.125", "local:width=0.125"]
     place = tmp_path_factory.mktemp("both") / "compare"
-    return fedloom.compare(methods, data=str(alike), clients=3, partition="iid", rounds=1, workers=0, out=place)
+    return fedloom.compare(
+        methods, data=str(alike), clients=3, partition="iid", rounds=1, workers=0, out=place
+    )
 
 
 def test_a_comparison(comparison):
     for row in comparison.to_json()["methods"]:
-        assert row["cautions"]["one_answer"] == 3 and row["balanced_accuracy"]["mean"] == 0.5 == row["auc"]["mean"]
+        assert (
+            row["cautions"]["one_answer"] == 3
+            and row["balanced_accuracy"]["mean"] == 0.5 == row["auc"]["mean"]
+        )
     text = printed(comparison._table())
     words = " ".join(text.split())
     for method in ("fedavg:width=0.125", "local:width=0.125"):
@@ -123,7 +139,9 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(images, tmp_path_factory):
-    return tiny.start(tmp_path_factory.mktemp("trained") / "run", "fedavg", tiny.tree(images, rounds=1))
+    return tiny.start(
+        tmp_path_factory.mktemp("trained") / "run", "fedavg", tiny.tree(images, rounds=1)
+    )
 
 
 def given(path, x, y, capsys, run):
@@ -188,18 +206,27 @@ def test_predict_counts_what_the_runs_before_trained_on(chain, images, tmp_path,
             training,
             None,
         )
-        assert "The run itself trained on none of these 60 samples. NOT A FAIR TEST: the run of --init" in shown
+        assert (
+            "The run itself trained on none of these 60 samples. NOT A FAIR TEST: the run of --init"
+            in shown
+        )
         assert f"the run of --init was trained on {training} of these samples." in shown
 
 
 def test_predict_on_data_that_is_new_to_all_runs(chain, images, tmp_path, capsys):
     data = np.load(images)
     shown, found = given(tmp_path / "new.npz", data["x"][:, ::-1] ^ 9, data["y"], capsys, chain[2])
-    assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (0, 0, None)
+    assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (
+        0,
+        0,
+        None,
+    )
     assert "none of these 60 samples. The run of --init was trained on none of them." in shown
 
 
-def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(chain, images, tmp_path, capsys):
+def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(
+    chain, images, tmp_path, capsys
+):
     """Its folder is gone, or its split."""
     data = np.load(images)
     before = chain[0].path
@@ -211,13 +238,13 @@ def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(chain
             (tmp_path / "away").rename(missing)
         assert (found["trained_on"], found["trained_on_by_init"]) == (None, None)
         assert found["trained_on_untold"] == str(before)
-        assert f"What the run of --init ({before}) was trained on cannot be told." in shown
+        assert f"It is unknown what the run of --init ({before}) was trained on." in shown
 
 
 def test_predict_says_so_of_one_answer(run, alike, capsys):
     assert main(["predict", str(run.path), "--shared", "--data", str(alike)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "The model gives the same answer for every one of them." in shown
+    assert "The model gives the same answer for every sample." in shown
     assert "balanced accuracy 50.0 %, AUC 50.0 %" in shown
 
 

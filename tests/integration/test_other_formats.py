@@ -19,7 +19,9 @@ CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("formats")
     tiny.write_images(place / "images.npz", samples=45)
-    (place / "words.txt").write_text("in the beginning there was a word, and the word was long enough. " * 20)
+    (place / "words.txt").write_text(
+        "in the beginning there was a word, and the word was long enough. " * 20
+    )
     given = tiny.tree(place / "images.npz", rounds=3)
     tiny.start(place / "fednas", "fednas", {**given, "options": {**CELLS, "personal": True}})
     tiny.start(place / "fedavg", "fedavg", tiny.tree(place / "images.npz", rounds=1))
@@ -33,21 +35,21 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("name", ["fednas", "fedavg", "text"])
 def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
     runtime = pytest.importorskip("onnxruntime")
-    found = export(open_finished(runs / name), client=1, format="onnx")
-    assert 0 <= found.difference < 1e-4 and "model.onnx" in found.files
-    session = runtime.InferenceSession(str(found.path / "model.onnx"))
+    exported = export(open_finished(runs / name), client=1, format="onnx")
+    assert 0 <= exported.difference < 1e-4 and "model.onnx" in exported.files
+    session = runtime.InferenceSession(str(exported.path / "model.onnx"))
     (given,) = session.get_inputs()
     assert given.name == "samples" and isinstance(given.shape[0], str)
     kind = {"tensor(uint8)": np.uint8, "tensor(int64)": np.int64}[given.type]
     (scores,) = session.run(None, {"samples": np.zeros((7, *given.shape[1:]), kind)})
-    assert scores.shape == (7, len(found.about.labels))
+    assert scores.shape == (7, len(exported.about.labels))
 
 
 @pytest.mark.export
 def test_executorch_answers_alike(runs):
     pytest.importorskip("executorch")
-    found = export(open_finished(runs / "fedavg"), client=1, format="executorch")
-    assert 0 <= found.difference < 1e-4 and (found.path / "model.pte").stat().st_size > 1000
+    exported = export(open_finished(runs / "fedavg"), client=1, format="executorch")
+    assert 0 <= exported.difference < 1e-4 and (exported.path / "model.pte").stat().st_size > 1000
 
 
 PARTS = [("onnx", "onnxruntime", onnx), ("executorch", "executorch.exir", executorch)]

@@ -1,4 +1,7 @@
-"""Runs on every partition: the same bits for any number of workers, from a split file, and after a resume."""
+"""Runs on every partition.
+
+They have the same bits for any number of workers, from a split file, and after a resume.
+"""
 
 import json
 
@@ -39,7 +42,10 @@ def test_a_saved_split_gives_the_same_run(images, tmp_path):
     given = {"name": str(images), "split": str(tmp_path / "made" / "split.json")}
     run = tiny.start(tmp_path / "given", "fedavg", {**turned, "data": given})
     assert run.result["data"] == {"name": "images", "partition": TURNED, "split": split.hash}
-    one, two = (json.loads((tmp_path / name / "result.json").read_text())["clients"] for name in ("made", "given"))
+    one, two = (
+        json.loads((tmp_path / name / "result.json").read_text())["clients"]
+        for name in ("made", "given")
+    )
     assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
 
 
@@ -64,7 +70,10 @@ def test_a_wrong_split_is_refused_before_a_folder_is_made(images, tmp_path):
         (["--parts", "official"], "images has none"),
         (["--parts", "offical"], "`--parts` must be 'own' or 'official'"),
         (["--min-samples", "40"], "there are 72 samples; try 1 client or fewer"),
-        (["--split", "none.json"], "none.json must be a split file as fedloom wrote it, but there is none"),
+        (
+            ["--split", "none.json"],
+            "none.json must be a split file as fedloom wrote it, but there is none",
+        ),
     ],
 )
 def test_refused_in_one_sentence(words, expected, images, tmp_path, monkeypatch, capsys):
@@ -79,7 +88,16 @@ def test_refused_in_one_sentence(words, expected, images, tmp_path, monkeypatch,
 def test_the_list_of_partitions(capsys):
     assert main(["list", "partitions"]) == 0
     output = capsys.readouterr().out
-    for name in ("dirichlet", "dirichlet-equal", "dominant", "iid", "label-skew", "missing", "natural", "sites"):
+    for name in (
+        "dirichlet",
+        "dirichlet-equal",
+        "dominant",
+        "iid",
+        "label-skew",
+        "missing",
+        "natural",
+        "sites",
+    ):
         assert f"\n{name} " in f"\n{output}"
     assert "+rotation" in output
     assert "+hue" in output
@@ -90,7 +108,10 @@ def test_the_list_of_partitions(capsys):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ({"partition": "sites+rotation:30"}, "partition must be sites, but got sites\\+rotation:30"),
+        (
+            {"partition": "sites+rotation:30"},
+            "partition must be sites, but got sites\\+rotation:30",
+        ),
         ({"partition": "iid"}, "a federation's partition must be sites, but got iid"),
         ({"parts": "official"}, "--parts must not be given to a federation"),
     ],
@@ -110,7 +131,9 @@ def test_official_parts_through_a_run(tmp_path):
         "    x = np.repeat(y * 80, 36).reshape(90, 1, 6, 6).astype(np.uint8)\n"
         "    return Source('marked', x, y, official=np.repeat([0, 1, 2], 30).astype(np.uint8))\n"
     )
-    tiny.start(tmp_path / "run", "fedavg", setting(f"{tmp_path / 'mine.py'}:marked", parts="official"))
+    tiny.start(
+        tmp_path / "run", "fedavg", setting(f"{tmp_path / 'mine.py'}:marked", parts="official")
+    )
     split = Split.load(tmp_path / "run" / "split.json")
     tested = np.concatenate([split.client(client)[1] for client in range(3)])
     assert sorted(tested.tolist()) == list(range(60, 90))
@@ -120,7 +143,10 @@ HIGH = "iid+tint+each:hue:-0.33/hue:0.33/none/rotation:-90/rotation:90"
 
 
 def test_a_change_for_each_client_through_a_run(images, tmp_path, pool_of):
-    """Any number of workers, a split file and a resume give the same bits; the result says who has what."""
+    """Any number of workers, a split file and a resume give the same bits.
+
+    The result says which transform each client has.
+    """
     changing = setting(images, 2, partition=HIGH, clients=6)
     run = tiny.start(tmp_path / "0", "fedavg", changing)
     expected = tiny.left_behind(tmp_path / "0")
@@ -155,29 +181,58 @@ def test_plain_runs_say_nothing_of_transforms(images, tmp_path):
 
 def test_models_of_tinted_images_take_grey_ones(images, tmp_path, capsys):
     tiny.start(tmp_path / "run", "fedavg", setting(images, partition="iid+tint", server_share=0.1))
-    assert main(["predict", str(tmp_path / "run"), "--data", str(images), "--shared", "--json"]) == 0
+    assert (
+        main(["predict", str(tmp_path / "run"), "--data", str(images), "--shared", "--json"]) == 0
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["samples"] == 72 and told["trained_on"] > 0  # samples of the run are known again
-    assert main(["export", str(tmp_path / "run"), "--shared", "--out", str(tmp_path / "model"), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "export",
+                str(tmp_path / "run"),
+                "--shared",
+                "--out",
+                str(tmp_path / "model"),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     assert "Grey images were tinted" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_a_run_goes_on_from_one_with_tinted_images(images, tmp_path):
     tinted = setting(images, partition="iid+tint")
     before = tiny.start(tmp_path / "before", "fedavg", tinted)
-    after = tiny.start(tmp_path / "after", "fedavg", {**tinted, "init": {"run": str(tmp_path / "before")}})
+    after = tiny.start(
+        tmp_path / "after", "fedavg", {**tinted, "init": {"run": str(tmp_path / "before")}}
+    )
     assert after.result["input"] == before.result["input"]
     split = {"name": str(images), "split": str(tmp_path / "before" / "split.json")}
     again = {**tinted, "data": split, "init": {"run": str(tmp_path / "before")}}
-    assert tiny.start(tmp_path / "by-file", "fedavg", again).result["input"] == before.result["input"]
+    assert (
+        tiny.start(tmp_path / "by-file", "fedavg", again).result["input"] == before.result["input"]
+    )
 
 
 def test_a_split_shows_what_each_client_has(images, capsys):
-    words = ["data", "show", str(images), "--clients", "3", "--partition", "iid+rotation:30+tint+each:none/hue:0.33"]
+    words = [
+        "data",
+        "show",
+        str(images),
+        "--clients",
+        "3",
+        "--partition",
+        "iid+rotation:30+tint+each:none/hue:0.33",
+    ]
     assert main([*words, "--json"]) == 0
     clients = json.loads(capsys.readouterr().out)["clients"]
     assert [client["rotation"] for client in clients] == [-30, 0, 30]
-    assert clients[1]["transform"] == [{"name": "rotation", "amount": 0.0}, {"name": "hue", "amount": 0.33}]
+    assert clients[1]["transform"] == [
+        {"name": "rotation", "amount": 0.0},
+        {"name": "hue", "amount": 0.33},
+    ]
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "hue:0.33" in shown and "none" in shown

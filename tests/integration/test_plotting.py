@@ -28,11 +28,15 @@ def test_data_that_changed_are_not_counted(images, tmp_path, capsys):
 def test_sites_of_a_federation_keep_their_data():
     tree = {"method": "fedavg", "data": {"name": "digits"}, "engine": {"federation": "hospitals"}}
     config = validated(Experiment, tree)
-    with pytest.raises(FedloomError, match=r"must be at hand .* but the sites of hospitals keep theirs"):
+    with pytest.raises(
+        FedloomError, match=r"must be at hand .* but the sites of hospitals keep theirs"
+    ):
         count_classes(SimpleNamespace(config=lambda: config))
 
 
-@pytest.mark.parametrize(("rule", "names"), [("sites", ["north", "south"]), ("natural", ["0", "1"])])
+@pytest.mark.parametrize(
+    ("rule", "names"), [("sites", ["north", "south"]), ("natural", ["0", "1"])]
+)
 def test_clients_that_are_sites_have_their_names(rule, names):
     x = np.zeros((40, 1, 2, 2), np.uint8)
     groups = np.repeat([0, 1], 20)

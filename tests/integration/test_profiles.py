@@ -11,7 +11,18 @@ import fedloom
 from fedloom import cli
 from fedloom.runs.profiles import Latencies, SampleLatency, find, place
 
-SIZE = ["--space", "darts:s2:1", "--cells", "2", "--channels", "2", "--shape", "1x6x6", "--classes", "2"]
+SIZE = [
+    "--space",
+    "darts:s2:1",
+    "--cells",
+    "2",
+    "--channels",
+    "2",
+    "--shape",
+    "1x6x6",
+    "--classes",
+    "2",
+]
 NETWORK = {"network": "supernet:s2:1:2", "width": 0.125}  # 2 channels
 MORE = {"clients": 2, "partition": "iid", "rounds": 1, "workers": 0}
 
@@ -34,15 +45,25 @@ def kept(tmp_path_factory):
 def said(capsys, *words, code=0):
     capsys.readouterr()
     assert cli.main([str(word) for word in words]) == code
-    told = capsys.readouterr()
-    return told.err if code else told.out
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
 
 
 def test_measured_once_then_known(capsys, kept):
     assert json.loads(said(capsys, "profile", *SIZE, "--out", kept, "--json"))["new"] == 0
     whole = json.loads(said(capsys, "profile", "show", kept, "--json"))
     ops = {entry["op"] for entry in whole["entries"]}
-    assert {"stem", "sep_conv_3x3", "reduce", "relu", "add", "join", "zero", "grid", "classifier"} <= ops
+    assert {
+        "stem",
+        "sep_conv_3x3",
+        "reduce",
+        "relu",
+        "add",
+        "join",
+        "zero",
+        "grid",
+        "classifier",
+    } <= ops
     assert all(entry["ms"] > 0 and entry["repeats"] == 3 for entry in whole["entries"])
     assert "sep_conv_3x3" in said(capsys, "profile", "show", kept)
 
@@ -53,7 +74,9 @@ def test_a_name_is_kept_in_the_users_folder(capsys, kept, tmp_path):
     place("mine").write_bytes(kept.read_bytes())
     place("bad").write_text("{")
     assert place("mine") == tmp_path / "home" / "profiles" / "mine.json"
-    good, bad = sorted(json.loads(said(capsys, "profile", "list", "--json")), key=lambda row: row["name"] != "mine")
+    good, bad = sorted(
+        json.loads(said(capsys, "profile", "list", "--json")), key=lambda row: row["name"] != "mine"
+    )
     assert good["name"] == "mine" and "operations" in good["about"] and "damaged" in bad["about"]
     assert find("mine") == find(str(kept))
 
@@ -96,38 +119,56 @@ def test_the_mean_the_95th_percentile_and_the_worst(monkeypatch):
         steps=SimpleNamespace(net=SimpleNamespace(space=SimpleNamespace(name="any"))),
         latency_ms=lambda arch: float(arch.choice[0][0]),
     )
-    paths = [{"path": [1], "samples": 37}, {"path": [10], "samples": 1}, {"path": [2], "samples": 1}]
-    assert latencies.of_paths([*paths, {"path": [3], "samples": 1}]) == SampleLatency(1.3, 2.0, 10.0)
+    paths = [
+        {"path": [1], "samples": 37},
+        {"path": [10], "samples": 1},
+        {"path": [2], "samples": 1},
+    ]
+    assert latencies.of_paths([*paths, {"path": [3], "samples": 1}]) == SampleLatency(
+        1.3, 2.0, 10.0
+    )
 
 
 def sums(capsys, run, kept):
     """`check`: the run's own figure, the measurement beside it, and limits."""
     words = ("profile", "check", run.path, "--profile", kept, "--repeats", "3")
-    found = json.loads(said(capsys, *words, "--limit", "params=1,macs=1G", "--json"))
-    assert [row["latency_ms"] for row in found["clients"]] == [row["latency_ms"] for row in run.result["clients"]]
-    assert [row["over"] for row in found["clients"]] == [["params"], ["params"]]
-    assert all(row["ratio"] == row["latency_ms"] / row["measured_ms"] for row in found["clients"])
+    printed = json.loads(said(capsys, *words, "--limit", "params=1,macs=1G", "--json"))
+    assert [row["latency_ms"] for row in printed["clients"]] == [
+        row["latency_ms"] for row in run.result["clients"]
+    ]
+    assert [row["over"] for row in printed["clients"]] == [["params"], ["params"]]
+    assert all(row["ratio"] == row["latency_ms"] / row["measured_ms"] for row in printed["clients"])
     assert "over: params" in " ".join(said(capsys, *words, "--limit", "params=1").split())
     strange = json.loads(kept.read_text())
     strange["machine"]["processor"] = "abacus"
     kept.with_name("strange.json").write_text(json.dumps(strange))
     other = said(capsys, *words[:4], kept.with_name("strange.json"), code=2)
     assert "must be of this machine and torch to be checked here, but it is of abacus" in other
-    more = said(capsys, "profile", "--run", run.path, "--out", kept.with_name("strange.json"), code=2)
+    more = said(
+        capsys, "profile", "--run", run.path, "--out", kept.with_name("strange.json"), code=2
+    )
     assert "must be of this machine and torch to be added to" in more
 
 
 def measures_for(capsys, run, kept):
     """`--run`: what this run needs, which is what the flags named."""
-    made = json.loads(said(capsys, "profile", "--run", run.path, "--repeats", "3", "--json"))
-    assert made["profile"] == str(place("this-machine"))
-    assert {entry.piece for entry in find("this-machine").entries} == {entry.piece for entry in find(str(kept)).entries}
-    assert "leave one of them out" in said(capsys, "profile", "--run", run.path, "--cells", "2", code=2)
+    printed = json.loads(said(capsys, "profile", "--run", run.path, "--repeats", "3", "--json"))
+    assert printed["profile"] == str(place("this-machine"))
+    assert {entry.piece for entry in find("this-machine").entries} == {
+        entry.piece for entry in find(str(kept)).entries
+    }
+    assert "leave one of them out" in said(
+        capsys, "profile", "--run", run.path, "--cells", "2", code=2
+    )
 
 
 def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
-    with pytest.raises(fedloom.FedloomError, match="must have every operation of the network, but it has no"):
-        fedloom.search("fedavg", data="x.npz", **MORE, network="supernet:s2:1:3", width=0.125, profile=kept)
+    with pytest.raises(
+        fedloom.FedloomError, match="must have every operation of the network, but it has no"
+    ):
+        fedloom.search(
+            "fedavg", data="x.npz", **MORE, network="supernet:s2:1:3", width=0.125, profile=kept
+        )
     with pytest.raises(fedloom.FedloomError, match=r"nowhere\.json must be there, but there is no"):
         fedloom.search("fedavg", data="x.npz", **MORE, **NETWORK, profile="nowhere")
     assert not (tmp_path / "runs").exists()
@@ -135,12 +176,15 @@ def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
 
 def test_another_network_has_no_latency(kept, tmp_path):
     with pytest.raises(
-        fedloom.FedloomError, match="--profile must be given to networks of a search space, but fedavg trains"
+        fedloom.FedloomError,
+        match="--profile must be given to networks of a search space, but fedavg trains",
     ):
         fedloom.search("fedavg", data="x.npz", **MORE, width=0.125, profile=kept)
     assert not (tmp_path / "runs").exists()
     beside = "fedavg:network=supernet:s2:1:2,width=0.125"
-    cells, other = fedloom.compare([beside, "fedavg:width=0.125"], data="x.npz", **MORE, profile=kept).runs
+    cells, other = fedloom.compare(
+        [beside, "fedavg:width=0.125"], data="x.npz", **MORE, profile=kept
+    ).runs
     assert all(row["latency_ms"] > 0 for row in cells.result["clients"])
     assert [row["latency_ms"] for row in other.result["clients"]] == [None, None]
 
@@ -152,10 +196,12 @@ def test_the_networks_of_tiers_have_latencies(capsys):
     more = {**MORE, **options, "rounds": 3}
     plain = fedloom.search("fedoras", data="x.npz", **more)
     words = ["--repeats", "3", "--json"]
-    made = json.loads(said(capsys, "profile", "--run", plain.path, "--out", "chain.json", *words))
-    assert made["new"] > 0
-    found = json.loads(said(capsys, "profile", "check", plain.path, "--profile", "chain.json", *words))
-    sums = [row["latency_ms"] for row in found["clients"]]
+    answer = json.loads(said(capsys, "profile", "--run", plain.path, "--out", "chain.json", *words))
+    assert answer["new"] > 0
+    printed = json.loads(
+        said(capsys, "profile", "check", plain.path, "--profile", "chain.json", *words)
+    )
+    sums = [row["latency_ms"] for row in printed["clients"]]
     assert all(latency > 0 for latency in sums)
     run = fedloom.search("fedoras", data="x.npz", **more, profile="chain.json")
     assert [client["latency_ms"] for client in run.to_json()["clients"]] == sums
@@ -174,7 +220,10 @@ def test_the_networks_of_tiers_have_latencies(capsys):
         (["--data-dir", "x"], "--data-dir must come with --data"),
         (["--device", "abacus"], "--device abacus must be usable here"),
         (["--out", "/proc/x/y.json", *SIZE], "must be a file that can be written"),
-        (["--cells", "3", "list"], "`fedloom profile list` must be given what it knows, but got --cells"),
+        (
+            ["--cells", "3", "list"],
+            "`fedloom profile list` must be given flags that it knows, but got --cells",
+        ),
         (["show", "nowhere"], "profile nowhere must be there, but there is no such file"),
         (["check", "nowhere"], "nowhere must be the folder of a run"),
     ],
@@ -186,6 +235,11 @@ def test_what_is_refused(capsys, words, message):
 def test_shape_and_classes_come_from_data(capsys):
     words = ["--space", "nasbench201", "--cells", "1", "--channels", "1"]
     np.savez("y.npz", x=np.zeros((12, 8, 4), np.uint8), y=np.arange(12) % 3)
-    found = json.loads(said(capsys, "profile", *words, "--data", "y.npz", "--repeats", "3", "--json"))
-    sizes = {entry["op"]: (entry["height"], entry["width"], entry["outputs"]) for entry in found["entries"]}
+    printed = json.loads(
+        said(capsys, "profile", *words, "--data", "y.npz", "--repeats", "3", "--json")
+    )
+    sizes = {
+        entry["op"]: (entry["height"], entry["width"], entry["outputs"])
+        for entry in printed["entries"]
+    }
     assert sizes["stem"] == (8, 4, 1) and sizes["classifier"] == (1, 1, 3)

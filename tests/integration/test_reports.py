@@ -17,9 +17,13 @@ def test_a_run_and_its_report(images, tmp_path):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     counts = result["confusion"]["counts"]
     assert sum(map(sum, counts)) == sum(row["test_samples"] for row in result["clients"])
-    assert sum(counts[k][k] for k in range(3)) == round(result["accuracy"]["pooled"] * sum(map(sum, counts)))
+    assert sum(counts[k][k] for k in range(3)) == round(
+        result["accuracy"]["pooled"] * sum(map(sum, counts))
+    )
     text = (tmp_path / "run" / "report.html").read_text()
-    assert "local-adaptation trained cnn:0.125 for 3 clients." in text and "What is taken for what" in text
+    assert (
+        "local-adaptation trained cnn:0.125 for 3 clients." in text and "Confusion matrix" in text
+    )
     assert ">train</text>" in text and ">adapt</text>" in text  # its stages are shaded
     classes = json.loads((tmp_path / "run" / "classes.json").read_text())
     assert [sum(row) for row in classes["counts"]] == [row["samples"] for row in result["clients"]]
@@ -42,9 +46,17 @@ def test_a_report_with_plots(images, tmp_path, capsys):
     for name in "ab":
         tiny.start(tmp_path / name, "fedavg", tiny.tree(images, rounds=1))
     assert main(["report", str(tmp_path / "a"), "--plots"]) == 0
-    assert {"clients.png", "clients.svg"} <= {path.name for path in (tmp_path / "a" / "plots").iterdir()}
+    assert {"clients.png", "clients.svg"} <= {
+        path.name for path in (tmp_path / "a" / "plots").iterdir()
+    }
     assert str(tmp_path / "a" / "plots" / "clients.png") in capsys.readouterr().out
-    words = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both" / "page.html"), "--plots"]
+    words = [
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        "--out",
+        str(tmp_path / "both" / "page.html"),
+        "--plots",
+    ]
     assert main(["report", *words]) == 0
     assert list((tmp_path / "both" / "plots").glob("*.png"))
 
@@ -59,7 +71,9 @@ def test_a_resumed_run_has_its_report(images, tmp_path):
 def test_a_comparison_has_one_of_its_own(images, tmp_path):
     from fedloom.runs.comparison import continue_comparison, create_comparison
 
-    folder = create_comparison(Plan(("fedavg", "local"), (0,), {}, tiny.tree(images, rounds=2)), tmp_path / "cmp")
+    folder = create_comparison(
+        Plan(("fedavg", "local"), (0,), {}, tiny.tree(images, rounds=2)), tmp_path / "cmp"
+    )
     with screen(quiet=True) as shown:
         continue_comparison(folder, shown)
     text = (folder.path / "report.html").read_text()
@@ -69,12 +83,23 @@ def test_a_comparison_has_one_of_its_own(images, tmp_path):
 
 def test_the_live_page_ends_with_its_run(images, tmp_path, capsys):
     """The run's own result is printed, whatever becomes of the page."""
-    words = ["--data", str(images), "--clients", "3", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    words = [
+        "--data",
+        str(images),
+        "--clients",
+        "3",
+        "--partition",
+        "iid",
+        "--rounds",
+        "2",
+        "--workers",
+        "0",
+    ]
     more = ["--out", str(tmp_path / "run"), "--watch", "--json"]
     assert main(["run", "fedavg", *words, "--width", "0.125", *more]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["run"] == str(tmp_path / "run")
-    assert "watch it at http://127.0.0.1:" in told.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["run"] == str(tmp_path / "run")
+    assert "watch it at http://127.0.0.1:" in captured.err
 
 
 def test_a_page_that_fails_does_not_fail_the_run(images, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A run on resized images: who resumes it, asks it, exports it or goes on with it meets the same size."""
+"""A run on resized images: resume, predict, export and a further run use the same size."""
 
 import importlib.util
 import json
@@ -58,14 +58,18 @@ def test_predict_and_the_export_take_images_of_the_old_size(place: Path) -> None
     model = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(model)
     for before in (3, 4, 6, 7, 10, 13):
-        some = np.random.default_rng(before).integers(0, 256, (2, 1, before, before + 1), dtype=np.uint8)
+        some = np.random.default_rng(before).integers(
+            0, 256, (2, 1, before, before + 1), dtype=np.uint8
+        )
         np.testing.assert_array_equal(model.resized(torch.tensor(some)).numpy(), resized(some, 6))
     answers = model.predict(torch.tensor(images))
     np.testing.assert_allclose([chance for _, chance in answers], asked.chances.max(1), rtol=1e-6)
 
 
 def test_a_newcomer_meets_the_same_size(place: Path) -> None:
-    config = configure("fedavg", tiny.tree(place / "images.npz", rounds=1, init={"run": str(place / "run")}))
+    config = configure(
+        "fedavg", tiny.tree(place / "images.npz", rounds=1, init={"run": str(place / "run")})
+    )
     _, prepared = create(config, place / "after")
     assert prepared.config.data.resize == 6
 
@@ -115,7 +119,9 @@ def test_predict_and_the_export_fit_new_images_in_the_same_way(fitted: Path) -> 
     np.savez(fitted / "new.npz", x=images)
     asked = predict(finished, str(fitted / "new.npz"))
     np.savez(fitted / "small.npz", x=resized(images, 6, fit))
-    np.testing.assert_array_equal(predict(finished, str(fitted / "small.npz")).chances, asked.chances)
+    np.testing.assert_array_equal(
+        predict(finished, str(fitted / "small.npz")).chances, asked.chances
+    )
     grey = fitted / "grey"
     for name in "ab":
         (grey / name).mkdir(parents=True)
@@ -131,18 +137,30 @@ def test_predict_and_the_export_fit_new_images_in_the_same_way(fitted: Path) -> 
     spec.loader.exec_module(model)
     for shape in ((3, 9), (9, 3), (6, 7), (13, 10), (6, 6), (8, 8)):
         some = np.random.default_rng(sum(shape)).integers(0, 256, (2, 3, *shape), dtype=np.uint8)
-        np.testing.assert_array_equal(model.resized(torch.tensor(some)).numpy(), resized(some, 6, fit))
+        np.testing.assert_array_equal(
+            model.resized(torch.tensor(some)).numpy(), resized(some, 6, fit)
+        )
         floats = some.astype(np.float32) - 100
-        np.testing.assert_allclose(model.resized(torch.tensor(floats)).numpy(), resized(floats, 6, fit), rtol=1e-6)
+        np.testing.assert_allclose(
+            model.resized(torch.tensor(floats)).numpy(), resized(floats, 6, fit), rtol=1e-6
+        )
     answers = model.predict(torch.tensor(images))
     np.testing.assert_allclose([chance for _, chance in answers], asked.chances.max(1), rtol=1e-6)
 
 
 def test_a_newcomer_is_fitted_in_the_same_way(fitted: Path) -> None:
-    data = {"data": {"name": str(fitted / "images"), "clients": 2, "partition": "iid", "skip_bad": True}}
-    config = configure("fedavg", {**tiny.tree(fitted / "images", rounds=1, init={"run": str(fitted / "run")}), **data})
+    data = {
+        "data": {"name": str(fitted / "images"), "clients": 2, "partition": "iid", "skip_bad": True}
+    }
+    config = configure(
+        "fedavg",
+        {**tiny.tree(fitted / "images", rounds=1, init={"run": str(fitted / "run")}), **data},
+    )
     _, prepared = create(config, fitted / "after")
-    assert (prepared.config.data.resize, prepared.config.data.fit) == (6, open_finished(fitted / "run").fit)
+    assert (prepared.config.data.resize, prepared.config.data.fit) == (
+        6,
+        open_finished(fitted / "run").fit,
+    )
 
 
 def test_predict_and_adapt_can_leave_out_files_that_cannot_be_read(
@@ -155,7 +173,15 @@ def test_predict_and_adapt_can_leave_out_files_that_cannot_be_read(
     assert cli.main([*asked, "--skip-bad", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["samples"], [row["file"] for row in answer["skipped"]]) == (40, [bad])
-    words = ["adapt", str(fitted / "run"), "--data", str(fitted / "images"), "--epochs", "1", "--quiet"]
+    words = [
+        "adapt",
+        str(fitted / "run"),
+        "--data",
+        str(fitted / "images"),
+        "--epochs",
+        "1",
+        "--quiet",
+    ]
     assert cli.main([*words, "--skip-bad", "--out", str(fitted / "adapted")]) == 0
     result = json.loads((fitted / "adapted" / "result.json").read_text())
     assert [row["file"] for row in result["data"]["skipped"]] == [bad]

@@ -48,7 +48,9 @@ def test_a_method_that_prints_does_not_spoil_json(capsys):
         (["--network", "noisy.py:data"], "must be possible for samples of shape"),
     ],
 )
-def test_a_network_that_cannot_be_built_is_named_before_a_folder_is_made(capsys, here, wrong, sentence):
+def test_a_network_that_cannot_be_built_is_named_before_a_folder_is_made(
+    capsys, here, wrong, sentence
+):
     code, out = said(capsys, ["run", "fedavg", *wrong, *QUICK])
     assert code == 2 and sentence in out.err and not (here / "runs").exists()
 
@@ -56,7 +58,11 @@ def test_a_network_that_cannot_be_built_is_named_before_a_folder_is_made(capsys,
 def test_images_too_small_for_local_are_named_before_a_folder_is_made(capsys, here):
     np.savez("tiny.npz", x=np.zeros((40, 1, 1), np.uint8), y=np.arange(40) % 2)
     code, out = said(capsys, ["run", "local", "--data", "tiny.npz", *QUICK])
-    assert code == 2 and "images for the cnn must be at least 4×4" in out.err and not (here / "runs").exists()
+    assert (
+        code == 2
+        and "images for the cnn must be at least 4×4" in out.err
+        and not (here / "runs").exists()
+    )
 
 
 def test_damaged_runs_are_listed_and_a_damaged_result_is_made_again(capsys, here):
@@ -73,16 +79,20 @@ def test_damaged_runs_are_listed_and_a_damaged_result_is_made_again(capsys, here
 
 
 def test_compare_takes_a_seed_from_the_api():
-    found = fedloom.compare(["fedavg"], seed=5, clients=2, partition="iid", rounds=1, workers=0)
-    assert found.runs[0].result["seed"] == 5
+    compared = fedloom.compare(["fedavg"], seed=5, clients=2, partition="iid", rounds=1, workers=0)
+    assert compared.runs[0].result["seed"] == 5
 
 
 def test_a_grid_refuses_what_a_variant_fixes(capsys):
-    code, out = said(capsys, ["compare", "fedavg:lr=0.0001", "local", "--grid", "lr=.1,.03", *QUICK])
+    code, out = said(
+        capsys, ["compare", "fedavg:lr=0.0001", "local", "--grid", "lr=.1,.03", *QUICK]
+    )
     assert code == 2 and "fedavg:lr=0.0001 fixes lr" in out.err
 
 
-def test_a_variants_network_may_come_from_a_file_and_resume_from_anywhere(capsys, here, monkeypatch):
+def test_a_variants_network_may_come_from_a_file_and_resume_from_anywhere(
+    capsys, here, monkeypatch
+):
     code, out = said(capsys, ["compare", "fedavg", "fedavg:network=noisy.py:Net", "--json", *QUICK])
     assert code == 0
     params = [row["params"] for row in json.loads(out.out)["methods"]]
@@ -105,15 +115,25 @@ def test_divergence_is_named(capsys, here, method):
 
 
 def test_an_edited_extension_counts(here):
-    one = fedloom.search("fedavg", network="noisy.py:Net", clients=2, partition="iid", rounds=1, workers=0)
+    one = fedloom.search(
+        "fedavg", network="noisy.py:Net", clients=2, partition="iid", rounds=1, workers=0
+    )
     (here / "noisy.py").write_text(NOISY.replace("0.25", "0.5"))
-    two = fedloom.search("fedavg", network="noisy.py:Net", clients=2, partition="iid", rounds=1, workers=0)
+    two = fedloom.search(
+        "fedavg", network="noisy.py:Net", clients=2, partition="iid", rounds=1, workers=0
+    )
     assert two.client(0).params > one.client(0).params
 
 
 def test_data_may_be_a_path(here):
-    np.savez("images.npz", x=np.random.default_rng(0).integers(0, 255, (60, 8, 8), np.uint8), y=np.arange(60) % 3)
-    assert fedloom.search("fedavg", data=here / "images.npz", clients=2, partition="iid", rounds=1, workers=0).clients
+    np.savez(
+        "images.npz",
+        x=np.random.default_rng(0).integers(0, 255, (60, 8, 8), np.uint8),
+        y=np.arange(60) % 3,
+    )
+    assert fedloom.search(
+        "fedavg", data=here / "images.npz", clients=2, partition="iid", rounds=1, workers=0
+    ).clients
 
 
 @pytest.mark.parametrize("text", ["clustered:2x", "clustered:x2", "clustered:0"])

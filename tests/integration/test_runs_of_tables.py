@@ -27,7 +27,8 @@ def patients(file, task="class", missing=True, rows=ROWS):
     draw = np.random.default_rng(5)
     lines = ["age,ward,note,client,label"]
     for row in range(rows):
-        age, ward = draw.normal(50, 10), ["north", "east", "south"][row % 3]
+        age = draw.normal(50, 10)
+        ward = ["north", "east", "south"][row % 3]
         score = (age - 50) / 10 + (2 if ward == "east" else -1)
         label = f"{100 + 20 * score:.3f}" if task == "number" else ("ill" if score > 0 else "well")
         shown = "" if missing and row % 11 == 3 else f"{age:.2f}"
@@ -44,7 +45,9 @@ def runs(tmp_path_factory):
     search(place / "diabetes", "diabetes", rounds=30)
     options = {"rounds": 20, "workers": 0}
     fedloom.search("fedavg", data=patients(place / "class.csv"), out=place / "class", **options)
-    fedloom.search("ditto", data=patients(place / "number.csv", "number"), out=place / "number", **options)
+    fedloom.search(
+        "ditto", data=patients(place / "number.csv", "number"), out=place / "number", **options
+    )
     return place
 
 
@@ -53,25 +56,28 @@ def result(place):
 
 
 def test_breast_cancer_is_learned(runs):
-    found = result(runs / "cancer")
-    assert found["accuracy"]["pooled"] > 0.9
-    assert found["input"]["kind"] == "table" and found["clients"][0]["architecture"] == "mlp:1"
+    record = result(runs / "cancer")
+    assert record["accuracy"]["pooled"] > 0.9
+    assert record["input"]["kind"] == "table" and record["clients"][0]["architecture"] == "mlp:1"
 
 
 def test_diabetes_is_better_than_the_mean_would_be(runs):
-    found = result(runs / "diabetes")
+    record = result(runs / "diabetes")
     spread = load_diabetes().target.std()
-    assert found["metric"] == "rmse" and found["rmse"]["pooled"] < 0.9 * spread
-    assert found["mae"]["mean"] < found["rmse"]["mean"] < found["rmse"]["worst"]
-    assert found["mae"]["pooled"] < found["rmse"]["pooled"]
-    assert "accuracy" not in found and found.get("confusion") is None
+    assert record["metric"] == "rmse" and record["rmse"]["pooled"] < 0.9 * spread
+    assert record["mae"]["mean"] < record["rmse"]["mean"] < record["rmse"]["worst"]
+    assert record["mae"]["pooled"] < record["rmse"]["pooled"]
+    assert "accuracy" not in record and record.get("confusion") is None
 
 
 def test_a_client_column_makes_the_clients(runs):
-    found = result(runs / "class")
-    assert found["data"]["partition"] == "natural" and len(found["clients"]) == 4
-    assert "the column note has the same value in every row: left out" in (runs / "class" / "run.log").read_text()
-    assert found["accuracy"]["pooled"] > 0.8
+    record = result(runs / "class")
+    assert record["data"]["partition"] == "natural" and len(record["clients"]) == 4
+    assert (
+        "the column note has the same value in every row: left out"
+        in (runs / "class" / "run.log").read_text()
+    )
+    assert record["accuracy"]["pooled"] > 0.8
 
 
 @pytest.mark.parametrize("name", ["class", "number"])
@@ -112,28 +118,41 @@ def test_an_export_answers_rows_as_predict_does(runs, tmp_path, name, client):
     finished = open_finished(runs / name)
     new = tmp_path / "new.csv"
     new.write_text("ward,age,more\nsouth,61.5,1\nelsewhere,,2\nNA,40,3\n")
-    told = predict(finished, str(new), client=client)
+    predictions = predict(finished, str(new), client=client)
     exported = fedloom.Run.open(runs / name).export(client=client, out=tmp_path / "export")
     lines = subprocess.run(
-        [sys.executable, str(exported.path / "model.py"), str(new)], capture_output=True, text=True, check=True
+        [sys.executable, str(exported.path / "model.py"), str(new)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     card = (exported.path / "README.md").read_text()
     assert "ward: one of east, north, south, and whether it is missing" in card
     if name == "number":
-        np.testing.assert_allclose([float(line) for line in lines], told.numbers, rtol=1e-4)
-        assert "RMSE" in card and "accuracy" not in card.split("## How well it does")[1].split("##")[0]
-        assert told.to_json()["predictions"][0] == {"value": told.numbers[0]}
+        np.testing.assert_allclose([float(line) for line in lines], predictions.numbers, rtol=1e-4)
+        assert (
+            "RMSE" in card and "accuracy" not in card.split("## How well it does")[1].split("##")[0]
+        )
+        assert predictions.to_json()["predictions"][0] == {"value": predictions.numbers[0]}
     else:
-        assert [line.split("\t")[0] for line in lines] == [row[1] for row in told.rows()]
+        assert [line.split("\t")[0] for line in lines] == [row[1] for row in predictions.rows()]
 
 
 def test_predict_measures_rows_with_labels(runs, tmp_path):
-    told = predict(open_finished(runs / "number"), str(runs / "number.csv"), out=tmp_path / "told.csv")
-    errors = [row[3] for row in told.rows()]
-    assert told.measured.value == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=1e-5)
-    assert told.measured.value < 20 and "RMSE" in told.summary() and "MAE" in told.summary()
+    predictions = predict(
+        open_finished(runs / "number"), str(runs / "number.csv"), out=tmp_path / "told.csv"
+    )
+    errors = [row[3] for row in predictions.rows()]
+    assert predictions.measured.value == pytest.approx(
+        np.sqrt(np.mean(np.square(errors))), rel=1e-5
+    )
+    assert (
+        predictions.measured.value < 20
+        and "RMSE" in predictions.summary()
+        and "MAE" in predictions.summary()
+    )
     assert (tmp_path / "told.csv").read_text().startswith("sample,label,truth,error\n0,")
-    assert told.trained.own > ROWS / 2
+    assert predictions.trained.own > ROWS / 2
     classes = predict(open_finished(runs / "class"), str(runs / "class.csv"))
     assert classes.measured.value > 0.8
 
@@ -156,30 +175,63 @@ def test_predict_refuses_rows_that_are_not_like_the_runs(runs, tmp_path):
 
 def test_a_newcomer_adapts_with_the_columns_of_the_run(runs, tmp_path):
     file = patients(tmp_path / "new.csv", "number", missing=False, rows=40)
-    assert main(["adapt", str(runs / "number"), "--data", file, "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    before, after = result(runs / "number"), result(tmp_path / "run")
+    assert (
+        main(
+            [
+                "adapt",
+                str(runs / "number"),
+                "--data",
+                file,
+                "--out",
+                str(tmp_path / "run"),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    before = result(runs / "number")
+    after = result(tmp_path / "run")
     assert after["input"]["table"] == before["input"]["table"]
 
 
 def test_reports_and_tables_speak_of_rmse(runs, capsys):
     page = (runs / "number" / "report.html").read_text()
     assert "RMSE over the rounds" in page and "Rmse" not in page and "Accuracy" not in page
-    assert main(["report", str(runs / "number"), str(runs / "diabetes"), "--out", str(runs / "both.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(runs / "number"),
+                str(runs / "diabetes"),
+                "--out",
+                str(runs / "both.html"),
+            ]
+        )
+        == 0
+    )
     assert main(["resume", str(runs / "number")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "RMSE on local test data (lower is better)" in shown and "MAE: mean" in shown
 
 
 def test_a_comparison_puts_the_lower_error_first(tmp_path):
-    found = fedloom.compare(["fedavg", "local"], data="diabetes", rounds=4, workers=0, seeds=[0, 1], out=tmp_path / "c")
-    rows = found.rows
-    assert rows[0].lower_is_better and rows[0].metric == "rmse" and rows[0].mae.mean < rows[0].figure.mean
+    compared = fedloom.compare(
+        ["fedavg", "local"], data="diabetes", rounds=4, workers=0, seeds=[0, 1], out=tmp_path / "c"
+    )
+    rows = compared.rows
+    assert (
+        rows[0].lower_is_better
+        and rows[0].metric == "rmse"
+        and rows[0].mae.mean < rows[0].figure.mean
+    )
     assert "RMSE" in (tmp_path / "c" / "report.html").read_text()
 
 
 def test_a_comparison_leaves_the_partition_to_the_data(tmp_path):
     patients(tmp_path / "p.csv")
-    fedloom.compare(["fedavg", "local"], data=str(tmp_path / "p.csv"), rounds=2, workers=0, out=tmp_path / "c")
+    fedloom.compare(
+        ["fedavg", "local"], data=str(tmp_path / "p.csv"), rounds=2, workers=0, out=tmp_path / "c"
+    )
     assert result(tmp_path / "c" / "fedavg-seed0")["data"]["partition"] == "natural"
 
 
@@ -192,7 +244,10 @@ def test_a_comparison_leaves_the_partition_to_the_data(tmp_path):
         (["fedavg", "--data", "digits", "--network", "mlp"], "network mlp must be for image data"),
         (["knn-per", "--data", "diabetes"], "knn-per must have labels that are classes"),
         (["heterofl", "--data", "diabetes"], "heterofl must have labels that are classes"),
-        (["fedavg", "--data", "diabetes", "--partition", "dirichlet:1"], "--partition dirichlet must be for labels"),
+        (
+            ["fedavg", "--data", "diabetes", "--partition", "dirichlet:1"],
+            "--partition dirichlet must be for labels",
+        ),
         (
             ["fedavg", "--data", "diabetes", "--topology", "clustered", "--clusters", "labels"],
             "--clusters labels must be",
@@ -209,7 +264,9 @@ def test_what_cannot_be_is_refused_before_training(tmp_path, capsys, arguments, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("method", ["fedprox", "local", "perfedavg", "fedrep", "zerofl", "fedyogi", "local-adaptation"])
+@pytest.mark.parametrize(
+    "method", ["fedprox", "local", "perfedavg", "fedrep", "zerofl", "fedyogi", "local-adaptation"]
+)
 def test_numbers_by_other_methods(tmp_path, method):
     run = search(tmp_path / "run", "diabetes", method, rounds=3, clients=4)
     assert np.isfinite(run.record.spread.mean)

@@ -1,4 +1,7 @@
-"""Text through whole runs: every method that trains a fixed network, perplexity, the best round, resume."""
+"""Whole runs on text.
+
+They cover every method that trains a fixed network, perplexity, the best round and resume.
+"""
 
 import json
 from dataclasses import replace
@@ -23,7 +26,7 @@ SMALL = {"width": 0.03, "batch": 8}
 
 @pytest.fixture
 def play(tmp_path):
-    """Three roles who each repeat themselves: easy to foretell."""
+    """Three roles who each repeat themselves: easy to predict."""
     words = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
     blocks = [f"{role}:\n{said * 6}" for _ in range(3) for role, said in words.items()]
     path = tmp_path / "play.txt"
@@ -57,7 +60,10 @@ def tree(play, **sections):
 def test_every_method_of_a_fixed_network(play, tmp_path, method):
     run = tiny.start(tmp_path / "run", method, tree(play))
     assert (run.metric.name, run.result["lower_is_better"]) == ("perplexity", True)
-    assert all(1 <= client.figure < 1e6 and client.architecture.startswith("lstm:0.03") for client in run.clients)
+    assert all(
+        1 <= client.figure < 1e6 and client.architecture.startswith("lstm:0.03")
+        for client in run.clients
+    )
     assert run.figures["worst"] == max(client.figure for client in run.clients)
     assert (run.result["global"] is None) == (method in ("local", "fedmn", "fedrep"))
     assert run.result["macs"] > 0
@@ -74,7 +80,9 @@ def test_perplexity_falls(play, tmp_path):
 def test_a_resumed_run_has_the_same_bits(play, tmp_path):
     settings = tree(play, evaluate={"select": "best", "every": 1}, budget={"rounds": 4})
     tiny.start(tmp_path / "whole", "local-adaptation", settings)
-    folder, prepared = tiny.create(tiny.configure("local-adaptation", settings), tmp_path / "halves")
+    folder, prepared = tiny.create(
+        tiny.configure("local-adaptation", settings), tmp_path / "halves"
+    )
 
     def stop(event):
         if isinstance(event, RoundEnded) and event.row.round == 2:
@@ -92,7 +100,9 @@ def test_workers_make_the_same_bits(play, tmp_path, pool_of):
     tiny.start(tmp_path / "worker", "fedavg", tree(play, engine={"workers": 1}), pool=pool_of(1))
     inline, worker = (tiny.left_behind(tmp_path / name) for name in ("inline", "worker"))
     assert inline.keys() == worker.keys()
-    assert [name for name in inline if name.startswith("checkpoint") and inline[name] != worker[name]] == []
+    assert [
+        name for name in inline if name.startswith("checkpoint") and inline[name] != worker[name]
+    ] == []
 
 
 # The best round
@@ -100,17 +110,25 @@ def test_workers_make_the_same_bits(play, tmp_path, pool_of):
 
 def symbols(count, *path):
     generator = np.random.default_rng([count, *path])
-    return Samples(torch.tensor(generator.integers(3, size=(count, 5)), dtype=torch.uint8), torch.arange(count) % 3)
+    return Samples(
+        torch.tensor(generator.integers(3, size=(count, 5)), dtype=torch.uint8),
+        torch.arange(count) % 3,
+    )
 
 
 @pytest.mark.parametrize(("kind", "selected"), [("text", 2), ("image", 4)])
 def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatch, kind, selected):
     toy = replace(Toy.of("fedavg"), select="best", evaluate_every=1)
     if kind == "text":
-        data = tuple(ClientData(symbols(6, k), symbols(3, k, 1), symbols(4, k, 2)) for k in range(4))
-        toy = replace(toy, data=data, task=replace(toy.task, kind="text", shape=(5,), mean=(), std=()))
+        data = tuple(
+            ClientData(symbols(6, k), symbols(3, k, 1), symbols(4, k, 2)) for k in range(4)
+        )
+        toy = replace(
+            toy, data=data, task=replace(toy.task, kind="text", shape=(5,), mean=(), std=())
+        )
     told = {"text": "perplexity", "image": "accuracy"}[kind]
-    figures, real = {1: 0.5, 2: 0.25, 3: 0.5, 4: 0.75}, Loop.evaluate
+    figures = {1: 0.5, 2: 0.25, 3: 0.5, 4: 0.75}
+    real = Loop.evaluate
 
     def evaluate(self, at, part, clients, *, final=False):
         evaluated = real(self, at, part, clients, final=final)
@@ -148,7 +166,9 @@ def test_json_and_runs(capsys, play, monkeypatch, tmp_path):
     assert all(row["perplexity"] >= 1 for row in found["clients"])
     shown = " ".join(said(capsys, "runs")[1].split())
     assert f"perplexity {PERPLEXITY.text(found['perplexity']['mean'])}" in shown
-    code, out, _ = said(capsys, "compare", "fedavg", "local", *data, "--set", "options.width=0.03", "--json")
+    code, out, _ = said(
+        capsys, "compare", "fedavg", "local", *data, "--set", "options.width=0.03", "--json"
+    )
     rows = json.loads(out)["methods"]
     assert [(row["metric"], row["lower_is_better"]) for row in rows] == [("perplexity", True)] * 2
     assert all(row["worst"]["mean"] >= row["perplexity"]["mean"] for row in rows)
@@ -156,7 +176,9 @@ def test_json_and_runs(capsys, play, monkeypatch, tmp_path):
 
 def test_a_window_survives_a_resume_from_elsewhere(play, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    run = fedloom.search("fedavg", data="play.txt:12:3", clients=2, partition="iid", rounds=1, workers=0, **SMALL)
+    run = fedloom.search(
+        "fedavg", data="play.txt:12:3", clients=2, partition="iid", rounds=1, workers=0, **SMALL
+    )
     (run.path / "result.json").unlink()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -171,7 +193,14 @@ def test_leafs_json_under_the_data_folder(monkeypatch, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/leaf.json").write_text(json.dumps(raw))
     run = fedloom.search(
-        "fedavg", data="leaf.json", data_dir="data", clients=2, partition="iid", rounds=1, workers=0, **SMALL
+        "fedavg",
+        data="leaf.json",
+        data_dir="data",
+        clients=2,
+        partition="iid",
+        rounds=1,
+        workers=0,
+        **SMALL,
     )
     assert run.metric.name == "perplexity"
 
@@ -179,10 +208,16 @@ def test_leafs_json_under_the_data_folder(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["fedavg", "--network", "cnn"], "network cnn must be for text data, but it is for image and speech"),
+        (
+            ["fedavg", "--network", "cnn"],
+            "network cnn must be for text data, but it is for image and speech",
+        ),
         (["local", "--network", "resnet18"], "network resnet18 must be for text data"),
         (["fednas"], "the search space darts must be for text data"),
-        (["fednas", "--space", "nasbench201"], "the search space nasbench201 must be for text data"),
+        (
+            ["fednas", "--space", "nasbench201"],
+            "the search space nasbench201 must be for text data",
+        ),
     ],
 )
 def test_a_network_of_another_kind_is_refused_before_a_folder_is_made(
@@ -197,22 +232,36 @@ def test_a_network_of_another_kind_is_refused_before_a_folder_is_made(
 def test_the_lstm_is_refused_for_images(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     code, _, errors = said(capsys, "run", "fedavg", "--network", "lstm", *QUICK)
-    assert code == 2 and "network lstm must be for image data, but it is for text" in " ".join(errors.split())
+    assert code == 2 and "network lstm must be for image data, but it is for text" in " ".join(
+        errors.split()
+    )
     assert not (tmp_path / "runs").exists()
 
 
 def test_dry_run(capsys, play, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = said(capsys, "run", "fedavg", "--data", "play.txt:12:3", *QUICK, "--width", "0.03", "--dry-run")
+    code, out, _ = said(
+        capsys, "run", "fedavg", "--data", "play.txt:12:3", *QUICK, "--width", "0.03", "--dry-run"
+    )
     assert code == 0 and "of training for 2 rounds of 2 clients" in out
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the folder of real data is absent")
 def test_perplexity_of_shakespeare_falls(tmp_path):
     run = fedloom.search(
-        "fedavg", data="shakespeare:20:400", data_dir=SHARED, clients=3, partition="iid", rounds=4, workers=0,
-        width=0.125, batch=16, lr=0.5, evaluate_every=1, out=tmp_path / "run",
-    )  # fmt: skip
+        "fedavg",
+        data="shakespeare:20:400",
+        data_dir=SHARED,
+        clients=3,
+        partition="iid",
+        rounds=4,
+        workers=0,
+        width=0.125,
+        batch=16,
+        lr=0.5,
+        evaluate_every=1,
+        out=tmp_path / "run",
+    )
     curve = [row["evaluation"]["perplexity"] for row in tiny.rows(tmp_path / "run")]
     assert curve[-1] < curve[0] < 40  # of 65 symbols
     assert 10 < run.figures["pooled"] < 30

@@ -5,7 +5,15 @@ import tiny
 
 from fedloom.federation.client.store import ClientStore
 
-OPTIONS = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "t_s": "1", "tau": "1"}
+OPTIONS = {
+    "cells": "3",
+    "channels": "2",
+    "nodes": "1",
+    "ops": "s2",
+    "batch": "8",
+    "t_s": "1",
+    "tau": "1",
+}
 OTHERWISE = [{"search": "random"}, {"keep": "printed", "lam": "3"}, {"lam": "inf"}]
 
 
@@ -30,6 +38,8 @@ def test_another_private_model_leaves_everything_that_is_sent_as_it_is(tmp_path,
     for number, changes in enumerate(OTHERWISE):
         also, other = sent_up(monkeypatch, images, tmp_path / f"other-{number}", changes)
         assert heard == also
-        assert all(tiny.encoded(one) != tiny.encoded(two) for one, two in zip(own, other, strict=True))
+        assert all(
+            tiny.encoded(one) != tiny.encoded(two) for one, two in zip(own, other, strict=True)
+        )
         if changes == {"search": "random"}:
             assert [state.meta["arch"] for state in own] != [state.meta["arch"] for state in other]

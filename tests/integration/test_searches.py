@@ -1,4 +1,4 @@
-"""`fedloom search`: networks for other budgets from a finished supernet, and what they can be used for."""
+"""`fedloom search`: networks for other budgets from a finished supernet, and their uses."""
 
 import json
 import shutil
@@ -100,7 +100,10 @@ class TestAnswers:
         for name in ("accuracy", "balanced_accuracy"):
             assert answer["front"][-1][name] == getattr(best, name)
         assert (run / "scores.jsonl").read_bytes() == before
-        assert json.loads((run / "searches" / answer["search"] / "search.json").read_text())["macs"] == best.macs
+        assert (
+            json.loads((run / "searches" / answer["search"] / "search.json").read_text())["macs"]
+            == best.macs
+        )
 
     def test_it_goes_on_and_nothing_is_scored_twice(
         self,
@@ -130,7 +133,9 @@ class TestAnswers:
         supernet = Supernet.open(run)
         known = supernet.scores()
         paths = sorted(known)[:3]
-        scorer = path_scoring.scorer_of(supernet.folder, supernet.frame, supernet.state.tensors, supernet.options)
+        scorer = path_scoring.scorer_of(
+            supernet.folder, supernet.frame, supernet.state.tensors, supernet.options
+        )
         for path, score in scorer.scores(paths).items():
             assert score.loss == pytest.approx(known[path].loss, rel=1e-9)
             assert (score.accuracy, score.samples) == (known[path].accuracy, known[path].samples)
@@ -148,7 +153,9 @@ class TestAnswers:
         replies = []
         for client in range(3):
             run = ClientRun(finished.task, "search", 1, 0, client, "cpu", bytes)
-            replies.append(SearchPaths(options).client(order, finished.site.data(client).train, None, run)[0])
+            replies.append(
+                SearchPaths(options).client(order, finished.site.data(client).train, None, run)[0]
+            )
         scorer = path_scoring.scorer_of(supernet.folder, frame, supernet.state.tensors, options)
         scores = scorer.scores(paths)
         for path, total in zip(paths, summed(3, replies), strict=True):
@@ -157,28 +164,46 @@ class TestAnswers:
             assert replace(scores[path], balanced_accuracy=None, auc=None) == sums
             assert total.balanced_accuracy is None  # clients send sums over all classes
 
-    def test_operations_may_be_missing_and_picks(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        words = ("search", run, "--limit", "macs=90k,params=10k", "--unsupported", "mb3e1", "--models", 12)
+    def test_operations_may_be_missing_and_picks(
+        self, run: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = (
+            "search",
+            run,
+            "--limit",
+            "macs=90k,params=10k",
+            "--unsupported",
+            "mb3e1",
+            "--models",
+            12,
+        )
         answer = answered(capsys, *words, "--pick", 1)
         assert answer["limit"] == {"macs": 90_000.0, "params": 10_000.0}
         for point in answer["front"]:
             assert "mb3e1" not in point["path"]
         assert answer["path"] == answer["front"][0]["path"]
 
-    def test_a_pick_is_told_from_a_second_search(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_pick_is_told_from_a_second_search(
+        self, run: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         words = ("search", run, "--limit", "macs=90k", "--models", 1)
         names = [answered(capsys, *words)["search"] for _ in range(2)]
         assert names == ["macs-90k", "macs-90k-2"]
         best = (run / "searches" / "macs-90k-2" / "search.json").read_bytes()
         for pick in ("knee", 1, 2, 2):
             names.append(answered(capsys, *words, "--pick", pick)["search"])
-        assert names[2:] == ["macs-90k-pick-knee", "macs-90k-pick-1", "macs-90k-pick-2", "macs-90k-pick-2-2"]
+        assert names[2:] == [
+            "macs-90k-pick-knee",
+            "macs-90k-pick-1",
+            "macs-90k-pick-2",
+            "macs-90k-pick-2-2",
+        ]
         assert (run / "searches" / "macs-90k-2" / "search.json").read_bytes() == best
 
     def test_in_python(self, run: Path) -> None:
-        found = Run.open(run).search(macs=9e3, models=1)
-        assert found.answer.macs <= 9000
-        assert found.path == run / "searches" / "macs-9k"
+        searched = Run.open(run).search(macs=9e3, models=1)
+        assert searched.answer.macs <= 9000
+        assert searched.path == run / "searches" / "macs-9k"
         with pytest.raises(FedloomError, match="a limit"):
             Run.open(run).search()
 
@@ -192,7 +217,9 @@ class TestAnswers:
             patched.setattr(searching, "write", lambda *parts: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 cli.main(["search", str(run), "--limit", "macs=9k", "--models", "10"])
-        assert "has none; make one: `fedloom search" in refused(capsys, "export", run, "--search", "macs-9k")
+        assert "has none; make one: `fedloom search" in refused(
+            capsys, "export", run, "--search", "macs-9k"
+        )
         answer = answered(capsys, "search", run, "--limit", "macs=9k", "--models", 10)
         assert (answer["search"], answer["scored"]) == ("macs-9k", 0)
 
@@ -204,14 +231,18 @@ class TestAnswers:
         federated(run)
         words = ("search", run, "--limit", "macs=9k", "--models")
         assert answered(capsys, *words, 1)["scored"] == 0
-        assert "whose server has none; add --data with samples that you have" in refused(capsys, *words, 60)
+        assert "whose server has none; add --data with samples that you have" in refused(
+            capsys, *words, 60
+        )
         assert "whose server has none; leave --tune out" in refused(capsys, *words, 1, "--tune", 2)
 
 
 def federated(run: Path) -> None:
     """Make it look as if it had run on a federation, whose data are not here."""
     config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(config.replace("[engine]", '[engine]\nfederation = "hospitals"'))
+    (run / "config.toml").write_text(
+        config.replace("[engine]", '[engine]\nfederation = "hospitals"')
+    )
 
 
 def images(place: Path, *, samples: int = 20, side: int = 6, classes: int = 3, **more: Any) -> Path:
@@ -220,7 +251,9 @@ def images(place: Path, *, samples: int = 20, side: int = 6, classes: int = 3, *
     y = np.arange(samples) % classes
     x = draws.integers(0, 255, (samples, side, side)).astype(np.uint8)
     arrays = {"x": x, "y": y, **more}
-    np.savez(place / "own.npz", **{name: array for name, array in arrays.items() if array is not None})
+    np.savez(
+        place / "own.npz", **{name: array for name, array in arrays.items() if array is not None}
+    )
     return place / "own.npz"
 
 
@@ -246,7 +279,9 @@ class TestOwnSamples:
         monkeypatch.setattr(path_scoring, "reopen", no_data)
         federated(run)
         supernet = Supernet.open(run)
-        known = best_first(supernet.scores(), searching.space_within(supernet, searching.Asked(Limit(macs=9e3))))
+        known = best_first(
+            supernet.scores(), searching.space_within(supernet, searching.Asked(Limit(macs=9e3)))
+        )
         before = all_scores(run)
         data = images(tmp_path)
         models = len(known) + 2
@@ -264,7 +299,9 @@ class TestOwnSamples:
         assert answer["loss"] == min(row.loss for row in rows)
         # a later search takes them only if it is on the same samples, wherever these lie
         assert all_scores(run) == before
-        assert answered(capsys, "search", run, "--limit", "macs=9k", "--models", 1)["from_scores"] == len(known)
+        assert answered(capsys, "search", run, "--limit", "macs=9k", "--models", 1)[
+            "from_scores"
+        ] == len(known)
         copy = shutil.copy(data, tmp_path / "copy.npz")
         again = answered(capsys, *words, copy)
         assert (again["from_scores"], again["scored"], again["path"]) == (models, 0, answer["path"])
@@ -299,25 +336,34 @@ class TestOwnSamples:
             patched.setattr(searching, "write", lambda *parts: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 Run.open(run).search(macs=9e3, models=3, data=data)
-        found = Run.open(run).search(macs=9e3, models=4, data="own.npz", data_dir=tmp_path).answer
-        assert (found.name, found.from_scores, found.scored) == ("macs-9k-on-own", 3, 1)
+        answer = Run.open(run).search(macs=9e3, models=4, data="own.npz", data_dir=tmp_path).answer
+        assert (answer.name, answer.from_scores, answer.scored) == ("macs-9k-on-own", 3, 1)
         later = Run.open(run).search(macs=9e3, models=4, data=data).answer
         assert (later.name, later.from_scores, later.scored) == ("macs-9k-on-own-2", 4, 0)
 
     def test_a_torch_data_set(self, run: Path, tmp_path: Path) -> None:
         arrays = np.load(images(tmp_path))
-        dataset = TensorDataset(torch.from_numpy(arrays["x"])[:, None], torch.from_numpy(arrays["y"]))
-        found = Run.open(run).search(macs=9e3, models=1, data=dataset).answer
-        assert found.data is not None
+        dataset = TensorDataset(
+            torch.from_numpy(arrays["x"])[:, None], torch.from_numpy(arrays["y"])
+        )
+        answer = Run.open(run).search(macs=9e3, models=1, data=dataset).answer
+        assert answer.data is not None
         same = Run.open(run).search(macs=9e3, models=1, data=tmp_path / "own.npz").answer
         assert same.from_scores == 1
 
     @pytest.mark.parametrize(
         ("changes", "sentence"),
         [
-            ({"side": 5}, "must have the shape [1, 6, 6] that the run was trained on, but they have [1, 5, 5]"),
+            (
+                {"side": 5},
+                "must have the shape [1, 6, 6] that the run was trained on, "
+                "but they have [1, 5, 5]",
+            ),
             ({"labels": np.array(["0", "1", "dog"])}, "must be among the run's, but 'dog' is not"),
-            ({"samples": 1, "labels": np.array(["0", "1"])}, "at least 2 samples to score paths on, but it has 1"),
+            (
+                {"samples": 1, "labels": np.array(["0", "1"])},
+                "at least 2 samples to score paths on, but it has 1",
+            ),
             ({"classes": 4}, "must be among the run's, but '3' is not"),
             ({"y": None}, "must have labels to score paths by, but it has none; save them as y"),
             ({"x": np.full((20, 6, 6), 0.5, np.float32)}, "and these end at 0.5"),
@@ -335,7 +381,9 @@ class TestOwnSamples:
         assert sentence in refused(capsys, *words, images(tmp_path, **changes))
         assert not list((original / "searches").glob("*"))
 
-    def test_text_is_none_of_its_kind(self, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_text_is_none_of_its_kind(
+        self, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         (tmp_path / "play.txt").write_text("to be or not to be, that is the question\n" * 10)
         words = ("search", original, "--limit", "macs=9k", "--data", tmp_path / "play.txt")
         assert "must be image data as the run's is, but it is text" in refused(capsys, *words)
@@ -344,8 +392,8 @@ class TestOwnSamples:
         result = json.loads((run / "result.json").read_text())
         result["input"]["resize"] = 6
         (run / "result.json").write_text(json.dumps(result))
-        found = Run.open(run).search(macs=9e3, models=1, data=images(tmp_path, side=12)).answer
-        assert found.scored == 1
+        answer = Run.open(run).search(macs=9e3, models=1, data=images(tmp_path, side=12)).answer
+        assert answer.scored == 1
 
 
 class TestUse:
@@ -366,23 +414,41 @@ class TestUse:
         assert (run / "result.json").read_bytes() == result
         files = [run / "searches" / name / "model.state" for name in ("macs-9k", "macs-9k-2")]
         states = [read_state(file.read_bytes()) for file in files]
-        assert any(not torch.equal(states[0].tensors[key], states[1].tensors[key]) for key in states[0].tensors)
+        assert any(
+            not torch.equal(states[0].tensors[key], states[1].tensors[key])
+            for key in states[0].tensors
+        )
         exported = export(open_finished(run, search="macs-9k-2"))
         assert (exported.about.macs, exported.path.name) == (tuned["macs"], "search-macs-9k-2")
         data = place / "images.npz"
-        words = ("adapt", run, "--data", data, "--epochs", 1, "--search", "macs-9k-2", "--out", tmp_path / "new")
+        words = (
+            "adapt",
+            run,
+            "--data",
+            data,
+            "--epochs",
+            1,
+            "--search",
+            "macs-9k-2",
+            "--out",
+            tmp_path / "new",
+        )
         assert answered(capsys, *words)["from"] == "search macs-9k-2"
         begun = open_finished(tmp_path / "new").served(None).network().state_dict()
         assert all(torch.equal(begun[key], states[1].tensors[key]) for key in begun)
 
-    def test_the_network_of_a_tier(self, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_network_of_a_tier(
+        self, original: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         tiers = json.loads((original / "result.json").read_text())["tiers"]
         for row in tiers:
             served = open_finished(original, tier=row["tier"]).served(None)
             assert sum(part.numel() for part in served.network().parameters()) == row["params"]
         assert "from 1 to 2, but got 3" in refused(capsys, "export", original, "--tier", 3)
         both = ("--tier", 1, "--search", "x")
-        assert "got --tier and --search" in refused(capsys, "predict", original, "--data", "x", *both)
+        assert "got --tier and --search" in refused(
+            capsys, "predict", original, "--data", "x", *both
+        )
 
 
 def test_a_run_that_is_taken_back_forgets_its_searches(run: Path) -> None:
@@ -398,7 +464,10 @@ class TestRefused:
         [
             (("--limit", "macs=10"), "and the cheapest path has"),
             (("--limit", "macs=9k", "--unsupported", "mb3e2"), "did you mean mb3e1"),
-            (("--limit", "macs=9k", "--unsupported", "conv1,ds3e1,mb3e1,identity"), "layer 1 has none"),
+            (
+                ("--limit", "macs=9k", "--unsupported", "conv1,ds3e1,mb3e1,identity"),
+                "layer 1 has none",
+            ),
             ((), "add --limit macs=100M"),
             (("--limit", "latency_ms=2"), "add --profile NAME"),
             (("--limit", "macs=9k", "--profile", "x"), "--profile must come with"),
@@ -424,11 +493,15 @@ class TestRefused:
         run: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        assert "did you mean `fedloom run spider`" in refused(capsys, "search", "spider", "--limit", "macs=1M")
+        assert "did you mean `fedloom run spider`" in refused(
+            capsys, "search", "spider", "--limit", "macs=1M"
+        )
         (run / "supernet.state").rename(run / "elsewhere")
         message = refused(capsys, "search", run, "--limit", "macs=1M")
-        assert "supernet.state must be what a finished stage left" in message
+        assert "supernet.state must be the state that a finished stage left" in message
         (run / "result.json").unlink()
         assert "it has no result yet" in refused(capsys, "search", run, "--limit", "macs=1M")
         tiny.start(place / "fedavg", "fedavg", tiny.tree(place / "images.npz", rounds=1))
-        assert "is a run of fedavg" in refused(capsys, "search", place / "fedavg", "--limit", "macs=1M")
+        assert "is a run of fedavg" in refused(
+            capsys, "search", place / "fedavg", "--limit", "macs=1M"
+        )

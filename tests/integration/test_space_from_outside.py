@@ -59,15 +59,18 @@ def test_it_is_searched_stopped_and_resumed(images, tmp_path, chain, method, opt
         assert all(len(live) == 1 for live in row.architecture["choice"])
     tiny.stopped_after(2, tmp_path / "stopped", method, setting)
     tiny.go_on(tmp_path / "stopped")
-    assert tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "stopped")) == []
+    assert (
+        tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "stopped"))
+        == []
+    )
 
 
 def test_workers_open_it_too(images, tmp_path, chain, pool_of):
     setting = tree(images, chain, SIZE, rounds=2)
     alone = tiny.start(tmp_path / "alone", "fednas", setting)
     setting["engine"] = {"workers": 1}
-    found = tiny.start(tmp_path / "worker", "fednas", setting, pool=pool_of(1))
-    assert [row.accuracy for row in found.clients] == [row.accuracy for row in alone.clients]
+    run = tiny.start(tmp_path / "worker", "fednas", setting, pool=pool_of(1))
+    assert [row.accuracy for row in run.clients] == [row.accuracy for row in alone.clients]
 
 
 def test_its_architectures_are_told_in_words(spider_run, capsys, monkeypatch):
@@ -89,7 +92,9 @@ def test_another_process_reads_the_result_in_words(spider_run, monkeypatch):
     client = Run.open(spider_run.path).client(0)
     assert client.architecture._repr_svg_() is None
     names = ("skip", "conv1", "conv3")
-    assert any(f"1 {name}" in client._repr_html_() or f"2 {name}" in client._repr_html_() for name in names)
+    assert any(
+        f"1 {name}" in client._repr_html_() or f"2 {name}" in client._repr_html_() for name in names
+    )
 
 
 def test_a_file_that_is_gone_leaves_the_result(spider_run, monkeypatch, tmp_path, capsys):
@@ -97,24 +102,43 @@ def test_a_file_that_is_gone_leaves_the_result(spider_run, monkeypatch, tmp_path
     (tmp_path / "chain.py").unlink()
     assert Run.open(spider_run.path).result["clients"]
     told(capsys, "report", spider_run.path)
-    assert "3 of 3 architectures are of a space that cannot be opened here" in (spider_run.path / NAME).read_text()
+    assert (
+        "3 of 3 architectures are of a space that cannot be opened here"
+        in (spider_run.path / NAME).read_text()
+    )
 
 
 def test_its_models_are_exported_and_predict(spider_run, capsys, monkeypatch, tmp_path):
     as_another_process(monkeypatch)
     said = told(capsys, "export", spider_run.path, "--client", 0)
     assert "equals the run's own network on" in said and "bit for bit" in said
-    assert "fedloom" not in (spider_run.path / "exports/client-0/model.py").read_text().partition('"""\n\nimport')[2]
+    assert (
+        "fedloom"
+        not in (spider_run.path / "exports/client-0/model.py")
+        .read_text()
+        .partition('"""\n\nimport')[2]
+    )
     said = told(capsys, "export", spider_run.path, "--shared", "--out", tmp_path / "shared")
     assert "bit for bit" in said
     np.savez(tmp_path / "new.npz", x=np.zeros((2, 6, 6), dtype=np.uint8))
-    found = json.loads(
-        told(capsys, "predict", spider_run.path, "--client", 0, "--data", tmp_path / "new.npz", "--json")
+    printed = json.loads(
+        told(
+            capsys,
+            "predict",
+            spider_run.path,
+            "--client",
+            0,
+            "--data",
+            tmp_path / "new.npz",
+            "--json",
+        )
     )
-    assert len(found["predictions"]) == 2
+    assert len(printed["predictions"]) == 2
 
 
-def test_what_was_found_is_trained_as_a_fixed_network(spider_run, images, tmp_path, capsys, monkeypatch):
+def test_what_was_found_is_trained_as_a_fixed_network(
+    spider_run, images, tmp_path, capsys, monkeypatch
+):
     told(capsys, "export", spider_run.path, "--client", 0)
     as_another_process(monkeypatch)
     expected = spider_run.client(0).architecture["choice"]
@@ -122,7 +146,9 @@ def test_what_was_found_is_trained_as_a_fixed_network(spider_run, images, tmp_pa
         options = {"network": str(spider_run.path / file), "width": "0.25", "batch": "8"}
         setting = {**tiny.tree(images, rounds=1), "options": options}
         run = tiny.start(tmp_path / Path(file).parent.name, "fedavg", setting)
-        assert {json.dumps(row.architecture["choice"]) for row in run.clients} == {json.dumps(expected)}
+        assert {json.dumps(row.architecture["choice"]) for row in run.clients} == {
+            json.dumps(expected)
+        }
     as_another_process(monkeypatch)
     told(capsys, "report", run.path)
     assert "layer.0 ── " in (run.path / NAME).read_text()
@@ -132,23 +158,44 @@ def test_its_operations_are_profiled(spider_run, chain, capsys, tmp_path, monkey
     as_another_process(monkeypatch)
     size = ["--cells", 1, "--channels", 2, "--shape", "1x6x6", "--classes", 3]
     table = tmp_path / "profile.json"
-    made = json.loads(told(capsys, "profile", "--space", f"{chain}:2", *size, "--repeats", 3, "--out", table, "--json"))
-    names = {entry["op"] for entry in made["entries"]}
+    printed = json.loads(
+        told(
+            capsys,
+            "profile",
+            "--space",
+            f"{chain}:2",
+            *size,
+            "--repeats",
+            3,
+            "--out",
+            table,
+            "--json",
+        )
+    )
+    names = {entry["op"] for entry in printed["entries"]}
     assert names == {"normalised", "conv_3x3", "conv1", "conv3", "add", "mean", "classifier"}
-    again = told(capsys, "profile", "--run", spider_run.path, "--repeats", 3, "--out", table, "--json")
+    again = told(
+        capsys, "profile", "--run", spider_run.path, "--repeats", 3, "--out", table, "--json"
+    )
     assert json.loads(again)["new"] == 0
-    checked = told(capsys, "profile", "check", spider_run.path, "--profile", table, "--repeats", 3, "--json")
+    checked = told(
+        capsys, "profile", "check", spider_run.path, "--profile", table, "--repeats", 3, "--json"
+    )
     assert all(line["latency_ms"] > 0 for line in json.loads(checked)["clients"])
 
 
 def flags(options):
-    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    return [
+        word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
+    ]
 
 
 def test_a_dry_run(chain, images, capsys):
     words = ["--data", images, "--clients", 3, "--partition", "iid", "--rounds", 4, "--workers", 0]
-    found = json.loads(told(capsys, "run", "fednas", "--space", chain, *flags(SIZE), *words, "--dry-run", "--json"))
-    assert found["dry_run"] and found["seconds"] > 0
+    printed = json.loads(
+        told(capsys, "run", "fednas", "--space", chain, *flags(SIZE), *words, "--dry-run", "--json")
+    )
+    assert printed["dry_run"] and printed["seconds"] > 0
 
 
 @pytest.fixture
@@ -157,8 +204,12 @@ def installed(tmp_path, monkeypatch):
     place = tmp_path / "site"
     (place / "chains-1.dist-info").mkdir(parents=True)
     shutil.copy(CHAIN, place / "outside_chain.py")
-    (place / "chains-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: chains\nVersion: 1\n")
-    (place / "chains-1.dist-info/entry_points.txt").write_text("[fedloom.spaces]\nchain = outside_chain:Chain\n")
+    (place / "chains-1.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: chains\nVersion: 1\n"
+    )
+    (place / "chains-1.dist-info/entry_points.txt").write_text(
+        "[fedloom.spaces]\nchain = outside_chain:Chain\n"
+    )
     monkeypatch.syspath_prepend(place)
     registry.entry_points.cache_clear()
     yield "chain"

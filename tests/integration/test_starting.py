@@ -35,9 +35,9 @@ SPIDER = {**CELLS, "t_s": 1, "tau": 1}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    found = tmp_path_factory.mktemp("starting")
-    tiny.write_images(found / "images.npz", samples=45)
-    return found
+    folder = tmp_path_factory.mktemp("starting")
+    tiny.write_images(folder / "images.npz", samples=45)
+    return folder
 
 
 def tree(place, rounds=2, options=None, **sections):
@@ -58,7 +58,9 @@ def weights(path):
 def starting_weights(out, method, given):
     """What the first round of a run sends down."""
     folder, prepared = create(configure(method, given), out)
-    state = prepared.stages[0].method.init(Setup(prepared.task, len(prepared.split)), prepared.start)
+    state = prepared.stages[0].method.init(
+        Setup(prepared.task, len(prepared.split)), prepared.start
+    )
     return fitted(state, prepared.start), folder, prepared
 
 
@@ -68,7 +70,9 @@ def equal(one, other):
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedadam", "local-adaptation"])
 def test_the_first_state_has_the_other_runs_weights(place, first, tmp_path, method):
-    state, folder, prepared = starting_weights(tmp_path / "new", method, tree(place, init={"run": str(first)}))
+    state, folder, prepared = starting_weights(
+        tmp_path / "new", method, tree(place, init={"run": str(first)})
+    )
     assert equal(state.tensors, dict(weights(first)))
     assert prepared.config.init.run == str(first.resolve()) and len(prepared.config.init.hash) == 64
     assert folder.config().init == prepared.config.init
@@ -76,7 +80,12 @@ def test_the_first_state_has_the_other_runs_weights(place, first, tmp_path, meth
 
 def test_the_loop_sends_them_down(place, first, tmp_path):
     """With a learning rate of next to nothing a round leaves the weights where they were."""
-    given = tree(place, rounds=1, options={**tiny.SMALL, "lr": 1e-30, "bn": "frozen"}, init={"run": str(first)})
+    given = tree(
+        place,
+        rounds=1,
+        options={**tiny.SMALL, "lr": 1e-30, "bn": "frozen"},
+        init={"run": str(first)},
+    )
     tiny.start(tmp_path / "new", "fedavg", given)
     assert equal(dict(weights(tmp_path / "new")), dict(weights(first)))
 
@@ -104,7 +113,9 @@ def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path, 
             carry_out(folder, prepared, lambda event: None)
     shutil.rmtree(tmp_path / "old")
     tiny.go_on(tmp_path / "cut")
-    assert tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "cut")) == []
+    assert (
+        tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "cut")) == []
+    )
 
 
 def test_it_is_the_same_in_worker_processes(place, first, tmp_path, pool_of):
@@ -121,7 +132,9 @@ def flip_last_bit(file):
 
 
 @pytest.mark.parametrize("damage", [flip_last_bit, Path.unlink, lambda file: file.write_bytes(b"")])
-def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(place, first, tmp_path, caplog, damage):
+def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(
+    place, first, tmp_path, caplog, damage
+):
     given = tree(place, init={"run": str(first)})
     tiny.start(tmp_path / "undisturbed", "fedavg", given)
     create(configure("fedavg", given), tmp_path / "new")
@@ -137,7 +150,16 @@ def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(place, first, t
 def test_what_it_begins_with_is_written_as_before(place, first):
     """Hashes in configurations of earlier versions cover these names in this order."""
     start = begun(InitConfig(run=str(first)), "fedavg")
-    assert list(start.meta) == ["method", "options", "seed", "stage", "meta", "own", "input", "prefix"]
+    assert list(start.meta) == [
+        "method",
+        "options",
+        "seed",
+        "stage",
+        "meta",
+        "own",
+        "input",
+        "prefix",
+    ]
     assert start.meta["input"] == json.loads((first / "result.json").read_text())["input"]
     assert (start.meta["own"], start.meta["prefix"]) == (None, "own/")
     assert WarmStart.read(start.meta).to_json() == start.meta
@@ -149,7 +171,9 @@ def test_without_either_it_is_refused(place, first, tmp_path):
     create(configure("fedavg", tree(place, init={"run": str(tmp_path / "old")})), tmp_path / "new")
     flip_last_bit(tmp_path / "new" / "init.state")
     shutil.rmtree(tmp_path / "old")
-    with pytest.raises(FedloomError, match="must be what the run began with, but it cannot be used"):
+    with pytest.raises(
+        FedloomError, match="must be what the run began with, but it cannot be used"
+    ):
         tiny.go_on(tmp_path / "new")
 
 
@@ -161,7 +185,10 @@ def test_runs_without_it_are_what_they_were(place):
 def test_what_does_not_fit_is_named(place, first, tmp_path):
     def asked(method, **changes):
         with pytest.raises(FedloomError) as error:
-            create(configure(method, tree(place, **{"init": {"run": str(first)}, **changes})), tmp_path / "x")
+            create(
+                configure(method, tree(place, **{"init": {"run": str(first)}, **changes})),
+                tmp_path / "x",
+            )
         assert not (tmp_path / "x").exists()
         return str(error.value)
 
@@ -172,27 +199,41 @@ def test_what_does_not_fit_is_named(place, first, tmp_path):
     assert "must be for a method that shares weights" in asked("local")
     assert "it has no valid run.json" in asked("fedavg", init={"run": str(place)})
     assert "must stay its own" in asked("fedavg", init={"run": str(first), "client": 1})
-    assert "option `init.ran` must be a known name" in asked("fedavg", init={"run": str(first), "ran": 1})
+    assert "option `init.ran` must be a known name" in asked(
+        "fedavg", init={"run": str(first), "ran": 1}
+    )
     shutil.copytree(first, tmp_path / "begun")
     (tmp_path / "begun" / "result.json").unlink()
-    assert "must be a finished run, but it has no result yet" in asked("fedavg", init={"run": str(tmp_path / "begun")})
+    assert "must be a finished run, but it has no result yet" in asked(
+        "fedavg", init={"run": str(tmp_path / "begun")}
+    )
 
 
 def test_a_body_may_come_from_a_whole_network_but_not_the_other_way_round():
     whole = {"body": torch.ones(2), "head": torch.ones(3)}
     body = State({"body": torch.zeros(2), "server/m/body": torch.zeros(2)}, {"kept": 1})
-    found = fitted(body, State(whole))
-    assert found.tensors["body"].tolist() == [1, 1] and found.tensors["server/m/body"].tolist() == [0, 0]
-    assert found.meta == {"kept": 1} and "head" not in found.tensors
-    with pytest.raises(FedloomError, match=r"must have head of shape \[3\], but it is not there \(1 of 2"):
-        fitted(State({name: torch.zeros_like(value) for name, value in whole.items()}), State(body.tensors))
+    fitted_state = fitted(body, State(whole))
+    assert fitted_state.tensors["body"].tolist() == [1, 1] and fitted_state.tensors[
+        "server/m/body"
+    ].tolist() == [
+        0,
+        0,
+    ]
+    assert fitted_state.meta == {"kept": 1} and "head" not in fitted_state.tensors
+    with pytest.raises(
+        FedloomError, match=r"must have head of shape \[3\], but it is missing \(1 of 2"
+    ):
+        fitted(
+            State({name: torch.zeros_like(value) for name, value in whole.items()}),
+            State(body.tensors),
+        )
 
 
 def test_a_searched_network_goes_on_in_fedavg(place, tmp_path):
     """FedNAS's global mode, then more rounds of FedAvg on what it found."""
     tiny.start(tmp_path / "nas", "fednas", tree(place, options=CELLS))
-    found = export(open_finished(tmp_path / "nas"), out=tmp_path / "out")
-    options = {"network": str(found.path / "architecture.json"), "batch": "8"}
+    exported = export(open_finished(tmp_path / "nas"), out=tmp_path / "out")
+    options = {"network": str(exported.path / "architecture.json"), "batch": "8"}
     given = tree(place, options=options, init={"run": str(tmp_path / "nas")})
     state, _, _ = starting_weights(tmp_path / "new", "fedavg", given)
     assert equal(state.tensors, dict(weights(tmp_path / "nas")))
@@ -219,7 +260,9 @@ def test_test_samples_that_were_trained_on_are_counted(place, first, tmp_path, c
 
 def test_they_are_counted_through_runs_on_other_data(place, first, tmp_path):
     tiny.write_images(tmp_path / "images.npz", samples=60)
-    between = tiny.start(tmp_path / "between", "fedavg", tree(tmp_path, rounds=1, init={"run": str(first)}))
+    between = tiny.start(
+        tmp_path / "between", "fedavg", tree(tmp_path, rounds=1, init={"run": str(first)})
+    )
     assert between.result["init"]["seen"] is None
     given = {**tree(place, rounds=1, init={"run": str(tmp_path / "between")}), "seed": 1}
     direct = {**given, "init": {"run": str(first)}}
@@ -229,12 +272,26 @@ def test_they_are_counted_through_runs_on_other_data(place, first, tmp_path):
 
 
 def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path, capsys):
-    words = ["adapt", str(first), "--data", str(place / "images.npz"), "--epochs", "1", "--seed", "3", "--quiet"]
+    words = [
+        "adapt",
+        str(first),
+        "--data",
+        str(place / "images.npz"),
+        "--epochs",
+        "1",
+        "--seed",
+        "3",
+        "--quiet",
+    ]
     assert cli.main([*words, "--out", str(tmp_path / "a")]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert cli.main([*words, "--out", str(tmp_path / "b"), "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)["seen"]
-    assert seen and f"NOT A FAIR TEST: the run of --init was trained on {seen} of these test samples." in told
+    assert (
+        seen
+        and f"NOT A FAIR TEST: the run of --init was trained on {seen} of these test samples."
+        in output
+    )
     assert cli.main(["export", str(tmp_path / "a"), "--client", "0", "--quiet"]) == 0
     card = (tmp_path / "a" / "exports" / "client-0" / "README.md").read_text()
     assert f"- NOT A FAIR TEST: the run of --init was trained on {seen} of" in card
@@ -242,8 +299,12 @@ def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path
 
 
 def test_a_comparison_is_not_a_run_to_begin_with(place, first, tmp_path):
-    folder = create_comparison(Plan(("fedavg", "fedprox"), (0,), {}, tree(place, rounds=1)), tmp_path / "compare")
-    with pytest.raises(FedloomError, match="compare must be one run, but it is a comparison; name one of the"):
+    folder = create_comparison(
+        Plan(("fedavg", "fedprox"), (0,), {}, tree(place, rounds=1)), tmp_path / "compare"
+    )
+    with pytest.raises(
+        FedloomError, match="compare must be one run, but it is a comparison; name one of the"
+    ):
         create(configure("fedavg", tree(place, init={"run": str(folder.path)})), tmp_path / "x")
 
 
@@ -269,11 +330,29 @@ def newcomer(tmp_path):
 
 def test_a_newcomer_adapts_the_shared_model(first, newcomer, tmp_path, capsys):
     out = tmp_path / "adapted"
-    words = ["adapt", str(first), "--data", str(newcomer), "--epochs", "8", "--lr", "0.05", "--out", str(out)]
+    words = [
+        "adapt",
+        str(first),
+        "--data",
+        str(newcomer),
+        "--epochs",
+        "8",
+        "--lr",
+        "0.05",
+        "--out",
+        str(out),
+    ]
     assert cli.main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["test_samples"] == 8 and found["after"]["accuracy"] > found["before"]["accuracy"]
-    assert found["before"]["interval"][0] <= found["before"]["accuracy"] <= found["before"]["interval"][1]
+    printed = json.loads(capsys.readouterr().out)
+    assert (
+        printed["test_samples"] == 8
+        and printed["after"]["accuracy"] > printed["before"]["accuracy"]
+    )
+    assert (
+        printed["before"]["interval"][0]
+        <= printed["before"]["accuracy"]
+        <= printed["before"]["interval"][1]
+    )
     config = RunFolder.open(out).config()
     assert config.data.classes == 3 and config.data.mean == [127.5]  # as the federation's
     finished = open_finished(out)
@@ -282,36 +361,73 @@ def test_a_newcomer_adapts_the_shared_model(first, newcomer, tmp_path, capsys):
     assert Run.open(out).predict(newcomer, client=0).figures["samples"] == 40
 
 
-@pytest.mark.parametrize(("method", "options"), [("fedrep", tiny.SMALL), ("spider", SPIDER), ("fedmn", tiny.SMALL)])
+@pytest.mark.parametrize(
+    ("method", "options"), [("fedrep", tiny.SMALL), ("spider", SPIDER), ("fedmn", tiny.SMALL)]
+)
 def test_a_newcomer_begins_with_a_clients_own_model(place, newcomer, tmp_path, method, options):
-    tiny.start(tmp_path / "run", method, tree(place, rounds=4 if method == "spider" else 2, options=options))
-    words = ["adapt", str(tmp_path / "run"), "--data", str(newcomer), "--epochs", "1", "--from", "1", "--quiet"]
+    tiny.start(
+        tmp_path / "run",
+        method,
+        tree(place, rounds=4 if method == "spider" else 2, options=options),
+    )
+    words = [
+        "adapt",
+        str(tmp_path / "run"),
+        "--data",
+        str(newcomer),
+        "--epochs",
+        "1",
+        "--from",
+        "1",
+        "--quiet",
+    ]
     assert cli.main([*words, "--out", str(tmp_path / "new")]) == 0
     before = open_finished(tmp_path / "new").served(None).network().eval()
     own = open_finished(tmp_path / "run").served(1).network().eval()
     x = torch.randint(0, 255, (4, 1, 6, 6), dtype=torch.uint8)
     with torch.no_grad():
         assert torch.equal(before(x), own(x))
-    again = ["adapt", str(tmp_path / "new"), "--data", str(newcomer), "--epochs", "1", "--from", "0", "--quiet"]
-    assert cli.main([*again, "--out", str(tmp_path / "third")]) == 0  # a newcomer's model is a client's model
+    again = [
+        "adapt",
+        str(tmp_path / "new"),
+        "--data",
+        str(newcomer),
+        "--epochs",
+        "1",
+        "--from",
+        "0",
+        "--quiet",
+    ]
+    assert (
+        cli.main([*again, "--out", str(tmp_path / "third")]) == 0
+    )  # a newcomer's model is a client's model
     adapted, third = (open_finished(tmp_path / name) for name in ("new", "third"))
     with torch.no_grad():
-        assert torch.equal(third.served(None).network().eval()(x), adapted.served(0).network().eval()(x))
+        assert torch.equal(
+            third.served(None).network().eval()(x), adapted.served(0).network().eval()(x)
+        )
 
 
 def test_bad_input_of_adapt(place, first, newcomer, tmp_path):
     def asked(*words, data=newcomer, run=first):
         with pytest.raises(FedloomError) as error:
-            cli.dispatch(["adapt", str(run), "--data", str(data), "--out", str(tmp_path / "x"), *words])
+            cli.dispatch(
+                ["adapt", str(run), "--data", str(data), "--out", str(tmp_path / "x"), *words]
+            )
         return str(error.value)
 
     assert "--from must be one of the run's clients, but got 9" in asked("--from", "9")
     assert "--epochs must be a whole number of at least 1" in asked("--epochs", "0")
     assert "`data.test` must be" in asked("--test", "2")
     tiny.start(tmp_path / "rep", "fedrep", tree(place))
-    assert "fedrep has none for all; begin with a client's: --from K" in asked(run=tmp_path / "rep")
+    assert "fedrep has no shared one; begin with a client's: --from K" in asked(
+        run=tmp_path / "rep"
+    )
     np.savez(
-        tmp_path / "named.npz", x=np.zeros((20, 6, 6), np.uint8), y=np.arange(20) % 3, labels=np.array(list("abc"))
+        tmp_path / "named.npz",
+        x=np.zeros((20, 6, 6), np.uint8),
+        y=np.arange(20) % 3,
+        labels=np.array(list("abc")),
     )
     assert "the labels must be those of the run of --init" in asked(data=tmp_path / "named.npz")
     with pytest.raises(FedloomError, match="adapt must begin with a finished run"):

@@ -18,7 +18,17 @@ from fedloom.cli import main
 assert main(sys.argv[1:]) == 0
 print(json.dumps(list(sys.modules)))
 """
-HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "pandas", "onnx", "sympy", "torch._dynamo", "flwr"}
+HEAVY = {
+    "torch",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "pandas",
+    "onnx",
+    "sympy",
+    "torch._dynamo",
+    "flwr",
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +43,9 @@ def place(tmp_path_factory):
 
 
 def modules_of(folder, script, *words):
-    done = subprocess.run([sys.executable, "-c", script, *words], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=folder, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -63,7 +75,9 @@ def test_a_command_imports_no_more_than_it_needs(place, command, allowed):
     assert imported & HEAVY == allowed
 
 
-@pytest.mark.parametrize("command", ["export searched --shared", "predict fixed --client 0 --data new.npz"])
+@pytest.mark.parametrize(
+    "command", ["export searched --shared", "predict fixed --client 0 --data new.npz"]
+)
 def test_whoever_opens_a_finished_run_imports_nothing_that_runs_one(place, command):
     imported = modules_of(place, PROBE, *command.split())
     assert "fedloom.runs.preparing" in imported
@@ -130,9 +144,9 @@ def test_output_that_nobody_reads_ends_as_python_does(place):
         stderr=subprocess.PIPE,
     )
     process.stdout.close()
-    told = process.stderr.read().decode()
+    errors = process.stderr.read().decode()
     assert process.wait() == 120
-    assert "BrokenPipeError" in told
+    assert "BrokenPipeError" in errors
 
 
 def test_a_worker_imports_no_more_than_it_needs(place):

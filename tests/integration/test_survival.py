@@ -1,4 +1,5 @@
-"""Runs that are stopped at random and whose files are then damaged at random end with the figures of undisturbed ones.
+"""Runs that are stopped at random and whose files are then damaged at random end with the figures
+of undisturbed ones.
 
 `FEDLOOM_SURVIVAL=500 make test-slow` tries more than the few that stand here.
 """
@@ -24,7 +25,8 @@ CASES = {
     "best round": ("ditto", {"evaluate": {"select": "best"}}),
     "best round of stages": ("fedrep", {"evaluate": {"select": "best"}}),
 }
-ROUNDS, REPLIES = 4, 3
+ROUNDS = 4
+REPLIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,10 @@ def damage(path, draws):
 
 
 def exposed(out):
-    """What may be damaged without loss: all but the configuration, the split and what clients alone have."""
+    """The files that may be damaged without loss.
+
+    They are all but the configuration, the split and what only clients have.
+    """
     files = [out / "metrics.jsonl", *(out / "checkpoints").iterdir(), *(out / "spool").iterdir()]
     return sorted(path for path in files if path.exists())
 

@@ -22,8 +22,14 @@ class Chain(nn.Sequential):
 
 
 STRANGE = [
-    ({"space": "chain:3", "choice": [[0], [1]]}, "search space must be a known name, but got 'chain'"),
-    ({"layers": 3}, "an architecture must have a `space` and a `choice` of whole numbers for every slot"),
+    (
+        {"space": "chain:3", "choice": [[0], [1]]},
+        "search space must be a known name, but got 'chain'",
+    ),
+    (
+        {"layers": 3},
+        "an architecture must have a `space` and a `choice` of whole numbers for every slot",
+    ),
 ]
 
 
@@ -36,8 +42,14 @@ def test_a_space_that_cannot_be_drawn(images, tmp_path, architecture, reason):
     assert Run.open(tmp_path / "run").result == run.result
     written = sorted(path.name for path in (tmp_path / "run" / "architectures").iterdir())
     assert written == ["client-0.json", "client-1.json", "client-2.json"]
-    assert json.loads((tmp_path / "run" / "architectures" / "client-1.json").read_text()) == architecture
-    assert "3 of 3 architectures are of a space that cannot be opened here" in (tmp_path / "run" / NAME).read_text()
+    assert (
+        json.loads((tmp_path / "run" / "architectures" / "client-1.json").read_text())
+        == architecture
+    )
+    assert (
+        "3 of 3 architectures are of a space that cannot be opened here"
+        in (tmp_path / "run" / NAME).read_text()
+    )
     sentences = (tmp_path / "run" / "run.log").read_text().splitlines()
     assert len(sentences) == 3
     assert f"WARNING the architecture of client 0 was not drawn: {reason}" in sentences[0]
@@ -50,6 +62,7 @@ def test_a_notebook_shows_it_in_words(images, tmp_path):
     assert client.architecture._repr_svg_() is None
     assert "unknown" in client._repr_html_()
     with pytest.raises(
-        FedloomError, match="an architecture must have a `space` and a `choice` of whole numbers for every slot"
+        FedloomError,
+        match="an architecture must have a `space` and a `choice` of whole numbers for every slot",
     ):
         client.architecture.draw()

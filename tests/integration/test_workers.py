@@ -24,13 +24,23 @@ def test_one_two_and_three_workers_and_none(method, images, tmp_path, pool_of):
     expected = tiny.left_behind(tmp_path / "0")
     for count in (1, 2, 3):
         out = tmp_path / str(count)
-        tiny.start(out, method, tiny.tree(images, clients=4, **with_workers(count)), pool=pool_of(count))
+        tiny.start(
+            out, method, tiny.tree(images, clients=4, **with_workers(count)), pool=pool_of(count)
+        )
         assert tiny.unlike(expected, tiny.left_behind(out)) == []
 
 
 def test_clusters_with_sub_spaces_of_their_own(images, tmp_path, pool_of):
     """FINCH, whose clients keep a memory between hops and score sub-spaces before a round."""
-    small = {"ops": "s3", "nodes": 1, "group": 2, "stack": 1, "lambda1": 1, "channels": 2, "batch": 8}
+    small = {
+        "ops": "s3",
+        "nodes": 1,
+        "group": 2,
+        "stack": 1,
+        "lambda1": 1,
+        "channels": 2,
+        "batch": 8,
+    }
     tree = tiny.tree(images, clients=4, rounds=4)
     tree["options"] = small
     tiny.start(tmp_path / "0", "finch", tree)
@@ -51,13 +61,17 @@ def capped(images, workers):
 
 def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path, pool_of):
     run = tiny.start(tmp_path / "0", "fedavg", capped(images, 0))
-    expected, rows = tiny.left_behind(tmp_path / "0"), tiny.rows(tmp_path / "0")
+    expected = tiny.left_behind(tmp_path / "0")
+    rows = tiny.rows(tmp_path / "0")
     assert all(row["capped"] for row in rows)
     client, told = next(iter(run.result["capped"].items()))
     assert told == {"rounds": 3, "share": rows[0]["capped"][client]}
     assert max(told["share"] for told in run.result["capped"].values()) > 0.3
     assert {row["capped"] for row in run.metrics} == {len(run.result["capped"])}
-    assert "Weights were capped by --max-weight-share: client" in (tmp_path / "0" / "report.html").read_text()
+    assert (
+        "Weights were capped by --max-weight-share: client"
+        in (tmp_path / "0" / "report.html").read_text()
+    )
     tiny.start(tmp_path / "2", "fedavg", capped(images, 2), pool=pool_of(2))
     assert tiny.unlike(expected, tiny.left_behind(tmp_path / "2")) == []
     assert "max_weight_share = 0.3" in (tmp_path / "2" / "config.toml").read_text()
@@ -68,10 +82,16 @@ def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path
 
 def test_every_worker_works(images, tmp_path, pool_of):
     """Or the test above compares one worker with itself."""
-    pool, seen = pool_of(2), set()
+    pool = pool_of(2)
+    seen = set()
     (tmp_path / "who.py").write_text(WHO)
     method = f"{tmp_path}/who.py:who"
-    tiny.start(tmp_path / "run", method, tiny.tree(images, clients=4, rounds=1, **with_workers(2)), pool=pool)
+    tiny.start(
+        tmp_path / "run",
+        method,
+        tiny.tree(images, clients=4, rounds=1, **with_workers(2)),
+        pool=pool,
+    )
     for path in tmp_path.glob("*.pid"):
         seen.add(int(path.stem))
     assert seen == {worker.process.pid for worker in pool.workers}
@@ -96,13 +116,18 @@ class Who(FedAvg):
         return super().client(order, data, own, run)
 
 
-who = Recipe("who", FedAvgOptions, lambda task: (Stage("train", Who(FedAvgOptions(**task.options))),))
+who = Recipe(
+    "who", FedAvgOptions, lambda task: (Stage("train", Who(FedAvgOptions(**task.options))),)
+)
 """
 
 
 def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     (tmp_path / "who.py").write_text(WHO)
-    method, setting = f"{tmp_path}/who.py:who", tiny.tree(images, clients=4, rounds=2, **with_workers(2))
+    method, setting = (
+        f"{tmp_path}/who.py:who",
+        tiny.tree(images, clients=4, rounds=2, **with_workers(2)),
+    )
     tiny.start(tmp_path / "undisturbed", method, setting, pool=pool_of(2))
     (tmp_path / "wait").touch()
     for path in tmp_path.glob("*.pid"):
@@ -114,11 +139,19 @@ def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     victim.join()
     dead = int((tmp_path / "dead").read_text())
     assert dead not in {worker.process.pid for worker in pool.workers}
-    assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")) == []
+    assert (
+        tiny.unlike(
+            tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")
+        )
+        == []
+    )
     (death,) = [death for row in tiny.rows(tmp_path / "killed") for death in row.get("deaths", [])]
     assert death == {"client": death["client"], "signal": "SIGKILL"}
     logged = (tmp_path / "killed" / "run.log").read_text()
-    assert f"client {death['client']}: its process was killed by signal 9 (SIGKILL); its order is given to" in logged
+    assert (
+        f"client {death['client']}: its process was killed by signal 9 (SIGKILL); its order is "
+        "given to" in logged
+    )
     assert not any("deaths" in row for row in tiny.rows(tmp_path / "undisturbed"))
 
 
@@ -143,7 +176,8 @@ def always_brief(monkeypatch):
 
 
 def test_short_orders_wait_in_the_socket_and_change_no_bit(images, tmp_path, pool_of, always_brief):
-    most, give = 0, local.Worker.give
+    most = 0
+    give = local.Worker.give
 
     def watched(self, *arguments):
         nonlocal most
@@ -159,7 +193,9 @@ def test_short_orders_wait_in_the_socket_and_change_no_bit(images, tmp_path, poo
     assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
 
 
-def test_orders_of_a_moment_go_out_many_at_a_time_and_change_no_bit(images, tmp_path, pool_of, monkeypatch):
+def test_orders_of_a_moment_go_out_many_at_a_time_and_change_no_bit(
+    images, tmp_path, pool_of, monkeypatch
+):
     """The first ones go out one by one: nobody knows yet how long they take."""
     monkeypatch.setattr(local, "MOMENT", float("inf"))
     sent = []
@@ -179,7 +215,9 @@ def test_orders_of_a_moment_go_out_many_at_a_time_and_change_no_bit(images, tmp_
     assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
 
 
-@pytest.mark.parametrize(("seconds", "orders"), [(0.0005, local.MANY), (0.001, 2), (0.005, 2), (0.01, 1), (3.0, 1)])
+@pytest.mark.parametrize(
+    ("seconds", "orders"), [(0.0005, local.MANY), (0.001, 2), (0.005, 2), (0.01, 1), (3.0, 1)]
+)
 def test_how_many_orders_a_worker_gets_follows_how_long_they_take(seconds, orders):
     assert local.orders_at_once(seconds) == orders
 
@@ -187,7 +225,8 @@ def test_how_many_orders_a_worker_gets_follows_how_long_they_take(seconds, order
 def test_long_orders_do_not_wait_for_a_busy_worker(images, tmp_path, pool_of, monkeypatch):
     monkeypatch.setattr(local, "BRIEF", 0.0)
     monkeypatch.setattr(local, "MOMENT", 0.0)
-    most, give = 0, local.Worker.give
+    most = 0
+    give = local.Worker.give
 
     def watched(self, *arguments):
         nonlocal most
@@ -195,7 +234,12 @@ def test_long_orders_do_not_wait_for_a_busy_worker(images, tmp_path, pool_of, mo
         most = max(most, len(self.jobs))
 
     monkeypatch.setattr(local.Worker, "give", watched)
-    tiny.start(tmp_path / "2", "fedavg", tiny.tree(images, clients=6, rounds=2, **with_workers(2)), pool=pool_of(2))
+    tiny.start(
+        tmp_path / "2",
+        "fedavg",
+        tiny.tree(images, clients=6, rounds=2, **with_workers(2)),
+        pool=pool_of(2),
+    )
     assert most == 1
 
 
@@ -215,7 +259,9 @@ class Fatal(FedAvg):
         return super().client(order, data, own, run)
 
 
-fatal = Recipe("fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvgOptions(**task.options))),))
+fatal = Recipe(
+    "fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvgOptions(**task.options))),)
+)
 """
 
 
@@ -232,7 +278,9 @@ fatal = Recipe("fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvg
     ],
     ids=["ends", "crashes", "late"],
 )
-def test_only_the_order_at_work_answers_for_its_worker(deed, reason, more, images, tmp_path, pool_of, always_brief):
+def test_only_the_order_at_work_answers_for_its_worker(
+    deed, reason, more, images, tmp_path, pool_of, always_brief
+):
     """Those that waited behind it are done by another worker, and are not refused."""
     (tmp_path / "fatal.py").write_text(FATAL.replace("DEED", deed))
     setting = tiny.tree(images, clients=6, rounds=3, **with_workers(2, **more))

@@ -1,4 +1,4 @@
-"""Runs of a second: made-up images, few clients, and what a run left behind, to be compared to the bit."""
+"""Runs of a second, with made-up images and few clients, and a comparison of their files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ def write_images(path: Path, samples: int = 72, classes: int = 3, side: int = 6)
     """Noise with a trace of its label, as an .npz."""
     generator = np.random.default_rng(0)
     y = np.arange(samples) % classes
-    x = np.clip(generator.normal(60 + 60 * y[:, None, None], 30, (samples, side, side)), 0, 255).astype(np.uint8)
+    x = np.clip(
+        generator.normal(60 + 60 * y[:, None, None], 30, (samples, side, side)), 0, 255
+    ).astype(np.uint8)
     np.savez(path, x=x, y=y.astype(np.int64))
     return path
 
 
-def tree(data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[str, Any]) -> dict[str, Any]:
+def tree(
+    data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[str, Any]
+) -> dict[str, Any]:
     """A configuration without worker processes; keywords are further options of its sections."""
     given: dict[str, dict[str, Any]] = {
         "data": {"name": str(data), "clients": clients, "partition": "iid"},
@@ -84,7 +88,11 @@ def timeless(value: Any) -> Any:
     """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
         kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
-        return kept | {"ledger": [line[:5] + line[7:] for line in kept["ledger"]]} if "ledger" in kept else kept
+        return (
+            kept | {"ledger": [line[:5] + line[7:] for line in kept["ledger"]]}
+            if "ledger" in kept
+            else kept
+        )
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
@@ -103,7 +111,10 @@ def left_behind(out: Path) -> dict[str, Any]:
     """All that must be equal in two runs: the same experiment, however often it was killed."""
     archive, store = Archive(out), ClientStore(out / "clients")
     last = archive.load(archive.rounds()[-1])
-    needed = {*archive.rounds()[-2:], *([] if last.best is None else [last.best.round])}  # a kill may leave another
+    needed = {
+        *archive.rounds()[-2:],
+        *([] if last.best is None else [last.best.round]),
+    }  # a kill may leave another
     points = {number: archive.load(number) for number in sorted(needed)}
     result = timeless(json.loads((out / "result.json").read_text()))
     del result["checksums"]  # of files that tell seconds
@@ -117,7 +128,11 @@ def left_behind(out: Path) -> dict[str, Any]:
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Names of what differs; empty: equal to the bit."""
-    return [name for name in sorted({*one, *other}) if name not in one or name not in other or one[name] != other[name]]
+    return [
+        name
+        for name in sorted({*one, *other})
+        if name not in one or name not in other or one[name] != other[name]
+    ]
 
 
 def overheard(patch: Any) -> list[tuple[int, int, bytes]]:

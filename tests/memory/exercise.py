@@ -1,6 +1,6 @@
-"""Forward and backward of every network and space, in a process whose allocator looks for damage to its memory.
+"""Forward and backward passes of every network and space, under an allocator that checks memory.
 
-`exercise.py LAYOUT`: prints how many passes it made. Damage ends the process with a signal.
+`exercise.py LAYOUT` prints the number of passes. Damage ends the process with a signal.
 """
 
 import sys

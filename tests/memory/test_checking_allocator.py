@@ -1,7 +1,8 @@
 """Networks leave memory alone, under an allocator that looks for damage: `make test-memory`.
 
-Once as oneDNN computes on this CPU, once as on a CPU with AVX2 alone: the same network may be sound with one and
-corrupt memory with the other. `fedloom.nets.strided` says what was found so.
+The passes run once as oneDNN computes on this CPU, and once as on a CPU with only AVX2: the same
+network may be sound with one and corrupt memory with the other. `fedloom.nets.strided` describes
+what was found in this way.
 """
 
 import os
@@ -24,7 +25,8 @@ pytestmark = [
     pytest.mark.memory,
     pytest.mark.skipif(
         not has_checking_allocator(),
-        reason="glibc's libc_malloc_debug.so.0 is not here (glibc 2.34 and later bring it): memory cannot be checked",
+        reason="memory cannot be checked without glibc's libc_malloc_debug.so.0, which glibc 2.34 "
+        "and later include",
     ),
 ]
 
@@ -37,7 +39,10 @@ def environment(isa: str) -> dict[str, str]:
 
 
 def test_damage_would_be_seen():
-    """Torch's own strided 1×1 convolution does some with AVX2. If it no longer does, look for another control."""
+    """Torch's own strided 1×1 convolution does some with AVX2.
+
+    If it no longer does, look for another control.
+    """
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
         pytest.skip("this CPU has no AVX2: there is nothing known here that damages memory")
     answer = ask(environment("AVX2"))
@@ -48,7 +53,9 @@ def test_damage_would_be_seen():
 @pytest.mark.parametrize("isa", ISA)
 def test_every_network_and_space_leaves_memory_alone(isa, layout):
     command = [sys.executable, "-P", str(HERE / "exercise.py"), layout]
-    ended = subprocess.run(command, env=environment(isa), timeout=60 * MINUTES, capture_output=True, text=True)
+    ended = subprocess.run(
+        command, env=environment(isa), timeout=60 * MINUTES, capture_output=True, text=True
+    )
     assert ended.returncode == 0, f"it ended with {ended.returncode}: {ended.stderr[-2000:]}"
     built = 0
     for channels in CHANNELS:

@@ -1,4 +1,4 @@
-"""A space for text: every layer of a network over symbols is a choice between ways to mix neighbours."""
+"""A space for text: every layer chooses among operations that mix neighbouring symbols."""
 
 import torch
 from torch import nn
@@ -99,6 +99,8 @@ class Texts(Space):
             for op in arch.choice[number % 2]:
                 if OPTIONS[op] in KERNELS:
                     weights = channels * channels * KERNELS[OPTIONS[op]]
-                    costs.append(Cost(weights, weights * symbols, 3 * channels * symbols))  # conv, tanh, sum
+                    costs.append(
+                        Cost(weights, weights * symbols, 3 * channels * symbols)
+                    )  # conv, tanh, sum
         costs.append(Cost((channels + 1) * classes, channels * classes, channels + classes))
         return total(costs)

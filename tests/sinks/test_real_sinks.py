@@ -1,4 +1,4 @@
-"""Each sink for real: a small run is mirrored, resumed, and read back from its files. `make test-sinks`."""
+"""Each sink for real: a small run is mirrored, resumed, and read back. `make test-sinks`."""
 
 import json
 
@@ -9,7 +9,14 @@ import fedloom
 from fedloom.federation.server.loop import Loop
 
 pytestmark = pytest.mark.sinks
-SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 3, "workers": 0, "width": 0.125}
+SMALL = {
+    "data": "x.npz",
+    "clients": 2,
+    "partition": "iid",
+    "rounds": 3,
+    "workers": 0,
+    "width": 0.125,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +28,7 @@ def here(tmp_path, monkeypatch):
 
 
 def stopped_and_resumed(sink, monkeypatch):
-    """A run that is interrupted after its second round, then finished: the sink opens twice."""
+    """A run that is interrupted after its second round and then finished: the sink opens twice."""
     once = Loop._round
 
     def stops(self, at):
@@ -47,10 +54,14 @@ def test_tensorboard(monkeypatch):
     from tensorboardX.proto.event_pb2 import Event
 
     run = stopped_and_resumed("tensorboard", monkeypatch)
-    found, texts = {}, []
-    assert len(list((run.path / "tensorboard").iterdir())) == 2  # even if the second was opened within a second
+    scalars = {}
+    texts = []
+    assert (
+        len(list((run.path / "tensorboard").iterdir())) == 2
+    )  # even if the second was opened within a second
     for path in sorted((run.path / "tensorboard").iterdir()):
-        data, at = path.read_bytes(), 0
+        data = path.read_bytes()
+        at = 0
         while at < len(data):  # length, its checksum, the event, its checksum
             size = int.from_bytes(data[at : at + 8], "little")
             event = Event.FromString(data[at + 12 : at + 12 + size])
@@ -58,8 +69,8 @@ def test_tensorboard(monkeypatch):
             for value in event.summary.value:
                 texts.append(value.tag)
                 if value.tag == "evaluation/accuracy":
-                    found[event.step] = value.simple_value
-    assert found == wanted(run)
+                    scalars[event.step] = value.simple_value
+    assert scalars == wanted(run)
     assert any("configuration" in tag for tag in texts) and "totals/macs" in texts
 
 
@@ -77,12 +88,18 @@ def test_mlflow(monkeypatch):
 
 
 def records(path):
-    """W&B's file: a head of 7 bytes, then LevelDB's log, whose records may be cut at blocks of 32 KiB."""
-    data, at, whole = path.read_bytes(), 7, b""
+    """The records of W&B's file: a head of 7 bytes, then LevelDB's log.
+
+    Records may be split at blocks of 32 KiB.
+    """
+    data = path.read_bytes()
+    at = 7
+    whole = b""
     while at + 7 <= len(data):
         if 32768 - at % 32768 < 7:
             at += 32768 - at % 32768
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        size = int.from_bytes(data[at + 4 : at + 6], "little")
+        kind = data[at + 6]
         whole += data[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or its last part
@@ -97,15 +114,22 @@ def test_wandb(monkeypatch):
     rows = {}
     for path in sorted((run.path / "wandb").glob("offline-run-*/*.wandb")):
         for record in map(Record.FromString, records(path)):
-            items = {each.key or ".".join(each.nested_key): each.value_json for each in record.history.item}
+            items = {
+                entry.key or ".".join(entry.nested_key): entry.value_json
+                for entry in record.history.item
+            }
             if "evaluation.accuracy" in items:
-                rows[record.history.step.num or int(items["_step"])] = json.loads(items["evaluation.accuracy"])
+                rows[record.history.step.num or int(items["_step"])] = json.loads(
+                    items["evaluation.accuracy"]
+                )
     assert rows == wanted(run)
 
 
 def test_all_at_once_in_a_comparison():
-    found = fedloom.compare(
-        ["fedavg:width=0.125"], sink="tensorboard,mlflow", **{k: v for k, v in SMALL.items() if k != "width"}
+    comparison = fedloom.compare(
+        ["fedavg:width=0.125"],
+        sink="tensorboard,mlflow",
+        **{k: v for k, v in SMALL.items() if k != "width"},
     )
-    folder = found.runs[0].path
+    folder = comparison.runs[0].path
     assert any((folder / "tensorboard").iterdir()) and (folder / "mlflow").is_dir()

@@ -1,4 +1,7 @@
-"""Files as a careless editor, a wrong tool or a bad disk leaves them: a bounded, repeatable stream of mutations."""
+"""Files as a careless editor, a wrong tool or a bad disk leaves them.
+
+This is a bounded, repeatable stream of mutations.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,16 @@ ODD_NUMBERS = [
     float("inf"), float("-inf"), float("nan"),
 ]  # fmt: skip
 ODD_TEXTS = [
-    "", " ", "x", "0", "-1", "1e9", "1" * 5000, "inf", "nan", "null", "\0", "a\0b", "ü" * 300, "\ud800", "a" * 70_000,
-    "/", ".", "..", "../..", "file.py:Name", "/nowhere/file.py:Name", "nowhere.json", "/dev/null", "~", "a,b", "a:b",
-    "a:b=c", "darts:s2:9999999", "supernet:s2:999999:1", "dirichlet:1e400", "clustered:9x9", "meta", "cuda:99",
+    "", " ", "x", "0", "-1", "1e9", "1" * 5000, "inf", "nan", "null", "\0", "a\0b", "ü" * 300,
+    "\ud800", "a" * 70_000,
+    "/", ".", "..", "../..", "file.py:Name", "/nowhere/file.py:Name", "nowhere.json", "/dev/null",
+    "~", "a,b", "a:b",
+    "a:b=c", "darts:s2:9999999", "supernet:s2:999999:1", "dirichlet:1e400", "clustered:9x9", "meta",
+    "cuda:99",
 ]  # fmt: skip
 ODD_SHAPES: list[Any] = [
-    None, True, False, [], [[]], {}, {"": 1}, {"a": {"b": []}}, [1, "2", None], [float("nan")], ["a", ["b"]],
+    None, True, False, [], [[]], {}, {"": 1}, {"a": {"b": []}}, [1, "2", None], [float("nan")],
+    ["a", ["b"]],
     nested(40), [0] * 2000,
 ]  # fmt: skip
 ODD_VALUES: list[Any] = [*ODD_NUMBERS, *ODD_TEXTS, *ODD_SHAPES]
@@ -73,7 +80,9 @@ def mutated_bytes(draw: random.Random, content: bytes) -> bytes:
     if kind == 4:  # a piece twice
         return content[: place + length] + content[place:]
     if kind == 5:  # a page of zeros, as after a power cut
-        return content[:place] + bytes(min(length, len(content) - place)) + content[place + length :]
+        return (
+            content[:place] + bytes(min(length, len(content) - place)) + content[place + length :]
+        )
     return content[:place] + draw.choice([b"[", b'{"a":', b"[["]) * DEEP + content[place:]
 
 
@@ -101,9 +110,13 @@ def mutated_tree(draw: random.Random, tree: Any) -> Any:
     elif kind == 4:
         del container[key]
     elif kind == 5:
-        container[key] = draw.choice([[container[key]], {"a": container[key]}, [container[key]] * 3])
+        container[key] = draw.choice(
+            [[container[key]], {"a": container[key]}, [container[key]] * 3]
+        )
     elif kind == 6 and isinstance(container, dict):
-        container[draw.choice(["", "x", f"{key}_", str(key).upper(), "__class__"])] = container.pop(key)
+        container[draw.choice(["", "x", f"{key}_", str(key).upper(), "__class__"])] = container.pop(
+            key
+        )
     else:  # another's value
         other, name = draw.choice(places_in(tree))
         container[key] = copy.deepcopy(other[name])
@@ -138,7 +151,9 @@ def with_a_key_twice(draw: random.Random, content: bytes) -> bytes:
     return content[:end] + content[first:end] + content[end:]
 
 
-def mutations(content: bytes, tree: Any, write: Callable[[Any], bytes], count: int, seed: int = 0) -> Iterator[bytes]:
+def mutations(
+    content: bytes, tree: Any, write: Callable[[Any], bytes], count: int, seed: int = 0
+) -> Iterator[bytes]:
     """`count` broken versions of a file: half of them changed as text, half as what it says."""
     draw = random.Random(seed)
     for number in range(count):

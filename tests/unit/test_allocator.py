@@ -13,7 +13,9 @@ from fedloom.allocator import settle
 if sys.argv[1] == "settled":
     assert settle()
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 size = 1 << 20
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(50):
@@ -27,12 +29,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def page_faults(how):
-    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
+    )
     return int(run.stdout)
 
 
 def test_freed_memory_stays_with_a_settled_process():
-    """Eight blocks of a megabyte, again and again: only the first time are their pages asked of the kernel."""
+    """Eight blocks of a megabyte, again and again: the kernel gives their pages only once."""
     if not allocator.settle():
         pytest.skip("this is no glibc: there is nothing to settle")
     assert page_faults("settled") < page_faults("as it is") / 4
@@ -53,7 +57,9 @@ def resident():
 
 assert settle()
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 size = 1 << 22
 blocks = [libc.malloc(size) for _ in range(2 * KEPT // size)]
 for block in blocks:

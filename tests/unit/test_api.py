@@ -15,12 +15,30 @@ def here(tmp_path, monkeypatch):
     np.savez("x.npz", x=np.arange(60 * 25, dtype=np.uint8).reshape(60, 5, 5), y=np.arange(60) % 2)
 
 
-SMALL = {"data": "x.npz", "clients": 3, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}
-WORDS = ["--data", "x.npz", "--clients", "3", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+SMALL = {
+    "data": "x.npz",
+    "clients": 3,
+    "partition": "iid",
+    "rounds": 2,
+    "workers": 0,
+    "width": 0.125,
+}
+WORDS = [
+    "--data",
+    "x.npz",
+    "--clients",
+    "3",
+    "--partition",
+    "iid",
+    "--rounds",
+    "2",
+    "--workers",
+    "0",
+]
 
 
-def untimed(found):
-    return {**found, "run": "", "seconds": 0}
+def untimed(comparison):
+    return {**comparison, "run": "", "seconds": 0}
 
 
 def test_search_is_what_the_command_does(capsys):
@@ -44,21 +62,35 @@ def test_search_takes_variants_and_a_folder(tmp_path):
 
 def test_compare_is_what_the_command_does(capsys):
     shared = {name: value for name, value in SMALL.items() if name != "width"}
-    found = fedloom.compare(["fedavg:width=0.125", "local:width=0.125"], seeds=[0, 1], **shared)
-    words = ["compare", "fedavg:width=0.125", "local:width=0.125", "--seeds", "0,1", *WORDS, "--json"]
-    assert cli.main(words) == 0
+    comparison = fedloom.compare(
+        ["fedavg:width=0.125", "local:width=0.125"], seeds=[0, 1], **shared
+    )
+    arguments = [
+        "compare",
+        "fedavg:width=0.125",
+        "local:width=0.125",
+        "--seeds",
+        "0,1",
+        *WORDS,
+        "--json",
+    ]
+    assert cli.main(arguments) == 0
     said = json.loads(capsys.readouterr().out)
-    assert [untimed(run) for run in said["runs"]] == [untimed(run.to_json()) for run in found.runs]
-    assert [row["difference"] for row in said["methods"]] == [row["difference"] for row in found.methods]
-    found.table()
+    assert [untimed(run) for run in said["runs"]] == [
+        untimed(run.to_json()) for run in comparison.runs
+    ]
+    assert [row["difference"] for row in said["methods"]] == [
+        row["difference"] for row in comparison.methods
+    ]
+    comparison.table()
     assert "paired by seed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_compare_tunes():
     shared = {name: value for name, value in SMALL.items() if name != "width"}
-    found = fedloom.compare(["fedavg:width=0.125"], grid={"lr": [1e-6, 0.1]}, **shared)
-    assert found.methods[0]["tuned"] in ({"lr": 1e-6}, {"lr": 0.1})
-    assert found.runs[0].result["options"]["lr"] == found.methods[0]["tuned"]["lr"]
+    comparison = fedloom.compare(["fedavg:width=0.125"], grid={"lr": [1e-6, 0.1]}, **shared)
+    assert comparison.methods[0]["tuned"] in ({"lr": 1e-6}, {"lr": 0.1})
+    assert comparison.runs[0].result["options"]["lr"] == comparison.methods[0]["tuned"]["lr"]
 
 
 def test_resume_gives_runs_and_comparisons_again():
@@ -67,8 +99,8 @@ def test_resume_gives_runs_and_comparisons_again():
     (run.path / "result.json").unlink()
     assert untimed(fedloom.resume(str(run.path)).to_json()) == untimed(run.to_json())
     shared = {name: value for name, value in SMALL.items() if name != "width"}
-    found = fedloom.compare(["local"], **shared)
-    assert fedloom.resume(found.path).to_json() == found.to_json()
+    comparison = fedloom.compare(["local"], **shared)
+    assert fedloom.resume(comparison.path).to_json() == comparison.to_json()
 
 
 def test_progress_if_wanted(capsys):
@@ -79,19 +111,29 @@ def test_progress_if_wanted(capsys):
 
 
 def test_errors():
-    with pytest.raises(fedloom.FedloomError, match=r"a keyword of fedavg must be .* did you mean rounds\?"):
+    with pytest.raises(
+        fedloom.FedloomError, match=r"a keyword of fedavg must be .* did you mean rounds\?"
+    ):
         fedloom.search("fedavg", round=3)
-    with pytest.raises(fedloom.FedloomError, match=r"a keyword of compare must be .* did you mean clients\?"):
+    with pytest.raises(
+        fedloom.FedloomError, match=r"a keyword of compare must be .* did you mean clients\?"
+    ):
         fedloom.compare(["fedavg"], client=3)
-    with pytest.raises(fedloom.FedloomError, match="`--rounds` must be greater than or equal to 1, but got 0"):
+    with pytest.raises(
+        fedloom.FedloomError, match="`--rounds` must be greater than or equal to 1, but got 0"
+    ):
         fedloom.search("fedavg", rounds=0)
     with pytest.raises(AttributeError, match="module 'fedloom' has no attribute 'sarch'"):
         _ = fedloom.sarch
 
 
 def test_importing_costs_nothing():
-    probe = "import sys, fedloom; print(any(name in sys.modules for name in ('torch', 'numpy', 'pydantic')))"
-    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout == "False\n"
+    heavy = "('torch', 'numpy', 'pydantic')"
+    probe = f"import sys, fedloom; print(any(name in sys.modules for name in {heavy}))"
+    assert (
+        subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout
+        == "False\n"
+    )
     assert set(fedloom.__all__) >= {"search", "compare", "resume", "Run", "FedloomError"}
     for name in fedloom.__all__:
         assert getattr(fedloom, name) is not None

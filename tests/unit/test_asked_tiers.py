@@ -51,7 +51,9 @@ def deal(**changes: object) -> TierDeal:
         ("rnn", (80,), 90, [7.9, 12.9, 17.9, 22.9, 33.9]),
     ],
 )
-def test_the_papers_limits(name: str, shape: tuple[int, ...], classes: int, printed: list[float]) -> None:
+def test_the_papers_limits(
+    name: str, shape: tuple[int, ...], classes: int, printed: list[float]
+) -> None:
     """Within 1.5 % of what the paper prints, as MACs that its tool counts."""
     tiers = deal_of(TiersConfig(), tiered(name, shape, classes), 20, seed=0).tiers
     limits = [tier.limit["macs_paper"] / 1e6 for tier in tiers]
@@ -76,14 +78,19 @@ def test_limits_numbers_and_max() -> None:
 def test_a_table_of_tiers(tmp_path: Path) -> None:
     file = tmp_path / "tiers.toml"
     file.write_text(
-        '[[tier]]\nname = "old"\nshare = 0.75\nmacs = 4e5\nparams = 20000\nunsupported = ["mb3e2"]\n'
+        '[[tier]]\nname = "old"\nshare = 0.75\nmacs = 4e5\nparams = 20000\n'
+        'unsupported = ["mb3e2"]\n'
         '[[tier]]\nname = "new"\nshare = 0.25\nparams = 60000\n'
     )
     config = with_files_read(TiersConfig(limits=str(file)))
     file.unlink()  # from here on the file is not needed
     of_file = deal_of(config, TINY, CLIENTS, seed=0)
     old, new = of_file.tiers
-    assert (old.name, old.limit, old.unsupported) == ("old", {"macs": 4e5, "params": 2e4}, ("mb3e2",))
+    assert (old.name, old.limit, old.unsupported) == (
+        "old",
+        {"macs": 4e5, "params": 2e4},
+        ("mb3e2",),
+    )
     assert (new.name, new.limit) == ("new", {"params": 6e4})
     assert of_file.of_client.count(1) == 6
 
@@ -92,7 +99,9 @@ def test_a_table_of_tiers_speaks_like_the_flag(tmp_path: Path) -> None:
     file = tmp_path / "tiers.toml"
     file.write_text('[[tier]]\nmacs = "300k"\n[[tier]]\nmacs = "max"\n')
     tiers = deal_of(with_files_read(TiersConfig(limits=str(file))), TINY, CLIENTS, seed=0).tiers
-    assert [tier.limit for tier in tiers] == [tier.limit for tier in deal(limits="300k,max", cost="macs").tiers]
+    assert [tier.limit for tier in tiers] == [
+        tier.limit for tier in deal(limits="300k,max", cost="macs").tiers
+    ]
     file.write_text('[[tier]]\nlatency_ms = "max"\n')
     with pytest.raises(FedloomError, match="must have the profile of a device"):
         deal_of(with_files_read(TiersConfig(limits=str(file))), TINY, CLIENTS, seed=0)
@@ -127,14 +136,31 @@ def test_the_phones_of_a_seed() -> None:
     phones = devices_in(DevicesConfig(table="phones"), CLIENTS, seed=0)
     assert phones is not None
     by_speed = deal_of(TiersConfig(), TINY, CLIENTS, seed=0, devices=phones)
-    of_first = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 1]
-    of_second = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 2]
+    of_first = [
+        phone.macs_per_second
+        for phone, tier in zip(phones, by_speed.of_client, strict=True)
+        if tier == 1
+    ]
+    of_second = [
+        phone.macs_per_second
+        for phone, tier in zip(phones, by_speed.of_client, strict=True)
+        if tier == 2
+    ]
     assert len(of_first) == len(of_second) == 4 and max(of_first) <= min(of_second)
 
 
 # Limits in milliseconds
 
-TASK = Task("fedoras", {"space": "cnn-tiny"}, "image", (3, 16, 16), tuple("abcdefghij"), 0, (0.0,) * 3, (1.0,) * 3)
+TASK = Task(
+    "fedoras",
+    {"space": "cnn-tiny"},
+    "image",
+    (3, 16, 16),
+    tuple("abcdefghij"),
+    0,
+    (0.0,) * 3,
+    (1.0,) * 3,
+)
 
 
 @pytest.fixture
@@ -174,7 +200,9 @@ def test_limits_in_milliseconds(device: Path) -> None:
 
 def test_a_table_of_tiers_with_milliseconds(device: Path, tmp_path: Path) -> None:
     file = tmp_path / "tiers.toml"
-    file.write_text(f'[[tier]]\nlatency_ms = 9\nmacs = 4e5\nprofile = "{device}"\n[[tier]]\nparams = 60000\n')
+    file.write_text(
+        f'[[tier]]\nlatency_ms = 9\nmacs = 4e5\nprofile = "{device}"\n[[tier]]\nparams = 60000\n'
+    )
     config = with_latencies_read(with_files_read(TiersConfig(limits=str(file))), None, TASK)
     first, second = deal_of(config, TINY, CLIENTS, seed=0).tiers
     assert first.limit == {"macs": 4e5, "latency_ms": 9.0} and first.latency is not None
@@ -185,7 +213,10 @@ def test_a_table_of_tiers_with_milliseconds(device: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("latency_ms = 9", "tier 1 has a limit of latency_ms and none; measure one by `fedloom profile"),
+        (
+            "latency_ms = 9",
+            "tier 1 has a limit in latency_ms but no profile; measure one with `fedloom profile",
+        ),
         ('profile = "x"\nmacs = 4e5', "must come with a limit in latency_ms"),
         ('latency_ms = 9\nprofile = "/nowhere/x.json"', "profile /nowhere/x.json must be there"),
     ],
@@ -198,10 +229,14 @@ def test_milliseconds_that_nobody_can_tell(tmp_path: Path, text: str, words: str
 
 
 def test_milliseconds_without_a_profile_of_this_space(device: Path) -> None:
-    with pytest.raises(FedloomError, match=r"must have the profile of a device .* there is no --profile"):
+    with pytest.raises(
+        FedloomError, match=r"must have the profile of a device .* there is no --profile"
+    ):
         with_latencies_read(TiersConfig(cost="latency_ms"), None, TASK)
     larger = replace(TASK, shape=(3, 20, 20))
-    with pytest.raises(FedloomError, match=r"must have every operation of the network, but it has no"):
+    with pytest.raises(
+        FedloomError, match=r"must have every operation of the network, but it has no"
+    ):
         with_latencies_read(TiersConfig(cost="latency_ms"), str(device), larger)
     plain = replace(TASK, method="fedavg", options={"network": "cnn", "width": 1.0})
     with pytest.raises(FedloomError, match="networks of a search space"):
@@ -224,7 +259,10 @@ def test_one_device_or_everybodys(name: str) -> None:
         ({"shares": [0.5, 0.2]}, "sum to 0.7"),
         ({"shares": [0.5, 0.2, 0.3]}, "each of the 2 tiers"),
         ({"unsupported": "mb3e3"}, "mb3e2"),
-        ({"unsupported": "conv1,ds3e0.5,ds3e1,ds3e2,mb1e2,mb3e0.5,mb3e1,mb3e2,identity"}, "layer 1 has none"),
+        (
+            {"unsupported": "conv1,ds3e0.5,ds3e1,ds3e2,mb1e2,mb3e0.5,mb3e1,mb3e2,identity"},
+            "layer 1 has none",
+        ),
         ({"limits": "nowhere.toml"}, "readable TOML file of tiers"),
         ({"file": "nowhere.json"}, "tier of every client"),
     ],

@@ -39,8 +39,10 @@ def widths(tiers: dict[str, object], **options: object) -> list[float]:
 
 
 def test_the_numbers_that_fedoras_prints_for_fjord() -> None:
-    """Table 5: ResNet-18 in quarters has 35, 139, 313 and 556 M MACs, and up to 11.16 M parameters."""
-    plan = Plan.of(task(network="resnet18", head="mean"), FjordOptions(network="resnet18", head="mean"))
+    """Table 5: ResNet-18 in quarters has 35, 139, 313 and 556 M MACs, and ≤ 11.16 M parameters."""
+    plan = Plan.of(
+        task(network="resnet18", head="mean"), FjordOptions(network="resnet18", head="mean")
+    )
     costs = [cost_of(plan, width).cost for width in (0.25, 0.5, 0.75, 1.0)]
     assert [round(cost.macs / 1e6) for cost in costs] == [35, 139, 313, 555]
     assert [cost.params for cost in costs] == [701_466, 2_797_610, 6_288_442, 11_173_962]
@@ -98,7 +100,9 @@ def test_everybody_has_the_whole_network_by_zerofl() -> None:
         ({}, {"network": "densenet"}, "densenet does not say"),
     ],
 )
-def test_bad_widths_in_one_sentence(tiers: dict[str, object], options: dict[str, object], words: str) -> None:
+def test_bad_widths_in_one_sentence(
+    tiers: dict[str, object], options: dict[str, object], words: str
+) -> None:
     with pytest.raises(FedloomError, match=words):
         widths(tiers, **options)
 

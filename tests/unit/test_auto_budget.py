@@ -33,10 +33,27 @@ def test_nothing_said():
     assert parse_budget([]) is None
 
 
-@pytest.mark.parametrize("text", ["", "10", "hours=1", "minutes=", "macs=0", "macs=1,macs=2", "2m,2m", "m", "macs=-1",
-                                  "minutes=ten", "macs=1e999", "2m=3"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "10",
+        "hours=1",
+        "minutes=",
+        "macs=0",
+        "macs=1,macs=2",
+        "2m,2m",
+        "m",
+        "macs=-1",
+        "minutes=ten",
+        "macs=1e999",
+        "2m=3",
+    ],
+)
 def test_nonsense_is_one_sentence(text):
-    with pytest.raises(FedloomError, match=r"--budget must be an amount of minutes.*try --budget minutes=10"):
+    with pytest.raises(
+        FedloomError, match=r"--budget must be an amount of minutes.*try --budget minutes=10"
+    ):
         parse_budget([text])
 
 
@@ -52,7 +69,8 @@ def test_minutes_become_macs_by_what_was_timed():
     assert settled.seconds == pytest.approx(600)
     assert settled.evaluate_every == 15
     assert settled.note == (
-        "150 GMACs for each contestant: 10 minutes of this machine for all of them, by a step that was timed here"
+        "150 GMACs for each contestant: 10 minutes of this machine for all of them, by a step that "
+        "was timed here"
     )
 
 
@@ -64,12 +82,24 @@ def test_without_a_budget_the_control_has_its_rounds():
 
 def test_other_units_are_taken_as_they_are():
     settled = settle(AskedBudget("bytes", 5e7, {"macs": 1e12}), pace(), 2, 1.0, 0)
-    assert settled.config == {"equal": "bytes", "amount": 5e7, "rounds": 200, "limits": {"macs": 1e12}}
-    assert settle(AskedBudget("rounds", 30), pace(), 2, 1.0, 0).config == {
-        "equal": "rounds",
-        "amount": None,
-        "rounds": 30,
+    assert settled.config == {
+        "equal": "bytes",
+        "amount": 5e7,
+        "rounds": 200,
+        "limits": {"macs": 1e12},
     }
+    settled = settle(AskedBudget("rounds", 30), pace(), 2, 1.0, 0)
+    assert settled.config == {"equal": "rounds", "amount": None, "rounds": 30}
+
+
+def test_a_budget_in_rounds_takes_as_long_as_the_same_budget_in_macs():
+    """Whatever number of rounds the configuration has."""
+    by_rounds = settle(AskedBudget("rounds", 30), pace(20), 2, 1.0, 0)
+    by_macs = settle(AskedBudget("macs", 30 * pace(20).a_round("macs")), pace(20), 2, 1.0, 0)
+    assert by_rounds.evaluate_every == by_macs.evaluate_every == 3
+    assert by_rounds.seconds == pytest.approx(by_macs.seconds)
+    with pytest.raises(FedloomError, match="must last for 40 rounds"):
+        settle(AskedBudget("rounds", 30), pace(20), 2, 1.0, 40)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +115,16 @@ def test_other_units_are_taken_as_they_are():
             0.25,
             "must last for 8 rounds of local-adaptation, but got 7 GMACs; 8.08 GMACs would do",
         ),
-        (AskedBudget("minutes", 0.1), 1.0, "got 0.1 minutes, which last for 1.5; 0.13 minutes would do"),
-        (None, 0.05, "must last for 40 rounds of local-adaptation, but got --rounds 20; try --rounds 40"),
+        (
+            AskedBudget("minutes", 0.1),
+            1.0,
+            "got 0.1 minutes, which last for 1.5; 0.135 minutes would do",
+        ),
+        (
+            None,
+            0.05,
+            "must last for 40 rounds of local-adaptation, but got --rounds 20; try --rounds 40",
+        ),
     ],
 )
 def test_too_little(asked, share, says):

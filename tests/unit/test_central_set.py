@@ -40,7 +40,10 @@ def test_symbols_of_a_text_are_the_runs(tmp_path: Path) -> None:
     assert central.samples.x.tolist()[:2] == [[2, 1, 2], [1, 2, 1]]
     assert central.samples.y.tolist()[:2] == [1, 2]
     (tmp_path / "play.txt").write_text("cbcbxbcb")
-    with pytest.raises(FedloomError, match=r"the symbols of --data play\.txt:3:1 must be among the run's, but 'x' is"):
+    with pytest.raises(
+        FedloomError,
+        match=r"the symbols of --data play\.txt:3:1 must be among the run's, but 'x' is",
+    ):
         open_central_set(Expected(task), "play.txt:3:1", tmp_path)
 
 

@@ -6,7 +6,12 @@ from fedloom.config.models import Experiment, TopologyConfig, validated
 from fedloom.errors import FedloomError
 from fedloom.federation.server.cluster_round import Heartbeats
 from fedloom.federation.server.topology import Clustered, Flat
-from fedloom.runs.clusters import check_clusters_used, check_for_federation, topology_of, with_topology
+from fedloom.runs.clusters import (
+    check_clusters_used,
+    check_for_federation,
+    topology_of,
+    with_topology,
+)
 from fedloom.runs.configure import resolve_options
 from fedloom.types import Task
 
@@ -25,11 +30,17 @@ def made(method="fedavg", options=None, population=12, **tree):
 
 def test_without_a_word_a_run_is_flat():
     config, topology = made()
-    assert topology == Flat() and config.engine.topology == "flat" and config.topology == TopologyConfig()
+    assert (
+        topology == Flat()
+        and config.engine.topology == "flat"
+        and config.topology == TopologyConfig()
+    )
 
 
 def test_a_method_names_its_clusters():
-    config, topology = made("hfl", {"lambda2": 3, "cluster_size": 5, "recluster": 4, "aggregator": "random"})
+    config, topology = made(
+        "hfl", {"lambda2": 3, "cluster_size": 5, "recluster": 4, "aggregator": "random"}
+    )
     assert config.engine.topology == "clustered" and config.topology.clusters == "labels"
     assert str(config.topology.histogram_rule) == "laplace:1.0"
     assert topology == Clustered(None, 3, 5, "labels", 4, "random")
@@ -37,7 +48,9 @@ def test_a_method_names_its_clusters():
 
 def test_a_flag_overrides_what_a_method_names():
     assert made("hfl", engine={"topology": "flat"})[1] == Flat()
-    assert made("hfl", engine={"topology": "flat"})[0].topology.histogram_rule is None  # nobody is asked
+    assert (
+        made("hfl", engine={"topology": "flat"})[0].topology.histogram_rule is None
+    )  # nobody is asked
     _, topology = made("hfl", engine={"topology": "clustered:3x4"})
     assert (topology.groups, topology.hops) == (3, 4)
     _, topology = made("hfl", topology={"clusters": "alike"})
@@ -50,7 +63,13 @@ def test_without_label_counts_updates_decide():
 
 
 def test_the_section_fills_the_clusters_of_any_method():
-    section = {"cluster_size": 3, "heartbeat": 5, "misses": 4, "clusters": "random", "relay": "server"}
+    section = {
+        "cluster_size": 3,
+        "heartbeat": 5,
+        "misses": 4,
+        "clusters": "random",
+        "relay": "server",
+    }
     _, topology = made(engine={"topology": "clustered"}, topology=section)
     assert (topology.size, topology.rule, topology.relayed) == (3, "random", True)
     assert topology.heartbeats == Heartbeats(5.0, 4) and topology.heartbeats.wait == 20.0
@@ -60,10 +79,17 @@ def test_the_section_fills_the_clusters_of_any_method():
     ("method", "tree", "message"),
     [
         ("hfl", {"topology": {"aggregator": "random"}}, "got random, and the option says delay"),
-        ("fedavg", {"engine": {"topology": "clustered:2"}, "topology": {"cluster_size": 3}}, "must be given once"),
         (
             "fedavg",
-            {"engine": {"topology": "clustered"}, "topology": {"clusters": "labels", "histograms": "none"}},
+            {"engine": {"topology": "clustered:2"}, "topology": {"cluster_size": 3}},
+            "must be given once",
+        ),
+        (
+            "fedavg",
+            {
+                "engine": {"topology": "clustered"},
+                "topology": {"clusters": "labels", "histograms": "none"},
+            },
             "must be exact or laplace:E",
         ),
     ],
@@ -76,32 +102,38 @@ def test_what_contradicts_itself(method, tree, message):
 def test_clusters_that_a_flat_run_would_not_use():
     given = validated(Experiment, {"topology": {"clusters": "random"}})
     completed = with_topology(given, resolve_options("fedavg", {}), 4)
-    with pytest.raises(FedloomError, match="--clusters must go with a clustered topology"):
+    with pytest.raises(FedloomError, match="--clusters must come with a clustered topology"):
         check_clusters_used(given, completed)
 
 
 @pytest.mark.parametrize(
     ("section", "setting"),
-    [({"relay": "server"}, "--relay"), ({"recluster": 3}, "topology.recluster"), ({"h_max": 2.0}, "topology.h_max")],
+    [
+        ({"relay": "server"}, "--relay"),
+        ({"recluster": 3}, "topology.recluster"),
+        ({"h_max": 2.0}, "topology.h_max"),
+    ],
 )
 def test_no_setting_of_clusters_is_silently_unused(section, setting):
     given = validated(Experiment, {"topology": {**section, "phases": "parallel"}})
     completed = with_topology(given, resolve_options("fedavg", {}), 4)
-    with pytest.raises(FedloomError, match=f"^{setting} must go with a clustered topology"):
+    with pytest.raises(FedloomError, match=f"^{setting} must come with a clustered topology"):
         check_clusters_used(given, completed)
-    check_clusters_used(validated(Experiment, {"topology": {"phases": "parallel", "recluster": 10}}), completed)
+    check_clusters_used(
+        validated(Experiment, {"topology": {"phases": "parallel", "recluster": 10}}), completed
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "tree", "message"),
     [
-        ({"clustering": "random"}, {"topology": {"clusters": "labels"}}, "must be said once"),
-        ({}, {"topology": {"clusters": "updates"}}, "say --clustering updates instead"),
+        ({"clustering": "random"}, {"topology": {"clusters": "labels"}}, "must be given once"),
+        ({}, {"topology": {"clusters": "updates"}}, "use --clustering updates instead"),
         ({"clustering": "none"}, {"engine": {"topology": "clustered"}}, "it is clustered, and"),
         ({"clustering": "random"}, {"engine": {"topology": "flat"}}, "it is flat, and"),
         ({"histograms": "none", "pretrain": 0}, {}, "speed, random or none"),
         ({"clustering": "updates", "pretrain": 0}, {}, "another one with pretrain=0"),
-        ({"clustering": "labels", "histograms": "none"}, {}, "clients do not tell their labels"),
+        ({"clustering": "labels", "histograms": "none"}, {}, "clients do not reveal their labels"),
     ],
 )
 def test_what_finch_is_told_twice_or_cannot_know(options, tree, message):
@@ -114,7 +146,7 @@ def test_finch_and_the_flag_may_not_even_agree():
     section = given.topology.model_copy(update={"clusters": "random"})
     given = given.model_copy(update={"topology": section})
     completed = with_topology(given, resolve_options("finch", given.options), 12)
-    with pytest.raises(FedloomError, match="must be said once"):
+    with pytest.raises(FedloomError, match="must be given once"):
         check_clusters_used(given, completed)
 
 
@@ -135,9 +167,13 @@ def test_a_federation_relays_by_its_server():
 
 def test_a_comparisons_configuration_is_no_wish():
     """It is written whole, with the usual values of [topology], and each method may have others."""
-    written = Experiment(method="hfl", topology=TopologyConfig(clusters="random")).model_dump(exclude_none=True)
+    written = Experiment(method="hfl", topology=TopologyConfig(clusters="random")).model_dump(
+        exclude_none=True
+    )
     assert "histograms" in written["topology"]
-    options = resolve_options("hfl", {"histograms": "exact", "recluster": 3, "aggregator": "lowest"})
+    options = resolve_options(
+        "hfl", {"histograms": "exact", "recluster": 3, "aggregator": "lowest"}
+    )
     completed = with_topology(validated(Experiment, written), options, 12)
     assert completed.topology.histograms == "exact"
     assert (completed.topology.recluster, completed.topology.aggregator) == (3, "lowest")
@@ -145,6 +181,9 @@ def test_a_comparisons_configuration_is_no_wish():
 
 @pytest.mark.parametrize("rule", ["random", "alike", "speed", "round"])
 def test_h_max_must_bind(rule):
-    with pytest.raises(FedloomError, match=f"^h_max must go with clusters by labels or by updates, but got .*{rule}"):
+    with pytest.raises(
+        FedloomError,
+        match=f"^h_max must come with clusters by labels or by updates, but got .*{rule}",
+    ):
         made("hfl", {"h_max": 9.0}, topology={"clusters": rule})
     assert made("hfl", {"h_max": 9.0})[1].h_max == 9.0

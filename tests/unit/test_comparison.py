@@ -42,9 +42,18 @@ def finished(
     metric="accuracy",
     **more,
 ):
-    sent = {"down": 1, "up": 2, "lan_down": lan, "lan_up": lan, "evaluate_down": 9000, "evaluate_up": 9000}
+    sent = {
+        "down": 1,
+        "up": 2,
+        "lan_down": lan,
+        "lan_up": lan,
+        "evaluate_down": 9000,
+        "evaluate_up": 9000,
+    }
     figures = {"mean": mean, "std": 0.0, "worst": worst, "pooled": pooled}
-    clients = [result_files.client(k, **{metric: None}, params=size) for k, size in enumerate(params)]
+    clients = [
+        result_files.client(k, **{metric: None}, params=size) for k, size in enumerate(params)
+    ]
     more |= {"metric": metric, metric: figures, "global": shared, "macs": macs, "rounds": rounds}
     result = result_files.result(clients, bytes=sent, seconds=seconds, **more)
     return Run(Path("run"), RunResult.from_json(result))
@@ -63,29 +72,57 @@ def test_a_row_by_hand():
     """Differences 0.1, 0.2 and 0.3: mean 0.2, std 0.1, half an interval t(0.975; 2)·0.1/√3."""
     first = [finished(0.5), finished(0.6), finished(0.7)]
     runs = [
-        finished(0.6, pooled=0.5, worst=0.1, shared=0.2, params=(10, 20), macs=100, rounds=4, seconds=1.0),
-        finished(0.8, pooled=0.7, worst=0.3, shared=None, params=(None, 30), macs=300, rounds=6, seconds=3.0, lan=6),
-        finished(1.0, pooled=0.9, worst=0.2, shared=0.4, params=(40,), macs=200, rounds=5, seconds=2.0),
+        finished(
+            0.6, pooled=0.5, worst=0.1, shared=0.2, params=(10, 20), macs=100, rounds=4, seconds=1.0
+        ),
+        finished(
+            0.8,
+            pooled=0.7,
+            worst=0.3,
+            shared=None,
+            params=(None, 30),
+            macs=300,
+            rounds=6,
+            seconds=3.0,
+            lan=6,
+        ),
+        finished(
+            1.0, pooled=0.9, worst=0.2, shared=0.4, params=(40,), macs=200, rounds=5, seconds=2.0
+        ),
     ]
-    found = row("mine", runs, first, {"lr": "0.1"})
-    assert (found["method"], found["runs"], found["tuned"]) == ("mine", 3, {"lr": "0.1"})
-    assert found["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
+    method_row = row("mine", runs, first, {"lr": "0.1"})
+    assert (method_row["method"], method_row["runs"], method_row["tuned"]) == (
+        "mine",
+        3,
+        {"lr": "0.1"},
+    )
+    assert method_row["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
     half = 4.302652729749464 * 0.1 / 3**0.5
     t = 0.2 / (0.1 / 3**0.5)
     p = 1 - t / (2 + t * t) ** 0.5  # two-sided, of two degrees of freedom
-    assert found["difference"] == pytest.approx(
+    assert method_row["difference"] == pytest.approx(
         {"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None, "p": p}
     )
-    assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
-    assert found["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
-    assert found["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
-    assert found["global"] == pytest.approx({"mean": 0.3, "std": 0.02**0.5})
-    assert (found["params"], found["macs"], found["rounds"], found["seconds"]) == (25.0, 200.0, 5.0, 2.0)
-    assert found["bytes"] == pytest.approx((3 + 15 + 3) / 3)  # evaluation is booked apart
+    assert (method_row["metric"], method_row["lower_is_better"]) == ("accuracy", False)
+    assert method_row["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
+    assert method_row["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
+    assert method_row["global"] == pytest.approx({"mean": 0.3, "std": 0.02**0.5})
+    assert (
+        method_row["params"],
+        method_row["macs"],
+        method_row["rounds"],
+        method_row["seconds"],
+    ) == (
+        25.0,
+        200.0,
+        5.0,
+        2.0,
+    )
+    assert method_row["bytes"] == pytest.approx((3 + 15 + 3) / 3)  # evaluation is booked apart
 
 
 def test_pairing_is_by_seed():
-    """The same figures in another order are another difference to each seed, and a wider interval."""
+    """The same figures in another order give another difference per seed, and a wider interval."""
     first = [finished(0.1), finished(0.5), finished(0.9)]
     same = row("m", [finished(0.2), finished(0.6), finished(1.1)], first, None)["difference"]
     mixed = row("m", [finished(1.0), finished(0.2), finished(0.6)], first, None)["difference"]
@@ -97,54 +134,76 @@ def test_pairing_is_by_seed():
 
 def test_the_first_method_differs_from_nobody():
     runs = [finished(0.5)]
-    found = row("m", runs, runs, None)
-    assert found["difference"] is None
-    assert found["accuracy"] == {"mean": 0.5, "std": None}
+    method_row = row("m", runs, runs, None)
+    assert method_row["difference"] is None
+    assert method_row["accuracy"] == {"mean": 0.5, "std": None}
 
 
 def test_one_seed_has_no_interval():
-    found = row("m", [finished(0.75)], [finished(0.5)], None)["difference"]
-    assert found == {"mean": 0.25, "low": None, "high": None, "better": None, "p": None}
+    difference = row("m", [finished(0.75)], [finished(0.5)], None)["difference"]
+    assert difference == {"mean": 0.25, "low": None, "high": None, "better": None, "p": None}
 
 
 def test_the_same_difference_with_every_seed_is_no_improvement():
     first = [finished(0.1), finished(0.5), finished(0.9)]
-    found = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
-    assert found == {"mean": pytest.approx(0.1), "low": None, "high": None, "better": None, "p": None}
+    difference = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    assert difference == {
+        "mean": pytest.approx(0.1),
+        "low": None,
+        "high": None,
+        "better": None,
+        "p": None,
+    }
 
 
 def test_verdicts_are_adjusted_for_all_comparisons():
-    """Differences of mean 0.1 whose spreads make p = 0.01, 0.04 and 0.03: adjusted 0.03, 0.06, 0.06."""
+    """Differences of mean 0.1 have spreads that give p = 0.01, 0.04 and 0.03.
+
+    The adjusted values are 0.03, 0.06 and 0.06.
+    """
     rows = [judged_row(None), judged_row(0.01), judged_row(0.04), judged_row(0.03)]
-    found = with_holm(rows)
-    assert found[0] == rows[0]
-    verdicts = [row.difference.holm for row in found[1:]]
+    adjusted = with_holm(rows)
+    assert adjusted[0] == rows[0]
+    verdicts = [row.difference.holm for row in adjusted[1:]]
     assert [verdict.p for verdict in verdicts] == pytest.approx([0.03, 0.06, 0.06])
     assert [verdict.significant for verdict in verdicts] == [True, False, False]
-    assert found[1].to_json()["difference"]["holm"] == {"p": pytest.approx(0.03), "significant": True}
+    assert adjusted[1].to_json()["difference"]["holm"] == {
+        "p": pytest.approx(0.03),
+        "significant": True,
+    }
 
 
 def test_a_difference_that_cannot_be_told_has_no_verdict():
-    (found,) = with_holm([judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))])
+    (found,) = with_holm(
+        [judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))]
+    )
     assert found.difference.holm is None
 
 
 def judged_row(p):
-    difference = None if p is None else {"mean": 0.1, "low": 0.05, "high": 0.15, "better": True, "p": p}
+    difference = (
+        None if p is None else {"mean": 0.1, "low": 0.05, "high": 0.15, "better": True, "p": p}
+    )
     return MethodRow.from_json(result_files.method(difference=difference))
 
 
 def test_an_interval_without_width_in_an_older_file_tells_nothing():
-    older = Difference(mean=-0.0167, low=-0.016666666666667367, high=-0.01666666666666596, better=False)
+    older = Difference(
+        mean=-0.0167, low=-0.016666666666667367, high=-0.01666666666666596, better=False
+    )
     assert older.interval is None and older.is_improvement is None
     wide = Difference(mean=-0.2, low=-0.3, high=-0.1, better=False)
     assert wide.interval == (-0.3, -0.1) and wide.is_improvement is False
 
 
-@pytest.mark.parametrize(("metric", "better"), [("accuracy", [True, False]), ("perplexity", [False, True])])
+@pytest.mark.parametrize(
+    ("metric", "better"), [("accuracy", [True, False]), ("perplexity", [False, True])]
+)
 def test_which_side_is_better_is_the_metrics_own(metric, better):
     first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
-    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0))
+    more, less = (
+        [finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0)
+    )
     rows = [row("m", runs, first, None) for runs in (more, less)]
     assert [found["difference"]["better"] for found in rows] == better
     assert [round(found[metric]["mean"], 2) for found in rows] == [4.51, 2.51]
@@ -153,9 +212,9 @@ def test_which_side_is_better_is_the_metrics_own(metric, better):
 
 
 def test_a_run_without_a_figure_makes_no_difference():
-    found = row("m", [finished(None), finished(0.5)], [finished(0.5), finished(0.5)], None)
-    assert found["difference"] is None
-    assert found["accuracy"] == {"mean": 0.5, "std": None}
+    method_row = row("m", [finished(None), finished(0.5)], [finished(0.5), finished(0.5)], None)
+    assert method_row["difference"] is None
+    assert method_row["accuracy"] == {"mean": 0.5, "std": None}
 
 
 # What is typed
@@ -164,7 +223,9 @@ def test_a_run_without_a_figure_makes_no_difference():
 def test_seeds():
     assert parse_seeds("0, 1,12") == (0, 1, 12)
     for text in ("", "a", "1,", "-1", "1.5", "1 2"):
-        with pytest.raises(FedloomError, match="--seeds must be whole numbers of 0 or more, but got"):
+        with pytest.raises(
+            FedloomError, match="--seeds must be whole numbers of 0 or more, but got"
+        ):
             parse_seeds(text)
 
 
@@ -182,7 +243,14 @@ def test_grid_points():
 
 
 def test_labels_are_folder_names_and_never_the_same():
-    methods = ["fedavg", "fedavg:lr=0.1,epochs=2", "a/m.py:Mine", "b/m.py:Mine", "m.py:Mine:lr=0.1", "m.py:Mine:lr=0.2"]
+    methods = [
+        "fedavg",
+        "fedavg:lr=0.1,epochs=2",
+        "a/m.py:Mine",
+        "b/m.py:Mine",
+        "m.py:Mine:lr=0.1",
+        "m.py:Mine:lr=0.2",
+    ]
     assert list(folder_labels(methods).values()) == [
         "fedavg", "fedavg_lr=0.1,epochs=2", "Mine-3", "Mine-4", "Mine_lr=0.1", "Mine_lr=0.2",
     ]  # fmt: skip
@@ -200,17 +268,26 @@ def plan(*methods, seeds=(0,), grid=None, **tree):
     ("wrong", "message"),
     [
         (plan(), "compare must be given different methods, but got none"),
-        (plan("fedavg", "fedavg"), "compare must be given different methods, but got fedavg fedavg"),
-        (plan("fedavg", seeds=(1, 1)), r"--seeds must be different whole numbers, but got \[1, 1\]"),
+        (
+            plan("fedavg", "fedavg"),
+            "compare must be given different methods, but got fedavg fedavg",
+        ),
+        (
+            plan("fedavg", seeds=(1, 1)),
+            r"--seeds must be different whole numbers, but got \[1, 1\]",
+        ),
         (plan("fedavg", seeds=()), "--seeds must be different whole numbers"),
         (plan("fedavg", "lcoal"), "did you mean local?"),
         (plan("fedavg", grid={"lr": ["x"]}), "`options.lr` must be a valid number, but got 'x'"),
         (plan("fedavg", "fedprox", grid={"mu": ["1"]}), "option `options.mu` must be a known name"),
-        (plan("fedavg", "local", engine={"topology": "clustered:2"}), "must allow averaging inside a cluster"),
+        (
+            plan("fedavg", "local", engine={"topology": "clustered:2"}),
+            "must allow averaging inside a cluster",
+        ),
         (plan("fedavg", "local-adaptation", budget={"rounds": 1}), "--rounds must be at least 2"),
         (
             plan("fedavg", engine={"min_replies": 4}),
-            "--min-replies must not exceed the clients that work in a round, but got 4 of 3",
+            "--min-replies must not exceed the clients that take part in a round, but got 4 of 3",
         ),
     ],
 )
@@ -225,10 +302,16 @@ def test_an_equal_budget_needs_no_amount():
 
 
 def test_a_plan_is_kept():
-    folder = create_comparison(plan("fedavg", "local:lr=1", seeds=(3, 4), grid={"epochs": ["1", "2"]}), None)
+    folder = create_comparison(
+        plan("fedavg", "local:lr=1", seeds=(3, 4), grid={"epochs": ["1", "2"]}), None
+    )
     assert (str(folder.path), folder.kind) == ("runs/1-compare-digits", "compare")
     again = read_plan(folder)
-    assert (again.methods, again.seeds, again.grid) == (("fedavg", "local:lr=1"), (3, 4), {"epochs": ["1", "2"]})
+    assert (again.methods, again.seeds, again.grid) == (
+        ("fedavg", "local:lr=1"),
+        (3, 4),
+        {"epochs": ["1", "2"]},
+    )
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]"])
@@ -236,7 +319,10 @@ def test_a_comparison_that_was_killed_while_it_was_made(text, tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "half")
     if text is not None:
         (folder.path / "compare.json").write_text(text)
-    with pytest.raises(FedloomError, match=r"must hold a comparison, but compare.json is unusable: .*start it again"):
+    with pytest.raises(
+        FedloomError,
+        match=r"must hold a comparison, but compare.json is unusable: .*start it again",
+    ):
         continue_comparison(folder, Screen(None, None))
 
 
@@ -249,27 +335,57 @@ def test_a_comparison_that_was_killed_while_it_was_made(text, tmp_path):
     ],
 )
 def test_the_first_method_sets_everybodys_budget(unit, budget, tmp_path):
-    bench = Bench(RunFolder(tmp_path), plan("fedavg", budget={"equal": unit}), Screen(None, None), None)
-    assert bench._budget(finished(0.5, lan=6)) == budget
+    bench = Bench(
+        RunFolder(tmp_path), plan("fedavg", budget={"equal": unit}), Screen(None, None), None
+    )
+    assert bench._budget(finished(0.5, lan=6), Terms()) == budget
 
 
 def test_what_the_servers_of_the_first_method_compute_is_part_of_the_budget(tmp_path):
-    bench = Bench(RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None)
-    assert bench._budget(finished(0.5, server_macs=70)) == {"equal": "macs", "amount": 170}
+    bench = Bench(
+        RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
+    )
+    assert bench._budget(finished(0.5, server_macs=70), Terms()) == {"equal": "macs", "amount": 170}
 
 
-def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all(tmp_path, monkeypatch):
+def test_an_amount_that_is_given_is_everybodys_budget(tmp_path):
+    """The first method's too: what it happens to spend sets nothing."""
+    given = {"equal": "macs", "amount": 5e9}
+    bench = Bench(
+        RunFolder(tmp_path), plan("fedavg", "local", budget=given), Screen(None, None), None
+    )
+    terms = bench._first_terms()
+    assert terms.budget == given
+    assert bench._budget(finished(0.5, server_macs=70), terms) == given
+    without = Bench(
+        RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
+    )
+    assert without._first_terms() == Terms()
+
+
+def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all(
+    tmp_path, monkeypatch
+):
     """Of three methods that spend and find different amounts, in two seeds."""
     methods = ("fedavg", "local", "fedprox")
     figures = {"fedavg": (100, 10), "local": (7, 70), "fedprox": (900, 90)}  # MACs, parameters
-    bench = Bench(RunFolder(tmp_path), plan(*methods, seeds=(0, 1), budget={"equal": "macs"}), Screen(None, None), None)
-    budgets, targets, splits = [], [], []
+    bench = Bench(
+        RunFolder(tmp_path),
+        plan(*methods, seeds=(0, 1), budget={"equal": "macs"}),
+        Screen(None, None),
+        None,
+    )
+    budgets = []
+    targets = []
+    splits = []
 
     def one(name, method, seed, changes, split):
         budgets.append(changes["budget"]["amount"])
         splits.append(split)
         macs, params = figures[method]
-        return finished(0.5, macs=macs + seed, params=(params + seed,)), split or f"split of seed {seed}"
+        return finished(
+            0.5, macs=macs + seed, params=(params + seed,)
+        ), split or f"split of seed {seed}"
 
     def width(plan, method, seed, split, target, point):
         targets.append(target)
@@ -288,15 +404,25 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
 
 @pytest.fixture
 def quick(tmp_path):
-    np.savez(tmp_path / "x.npz", x=np.arange(40 * 25, dtype=np.uint8).reshape(40, 5, 5), y=np.arange(40) % 2)
+    np.savez(
+        tmp_path / "x.npz",
+        x=np.arange(40 * 25, dtype=np.uint8).reshape(40, 5, 5),
+        y=np.arange(40) % 2,
+    )
     data = {"name": "x.npz", "clients": 2, "partition": "iid"}
-    return {"data": data, "options": {"width": "0.125"}, "budget": {"rounds": 2}, "engine": {"workers": 0}}
+    return {
+        "data": data,
+        "options": {"width": "0.125"},
+        "budget": {"rounds": 2},
+        "engine": {"workers": 0},
+    }
 
 
 def test_a_comparison_goes_on_where_it_was_stopped(quick, monkeypatch, tmp_path):
     """Finished runs are read, the one that was begun is resumed, the rest are started."""
     folder = create_comparison(Plan(("fedavg", "local"), (0, 1), {}, quick), None)
-    real, done = comparison.carry_out, []
+    real = comparison.carry_out
+    done = []
 
     def some(folder, *more):
         if len(done) == 2:
@@ -309,36 +435,61 @@ def test_a_comparison_goes_on_where_it_was_stopped(quick, monkeypatch, tmp_path)
         continue_comparison(folder, Screen(None, None))
     assert done == ["fedavg-seed0", "local-seed0"]
     monkeypatch.setattr(
-        comparison, "carry_out", lambda folder, *more: done.append(folder.path.name) or real(folder, *more)
+        comparison,
+        "carry_out",
+        lambda folder, *more: done.append(folder.path.name) or real(folder, *more),
     )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # the data was named from another folder
-    found = continue_comparison(RunFolder.open(tmp_path / folder.path), Screen(None, None))
+    compared = continue_comparison(RunFolder.open(tmp_path / folder.path), Screen(None, None))
     assert done == ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
-    assert [run.result["seed"] for run in found.runs] == [0, 1, 0, 1]
+    assert [run.result["seed"] for run in compared.runs] == [0, 1, 0, 1]
     saved = json.loads((tmp_path / folder.path / "result.json").read_text())
-    assert saved["methods"] == found.methods
-    assert found.to_json() == {"runs": [run.to_json() for run in found.runs], "methods": found.methods}
+    assert saved["methods"] == compared.methods
+    assert compared.to_json() == {
+        "runs": [run.to_json() for run in compared.runs],
+        "methods": compared.methods,
+    }
 
 
 @pytest.mark.parametrize(
-    ("metric", "figures"), [("accuracy", (0.3, None, 0.6, 0.6)), ("perplexity", (9.0, None, 2.5, 2.5))]
+    ("metric", "figures"),
+    [("accuracy", (0.3, None, 0.6, 0.6)), ("perplexity", (9.0, None, 2.5, 2.5))],
 )
-def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path, monkeypatch, metric, figures):
+def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(
+    tmp_path, monkeypatch, metric, figures
+):
     values = {f"grid-fedavg-{number}": figure for number, figure in enumerate(figures)}
-    bench = Bench(RunFolder(tmp_path), plan("fedavg", grid={"lr": ["1", "2", "3", "4"]}), Screen(None, None), None)
+    bench = Bench(
+        RunFolder(tmp_path),
+        plan("fedavg", grid={"lr": ["1", "2", "3", "4"]}),
+        Screen(None, None),
+        None,
+    )
     asked = []
 
     def one(name, method, seed, changes, split):
         asked.append(changes)
-        return finished(-(values[name] or 0), metric=metric, validation=values[name]), None  # the first on test
+        return finished(
+            -(values[name] or 0), metric=metric, validation=values[name]
+        ), None  # the first on test
 
     monkeypatch.setattr(bench, "one", one)
     assert bench._tune("fedavg", Terms()) == {"lr": "3"}
-    assert all(changes["evaluate"] == {"hold_back": True} for changes in asked)  # select stays what is reported
-    assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg", Terms()) is None
+    assert all(
+        changes["evaluate"] == {"hold_back": True} for changes in asked
+    )  # select stays what is reported
+    assert (
+        Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune(
+            "fedavg", Terms()
+        )
+        is None
+    )
     values |= dict.fromkeys(values)
-    expected = "--grid must have a point that can be judged, but none of the 4 points of fedavg got a validation figure"
+    expected = (
+        "--grid must have a point that can be judged, but none of the 4 points of fedavg "
+        "got a validation figure"
+    )
     with pytest.raises(FedloomError, match=expected):
         bench._tune("fedavg", Terms())
 
@@ -366,11 +517,13 @@ def test_a_grid_is_tuned_on_the_round_that_is_reported(quick, tmp_path, select, 
     y = np.arange(120) % 3
     x = generator.normal(60 + 30 * y[:, None, None], 40, (120, 6, 6)).clip(0, 255).astype(np.uint8)
     np.savez(tmp_path / "x.npz", x=x, y=y)
-    found = Judged(RunFolder(tmp_path), quick, select)
-    expected = {lr: figure(curve) for lr, curve in found.curves.items()}
-    assert any(curve[-1] < max(curve) for curve in found.curves.values())  # so it makes a difference
-    assert found.validation == expected
-    assert found.chosen == {"lr": max(expected, key=expected.get)}
+    judged = Judged(RunFolder(tmp_path), quick, select)
+    expected = {lr: figure(curve) for lr, curve in judged.curves.items()}
+    assert any(
+        curve[-1] < max(curve) for curve in judged.curves.values()
+    )  # so it makes a difference
+    assert judged.validation == expected
+    assert judged.chosen == {"lr": max(expected, key=expected.get)}
 
 
 @pytest.mark.parametrize("method", ["local-adaptation", "fedrep", "perfedavg"])
@@ -380,7 +533,11 @@ def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
     plan = Plan((method,), (0,), {"lr": ["0.1"]}, quick)
     Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method, Terms())
     run = RunFolder.open(tmp_path / f"grid-{method}-0")
-    other = {**quick, "evaluate": {"every": 1, "hold_back": True}, "options": {**quick["options"], "lr": "0.1"}}
+    other = {
+        **quick,
+        "evaluate": {"every": 1, "hold_back": True},
+        "options": {**quick["options"], "lr": "0.1"},
+    }
     folder, prepared = create(configure(method, other), tmp_path / "other")
     again = comparison.carry_out(folder, prepared, lambda event: None)
     last = list(folder.rows())[-1]
@@ -425,17 +582,34 @@ def test_the_width_is_matched_for_the_point_of_a_grid():
 
 def test_a_point_whose_training_breaks_down_is_passed_over(quick, tmp_path):
     bench = Bench(
-        RunFolder(tmp_path), Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick), Screen(None, None), None
+        RunFolder(tmp_path),
+        Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick),
+        Screen(None, None),
+        None,
     )
     assert bench._tune("fedavg", Terms()) == {"lr": "0.1"}
 
 
 def test_a_grid_that_cannot_be_judged_is_one_sentence(quick, tmp_path, capsys):
-    words = ["--data", "x.npz", "--clients", "2", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    words = [
+        "--data",
+        "x.npz",
+        "--clients",
+        "2",
+        "--partition",
+        "iid",
+        "--rounds",
+        "2",
+        "--workers",
+        "0",
+    ]
     code = main(["compare", "fedavg", "local", *words, "--grid", "lr=1e30,1e35", "--quiet"])
     assert code == 2
     (sentence,) = [line for line in capsys.readouterr().err.splitlines() if "--grid" in line]
-    assert "--grid must have a point that can be judged, but none of the 2 points of fedavg got" in sentence
+    assert (
+        "--grid must have a point that can be judged, but none of the 2 points of fedavg got"
+        in sentence
+    )
 
 
 def test_the_nearest_width_by_hand():
@@ -444,11 +618,14 @@ def test_the_nearest_width_by_hand():
     from fedloom.runs.comparison import nearest_width
 
     def build(width: float) -> nn.Module:
-        return nn.Linear(10, max(1, round(10 * width)), bias=False)  # 100 · width parameters, in steps of 10
+        return nn.Linear(
+            10, max(1, round(10 * width)), bias=False
+        )  # 100 · width parameters, in steps of 10
 
     assert build(nearest_width(build, 250)).weight.numel() in (240, 250)
     assert build(nearest_width(build, 1)).weight.numel() == 10
-    assert [build(nearest_width(build, target)).weight.numel() for target in (241, 244, 246, 249)] == [
+    targets = (241, 244, 246, 249)
+    assert [build(nearest_width(build, target)).weight.numel() for target in targets] == [
         240, 240, 250, 250,
     ]  # fmt: skip
 
@@ -474,8 +651,10 @@ def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatc
 
     monkeypatch.chdir(tmp_path)
     methods = ["fedavg:width=0.4", "local", "fedavg:width=0.25"]
-    found = fedloom.compare(methods, match_params=True, rounds=1, clients=2, partition="iid", workers=0)
-    first, matched, own = (row["params"] for row in found.methods)
+    compared = fedloom.compare(
+        methods, match_params=True, rounds=1, clients=2, partition="iid", workers=0
+    )
+    first, matched, own = (row["params"] for row in compared.methods)
     assert abs(matched - first) / first < 0.1
     assert own < 0.6 * first  # a width that was asked for stays
 
@@ -487,7 +666,9 @@ def test_the_nearest_width_by_another_size():
     from fedloom.runs.comparison import nearest_width
 
     def build(width: float) -> nn.Module:
-        return nn.Conv2d(1, max(1, round(10 * width)), 3, padding=1)  # 9 · 16 MACs an output channel on a 4×4 map
+        return nn.Conv2d(
+            1, max(1, round(10 * width)), 3, padding=1
+        )  # 9 · 16 MACs an output channel on a 4×4 map
 
     def size(net: nn.Module) -> int:
         return macs(net, (1, 4, 4))
@@ -502,16 +683,18 @@ def test_matched_networks_have_the_first_methods_macs(quick, tmp_path):
     asked = Plan((first, "local"), (0,), {}, {**quick, "options": {}}, match_macs=True)
     folder = create_comparison(asked, tmp_path / "compare")
     assert read_plan(folder).match_macs
-    found = continue_comparison(folder, Screen(None, None))
-    wanted, matched = (mean_macs([run.record]) for run in found.runs)
+    compared = continue_comparison(folder, Screen(None, None))
+    wanted, matched = (mean_macs([run.record]) for run in compared.runs)
     assert abs(matched - wanted) / wanted < 0.1
-    one, other = (mean_params([run.record]) for run in found.runs)
+    one, other = (mean_params([run.record]) for run in compared.runs)
     assert abs(one - other) / one > 0.2
 
 
 def test_parameters_and_macs_are_not_matched_at_once(quick, tmp_path):
     asked = Plan(("fedavg", "local"), (0,), {}, quick, match_params=True, match_macs=True)
-    with pytest.raises(FedloomError, match="one of --match-params and --match-macs must say what is matched"):
+    with pytest.raises(
+        FedloomError, match="one of --match-params and --match-macs must say what is matched"
+    ):
         create_comparison(asked, tmp_path / "compare")
 
 
@@ -524,8 +707,18 @@ def test_a_table_of_long_variants_fits_into_80_columns(metric, scale, shown):
 
     from fedloom.report.tables import comparison_table
 
-    of = {name: {"mean": 0.966 * scale, "std": 0.011} for name in (metric, "pooled", "worst", "global")}
-    more = {"params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3, "metric": metric}
+    of = {
+        name: {"mean": 0.966 * scale, "std": 0.011}
+        for name in (metric, "pooled", "worst", "global")
+    }
+    more = {
+        "params": 18_800,
+        "rounds": 20,
+        "macs": 104e9,
+        "bytes": 38.6e6,
+        "runs": 3,
+        "metric": metric,
+    }
     first = result_files.method("fednas:ops=s2,cells=3,channels=8,nodes=2", **of, **more)
     gap = {"mean": -0.123 * scale, "low": -0.241 * scale, "high": 0.05}
     second = {**first, "name": "fedavg:network=densenet", "difference": gap}

@@ -32,7 +32,9 @@ def leaves(schema, prefix=""):
     for name, field in schema.model_fields.items():
         below = field.annotation
         sections = [
-            kind for kind in (below, *get_args(below)) if isinstance(kind, type) and issubclass(kind, BaseModel)
+            kind
+            for kind in (below, *get_args(below))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
         ]
         if sections:
             yield from leaves(sections[0], f"{prefix}{name}.")
@@ -42,9 +44,15 @@ def leaves(schema, prefix=""):
 
 def sample(annotation):
     """A text that --set may give, other than any default, and what it becomes."""
-    alternatives = [annotation] if get_origin(annotation) is list else get_args(annotation) or [annotation]
+    alternatives = (
+        [annotation] if get_origin(annotation) is list else get_args(annotation) or [annotation]
+    )
     kinds = [kind for kind in alternatives if kind is not type(None)]
-    kinds = [each for kind in kinds for each in (get_args(kind) if get_origin(kind) is Literal else [kind])]
+    kinds = [
+        each
+        for kind in kinds
+        for each in (get_args(kind) if get_origin(kind) is Literal else [kind])
+    ]
     words = [kind for kind in kinds if isinstance(kind, str)]  # of a Literal
     if words:
         return words[-1], words[-1]
@@ -60,7 +68,10 @@ def sample(annotation):
         list[str]: ("conv1,identity", ["conv1", "identity"]),
         list[TierConfig]: ('[{"macs": 5}]', [TierConfig(macs=5)]),
         list[DeviceConfig]: (f"[{DEVICE.model_dump_json()}]", [DEVICE]),
-        list[LatencyConfig]: ('[{"fixed": 1, "rows": [[2, 3]]}]', [LatencyConfig(fixed=1, rows=[[2, 3]])]),
+        list[LatencyConfig]: (
+            '[{"fixed": 1, "rows": [[2, 3]]}]',
+            [LatencyConfig(fixed=1, rows=[[2, 3]])],
+        ),
         list[Sink]: ("mlflow,wandb", ["mlflow", "wandb"]),
     }[kind]
 
@@ -104,7 +115,11 @@ def test_every_flag_sets_an_option_that_exists():
 
 
 def test_every_option_says_what_it_is():
-    for section in (DataConfig, BudgetConfig, *(f.annotation for f in Experiment.model_fields.values())):
+    for section in (
+        DataConfig,
+        BudgetConfig,
+        *(f.annotation for f in Experiment.model_fields.values()),
+    ):
         if isinstance(section, type) and issubclass(section, Section):
             assert all(field.description for field in section.model_fields.values())
 
@@ -128,7 +143,14 @@ def test_null_gives_the_default_back():
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("3", "3"), ("null", None), ("[1, 2]", [1, 2]), ('{"a": 1}', {"a": 1}), ("a=b", "a=b"), ("", "")],
+    [
+        ("3", "3"),
+        ("null", None),
+        ("[1, 2]", [1, 2]),
+        ('{"a": 1}', {"a": 1}),
+        ("a=b", "a=b"),
+        ("", ""),
+    ],
 )
 def test_values(text, value):
     assert parse_value(text) == value
@@ -151,7 +173,9 @@ def test_assignments_keep_what_follows_the_first_equals_sign():
 
 
 def test_an_option_is_no_section():
-    with pytest.raises(FedloomError, match=r"`seed.x` must name an option, but seed is no section"):
+    with pytest.raises(
+        FedloomError, match=r"`seed.x` must name an option, but seed is not a section"
+    ):
         assign({"seed": 3}, "seed.x", 1)
 
 
@@ -161,15 +185,30 @@ def test_an_option_is_no_section():
         ({"budget": {"rounds": 0}}, "`--rounds` must be greater than or equal to 1, but got 0;"),
         ({"budget": {"rounds": "x"}}, "`--rounds` must be a valid integer, but got 'x';"),
         ({"budget": {"participation": 0}}, "`--participation` must be greater than 0, but got 0;"),
-        ({"budget": {"equal": "x"}}, "`--equal` must be 'rounds', 'macs', 'bytes', 'wan' or 'seconds', but got 'x';"),
-        ({"engine": {"deadline": float("nan")}}, "`--deadline` must be a finite number, but got nan;"),
+        (
+            {"budget": {"equal": "x"}},
+            "`--equal` must be 'rounds', 'macs', 'bytes', 'wan' or 'seconds', but got 'x';",
+        ),
+        (
+            {"engine": {"deadline": float("nan")}},
+            "`--deadline` must be a finite number, but got nan;",
+        ),
         ({"data": {"test": 1}}, "`data.test` must be less than 1, but got 1;"),
         ({"data": {"mean": ["x"]}}, "`data.mean.0` must be a valid number, but got 'x';"),
         ({"data": 3}, "`data` must be a valid dictionary"),
         ({"options": 3}, "`options` must be a valid dictionary, but got 3;"),
-        ({"budget": {"round": 1}}, "option `budget.round` must be a known name, but got 'round'; did you mean rounds?"),
-        ({"buget": {}}, "option `buget` must be a known name, but got 'buget'; did you mean budget?"),
-        ({"xyzzy": 1}, "option `xyzzy` must be a known name, but got 'xyzzy'; choose from budget, clock, data"),
+        (
+            {"budget": {"round": 1}},
+            "option `budget.round` must be a known name, but got 'round'; did you mean rounds?",
+        ),
+        (
+            {"buget": {}},
+            "option `buget` must be a known name, but got 'buget'; did you mean budget?",
+        ),
+        (
+            {"xyzzy": 1},
+            "option `xyzzy` must be a known name, but got 'xyzzy'; choose from budget, clock, data",
+        ),
     ],
 )
 def test_errors_name_the_flag_or_the_option(tree, message):
@@ -193,7 +232,10 @@ def test_a_file(tmp_path):
     path.write_text("seed = 3\n[data]\nclients = 5\n")
     assert read_toml(path) == {"seed": 3, "data": {"clients": 5}}
     path.write_text("seed = \n")
-    with pytest.raises(FedloomError, match=r"given.toml must be a readable TOML file, but it does not parse .*line 1"):
+    with pytest.raises(
+        FedloomError,
+        match=r"given.toml must be a readable TOML file, but it does not parse .*line 1",
+    ):
         read_toml(path)
     path.write_bytes(b"\xff")
     with pytest.raises(FedloomError, match="it is not text in UTF-8"):
@@ -205,7 +247,11 @@ def test_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("clusters", "lables", "`--clusters` must be one of labels, updates, speed, random, alike, round, or a .json"),
+        (
+            "clusters",
+            "lables",
+            "`--clusters` must be one of labels, updates, speed, random, alike, round, or a .json",
+        ),
         ("histograms", "laplace", "`topology.histograms` must be exact, none, or laplace:E"),
         ("histograms", "laplace:0", "`topology.histograms` must be exact, none, or laplace:E"),
         ("histograms", "laplace:nan", "but got 'laplace:nan'"),

@@ -1,4 +1,7 @@
-"""metrics.jsonl, broken in every way: each reader takes it, or says what is wrong in one sentence, at once."""
+"""metrics.jsonl, broken in every way.
+
+Each reader takes it, or says what is wrong in one sentence, at once.
+"""
 
 import json
 import shutil
@@ -94,7 +97,10 @@ def test_a_page_leaves_out_what_is_damaged(name, count, tmp_path):
 
 @pytest.mark.parametrize("count", [COUNT, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_what_a_run_goes_on_from_is_whole(count, tmp_path):
-    """An old checkpoint has no checksum of its rows: they are read before a run goes on with them."""
+    """An old checkpoint has no checksum of its rows.
+
+    They are read before a run goes on with them.
+    """
     reached = set()
     for content in broken(OLD / "stopped-fedavg", count, seed=2, rare={}):
         run = copied("stopped-fedavg", tmp_path)
@@ -119,7 +125,9 @@ def test_a_resumed_run_ends_with_all_its_rows(tmp_path):
         assert folder.result() is not None
 
 
-@pytest.mark.parametrize("damage", [b"\xff\n", b"[[[[" * 3000 + b"\n", b"{}\n", b'{"round": NaN}\n'], ids=repr)
+@pytest.mark.parametrize(
+    "damage", [b"\xff\n", b"[[[[" * 3000 + b"\n", b"{}\n", b'{"round": NaN}\n'], ids=repr
+)
 def test_the_command_line(damage, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = Path(shutil.copytree(OLD / "fedavg", tmp_path / "runs" / "1-fedavg"))
@@ -132,8 +140,12 @@ def test_the_command_line(damage, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == warning
     assert "3 rounds" in (run / "report.html").read_text()
     assert cli.main(["plot", str(run), "--out", str(tmp_path / "plots")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("fedloom: line 4 of ") and told.count("\n") == 1 and "must tell of a round, but" in told
+    errors = capsys.readouterr().err
+    assert (
+        errors.startswith("fedloom: line 4 of ")
+        and errors.count("\n") == 1
+        and "must describe a round, but" in errors
+    )
 
 
 def test_a_report_tells_of_damage_in_one_sentence(tmp_path, capsys):
@@ -155,7 +167,9 @@ def test_a_report_tells_of_a_damaged_comparison(tmp_path, capsys):
     comparison = copied("compare", tmp_path)
     (comparison / "result.json").write_text("{")
     assert cli.main(["report", str(comparison)]) == 0
-    warning = f"fedloom: {comparison / 'result.json'} is damaged; the page says what follows from it.\n"
+    warning = (
+        f"fedloom: {comparison / 'result.json'} is damaged; the page says what follows from it.\n"
+    )
     assert capsys.readouterr().err == warning
 
 
@@ -180,12 +194,18 @@ def row(**changes):
         ({"meta": {"loss": "1"}}, "`meta.loss` should be a valid number, and is '1'"),
         ({"ledger": [3]}, "its ledger is not a list of lists"),
         ({"ledger": [[0, 0, 1]]}, "it lacks `ledger.0.up`"),
-        ({"refused": [{"client": -1, "reason": ""}]}, "`refused.0.client` should be greater than or equal to 0"),
+        (
+            {"refused": [{"client": -1, "reason": ""}]},
+            "`refused.0.client` should be greater than or equal to 0",
+        ),
         ({"capped": {"x": 0.5}}, "`capped.x.[key]` should be a valid integer"),
         ({"evaluation": []}, "its evaluation is not an object"),
         ({"evaluation": {"metric": "x"}}, "its evaluation names no metric that this version knows"),
         ({"evaluation": {"metric": "accuracy"}}, "its evaluation lacks `accuracy`"),
-        ({"evaluation": {"metric": "accuracy", "accuracy": 1}}, "`evaluation.part` should be 'validation' or 'test'"),
+        (
+            {"evaluation": {"metric": "accuracy", "accuracy": 1}},
+            "`evaluation.part` should be 'validation' or 'test'",
+        ),
         ({"x": 10**30}, "`x` has a whole number beyond 64 bits"),
     ],
     ids=str,
@@ -194,7 +214,9 @@ def test_what_is_wrong_in_a_row(changes, said, tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(as_lines([row(), row(**changes)]))
     with pytest.raises(FedloomError) as caught:
         list(read_rows(tmp_path / "metrics.jsonl"))
-    assert f"line 2 of {tmp_path / 'metrics.jsonl'} must tell of a round, but {said}" in str(caught.value)
+    assert f"line 2 of {tmp_path / 'metrics.jsonl'} must describe a round, but {said}" in str(
+        caught.value
+    )
 
 
 def test_rows_of_other_versions():
@@ -204,7 +226,9 @@ def test_rows_of_other_versions():
     assert read.notes == {"energy": {"joules": 3}} and read.to_json()["energy"] == {"joules": 3}
     assert [line.memory for line in read.ledger] == [7]
     earlier = MetricsRow.from_json(row(ledger=[[0, 0, 1, 2, None, 0.5]]))
-    assert [(line.macs, line.seconds, line.memory) for line in earlier.ledger] == [(None, 0.5, None)]
+    assert [(line.macs, line.seconds, line.memory) for line in earlier.ledger] == [
+        (None, 0.5, None)
+    ]
 
 
 def test_a_half_written_line_is_no_round(tmp_path):

@@ -13,7 +13,10 @@ from fedloom.runs.tier_results import with_sections
 SIZE = {
     "decision": "size",
     "options": ["1", "0.5"],
-    "counts": {"1": {"correct": 40, "nll": 12.5, "n": 60}, "0.5": {"correct": 44, "nll": 11.0, "n": 60}},
+    "counts": {
+        "1": {"correct": 40, "nll": 12.5, "n": 60},
+        "0.5": {"correct": 44, "nll": 11.0, "n": 60},
+    },
     "chosen": "0.5",
 }
 

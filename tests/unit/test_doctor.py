@@ -9,9 +9,9 @@ from fedloom.commands.doctor import Finding, examine, guarded
 
 def test_checks_without_a_process():
     for check in (doctor.versions, doctor.cores, doctor.memory, doctor.disk, doctor.data):
-        found = guarded(check)
-        assert found.text
-        assert found.good in (True, False)
+        finding = guarded(check)
+        assert finding.text
+        assert finding.good in (True, False)
     assert "1797 samples" in doctor.data().text
     assert "fedloom" in doctor.versions().text
 
@@ -29,13 +29,15 @@ def test_a_check_that_fails_does_not_hide_the_others(monkeypatch):
     monkeypatch.setattr(doctor, "memory", broken)
     monkeypatch.setattr(doctor, "worker", lambda: Finding("workers", True, "up"))
     monkeypatch.setattr(doctor, "convolutions", lambda: Finding("convolutions", True, "sound"))
-    found = {finding.name: finding for finding in examine()}
-    assert found["broken"] == Finding("broken", False, "OSError: the disk is on fire")
-    assert {"versions", "cores", "disk", "durable writes", "data", "workers"} <= set(found)
+    findings = {finding.name: finding for finding in examine()}
+    assert findings["broken"] == Finding("broken", False, "OSError: the disk is on fire")
+    assert {"versions", "cores", "disk", "durable writes", "data", "workers"} <= set(findings)
 
 
 def test_the_command_fails_if_a_check_does(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "examine", lambda: iter([Finding("a", True, "fine"), Finding("b", False, "not")]))
+    monkeypatch.setattr(
+        doctor, "examine", lambda: iter([Finding("a", True, "fine"), Finding("b", False, "not")])
+    )
     assert cli.main(["doctor"]) == 1
     assert capsys.readouterr().out == "ok   a: fine\nBAD  b: not\n"
     monkeypatch.setattr(doctor, "examine", lambda: iter([Finding("a", True, "fine")]))
@@ -46,9 +48,9 @@ def test_a_worker_that_does_not_start(monkeypatch):
     from fedloom.federation.engines import local
 
     monkeypatch.setattr(local.sys, "executable", "/bin/false")
-    found = doctor.worker()
-    assert not found.good
-    assert "no answer" in found.text
+    finding = doctor.worker()
+    assert not finding.good
+    assert "no answer" in finding.text
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,10 @@ def test_a_worker_that_does_not_start(monkeypatch):
     [
         ("sys.exit(0)", "torch's own strided 1×1 convolution is sound here"),
         ("sys.exit(3)", "computes wrong gradients here; FedLoom's own networks avoid it"),
-        ("os.kill(os.getpid(), 6)", "a process that tried it was killed by signal 6 (SIGABRT); FedLoom's own networks"),
+        (
+            "os.kill(os.getpid(), 6)",
+            "a process that tried it was killed by signal 6 (SIGABRT); FedLoom's own networks",
+        ),
         ("time.sleep(60)", "did not come to an end within 0.5 s; FedLoom's own networks avoid it"),
         ("sys.exit('no torch')", "RuntimeError: the probe ended with exit code 1: no torch"),
     ],

@@ -1,4 +1,7 @@
-"""Files that a person can edit, broken in every way: each is read, or refused in one sentence, at once."""
+"""Files that a person can edit, broken in every way.
+
+Each is read, or refused in one sentence, at once.
+"""
 
 import json
 import shutil
@@ -13,7 +16,7 @@ import pytest
 from fedloom import cli
 from fedloom.config.models import Experiment, read_toml, validated
 from fedloom.cost.profile import read_profile
-from fedloom.data.split import Split, sealed
+from fedloom.data.split import Split, hash_of
 from fedloom.deploy.settled import prepared_from
 from fedloom.errors import FedloomError
 from fedloom.networks import NETWORKS
@@ -26,16 +29,20 @@ from fedloom.runs.planning import experiment
 from fedloom.runs.preparing import prepare, reopen
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
-MOST_SECONDS = 5  # of CPU: far more than any file takes, and far less than one that makes a reader run away
+MOST_SECONDS = (
+    5  # of CPU: far more than any file takes, and far less than one that makes a reader run away
+)
 COUNT = 100  # mutations of each file
 SIZES = {"inputs": 1, "outputs": 2, "height": 3, "width": 4, "stride": 1}
 TIMES = {"ms": 0.5, "spread_ms": 0.1, "repeats": 5}
 PROFILE = {
-    "format": 1, "made": "2026-01-01", "machine": {"processor": "p", "system": "s", "device": "cpu", "torch": "2"},
+    "format": 1, "made": "2026-01-01",
+    "machine": {"processor": "p", "system": "s", "device": "cpu", "torch": "2"},
     "entries": [{"op": "sep_conv_3x3", **SIZES, **TIMES}, {"op": "dil_conv_3x3", **SIZES, **TIMES}],
 }  # fmt: skip
 GENOTYPE = {
-    "normal": [["sep_conv_3x3", 0], ["skip_connect", 1]], "reduce": [["max_pool_3x3", 0], ["sep_conv_5x5", 1]],
+    "normal": [["sep_conv_3x3", 0], ["skip_connect", 1]],
+    "reduce": [["max_pool_3x3", 0], ["sep_conv_5x5", 1]],
     "cells": 4, "channels": 8, "affine": True,
 }  # fmt: skip
 
@@ -68,7 +75,9 @@ def check_all(contents, path, read, least_read=1):
     for content in contents:
         path.write_bytes(content)
         outcomes.append((outcome_of(read), content[:300]))
-    wrong = [(outcome, content) for outcome, content in outcomes if outcome not in ("read", "refused")]
+    wrong = [
+        (outcome, content) for outcome, content in outcomes if outcome not in ("read", "refused")
+    ]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}, the first: {wrong[0]}"
     kinds = [outcome for outcome, _ in outcomes]
     assert kinds.count("read") >= least_read and kinds.count("refused") > len(kinds) // 3
@@ -83,13 +92,20 @@ def test_config_of_a_run(name, tmp_path):
 
 
 def test_config_of_a_new_run(tmp_path):
-    path, content = tmp_path / "given.toml", (OLD / "spider" / "config.toml").read_bytes()
+    path = tmp_path / "given.toml"
+    content = (OLD / "spider" / "config.toml").read_bytes()
 
     def read():
         tree = read_toml(path)
         prepare(configure(validated(Experiment, tree).method, tree))
 
-    check_all(mutating.mutations(content, tomllib.loads(content.decode()), mutating.as_toml, COUNT, seed=1), path, read)
+    check_all(
+        mutating.mutations(
+            content, tomllib.loads(content.decode()), mutating.as_toml, COUNT, seed=1
+        ),
+        path,
+        read,
+    )
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("spider", marks=pytest.mark.slow)])
@@ -115,7 +131,8 @@ def architecture(name):
 
 @pytest.mark.parametrize("name", ["published", "spider", "fednas-nasbench201"])
 def test_genotypes(name, tmp_path):
-    tree, path = GENOTYPE if name == "published" else architecture(name), tmp_path / "genotype.json"
+    tree = GENOTYPE if name == "published" else architecture(name)
+    path = tmp_path / "genotype.json"
     broken = mutating.mutations(mutating.as_json(tree), tree, mutating.as_json, 2 * COUNT)
     check_all(broken, path, lambda: NETWORKS.get(str(path)))
 
@@ -123,8 +140,10 @@ def test_genotypes(name, tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cells": 10**9}, {"channels": 10**9}, {"cells": 1000, "channels": 65536}, {"cells": True}, {"cells": 2.0},
-        {"space": "darts:full:1000000000"}, {"space": f"darts:full:{'9' * 5000}"}, {"choice": [[0] * 10**5]},
+        {"cells": 10**9}, {"channels": 10**9}, {"cells": 1000, "channels": 65536}, {"cells": True},
+        {"cells": 2.0},
+        {"space": "darts:full:1000000000"}, {"space": f"darts:full:{'9' * 5000}"},
+        {"choice": [[0] * 10**5]},
         {"choice": [[1e400]]}, {"choice": [["0"]]}, {"affine": 1},
     ],
     ids=lambda changes: str(changes)[:40],
@@ -135,14 +154,19 @@ def test_absurd_sizes_are_refused_before_anything_is_allocated(changes, tmp_path
     assert outcome_of(lambda: NETWORKS.get(str(path))((1, 8, 8), 10, 1.0)) == "refused"
 
 
-@pytest.mark.parametrize("network", ["supernet:s2:9999999999:2", "supernet:s2:2:999999", f"supernet:s2:2:{'9' * 5000}"])
+@pytest.mark.parametrize(
+    "network", ["supernet:s2:9999999999:2", "supernet:s2:2:999999", f"supernet:s2:2:{'9' * 5000}"]
+)
 def test_absurd_sizes_in_a_name(network):
     assert outcome_of(lambda: NETWORKS.get(network)((1, 8, 8), 10, 1.0)) == "refused"
 
 
 @pytest.mark.parametrize("network", ["cnn", "vgg16", "resnet18", "darts-v2"])
 def test_a_network_that_no_memory_holds(network):
-    tree = {"options": {"network": network, "width": 1000}, "data": {"name": "digits", "clients": 2}}
+    tree = {
+        "options": {"network": network, "width": 1000},
+        "data": {"name": "digits", "clients": 2},
+    }
     assert outcome_of(lambda: prepare(configure("fedavg", tree))) == "refused"
 
 
@@ -174,23 +198,33 @@ def test_heads_of_runs(tmp_path):
         folder = RunFolder.open(run)
         assert folder.kind in ("run", "compare") and folder.summary()
 
-    check_all(mutating.mutations(content, json.loads(content), mutating.as_json, 2 * COUNT), run / "run.json", read)
+    check_all(
+        mutating.mutations(content, json.loads(content), mutating.as_json, 2 * COUNT),
+        run / "run.json",
+        read,
+    )
 
 
 def test_splits(tmp_path):
     """Also with a right hash of the wrong content."""
-    path, content = tmp_path / "split.json", (OLD / "fedavg" / "split.json").read_bytes()
+    path = tmp_path / "split.json"
+    content = (OLD / "fedavg" / "split.json").read_bytes()
 
     def resealed(tree):
         content = {name: value for name, value in tree.items() if name != "hash"}
-        return mutating.as_json({**content, "hash": sealed(content)})
+        return mutating.as_json({**content, "hash": hash_of(content)})
 
-    check_all(mutating.mutations(content, json.loads(content), resealed, COUNT), path, lambda: Split.load(path))
+    check_all(
+        mutating.mutations(content, json.loads(content), resealed, COUNT),
+        path,
+        lambda: Split.load(path),
+    )
 
 
 def test_classes_of_clients(tmp_path):
     run = Path(shutil.copytree(OLD / "fedavg", tmp_path / "run"))
-    path, content = run / "classes.json", (OLD / "fedavg" / "classes.json").read_bytes()
+    path = run / "classes.json"
+    content = (OLD / "fedavg" / "classes.json").read_bytes()
     broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
     infinite = json.loads(content)
     infinite["counts"][0][0] = float("inf")
@@ -199,7 +233,10 @@ def test_classes_of_clients(tmp_path):
 
 def test_names_of_sites(tmp_path):
     run = Path(shutil.copytree(OLD / "federation-runs" / "finished", tmp_path / "run"))
-    path, content = run / "sites.json", (OLD / "federation-runs" / "finished" / "sites.json").read_bytes()
+    path, content = (
+        run / "sites.json",
+        (OLD / "federation-runs" / "finished" / "sites.json").read_bytes(),
+    )
     broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
     check_report([*broken, b"3", b"[1]", b"null", b"{}"], path)
     check_all(broken, path, lambda: prepared_from(RunFolder(run)))
@@ -216,7 +253,9 @@ def check_report(contents, path):
 
 
 def test_a_grid_that_would_never_end():
-    with pytest.raises(FedloomError, match=r"--grid must have at most 10,000 points, but it has 1,000,000,000,000"):
+    with pytest.raises(
+        FedloomError, match=r"--grid must have at most 10,000 points, but it has 1,000,000,000,000"
+    ):
         grid_points({name: ["1"] * 1000 for name in "abcd"})
 
 
@@ -225,7 +264,14 @@ def test_a_grid_that_would_never_end():
 
 @pytest.mark.parametrize(
     "damage",
-    [b"\xff\xfe", b"\x00" * 50, b"[[[[" * 3000, b"seed = 99999999999999999999", b"options = 3", b"seed = 1\nseed = 2"],
+    [
+        b"\xff\xfe",
+        b"\x00" * 50,
+        b"[[[[" * 3000,
+        b"seed = 99999999999999999999",
+        b"options = 3",
+        b"seed = 1\nseed = 2",
+    ],
     ids=repr,
 )
 def test_the_command_line_says_one_sentence(damage, tmp_path, capsys):
@@ -233,16 +279,21 @@ def test_the_command_line_says_one_sentence(damage, tmp_path, capsys):
     (run / "config.toml").write_bytes(damage)
     (tmp_path / "g.json").write_bytes(damage)
     for words in (
-        ["resume", str(run)], ["run", "--config", str(run / "config.toml")], ["report", str(tmp_path)],
+        ["resume", str(run)], ["run", "--config", str(run / "config.toml")],
+        ["report", str(tmp_path)],
         ["run", "fedavg", "--network", str(tmp_path / "g.json"), "--out", str(tmp_path / "new")],
     ):  # fmt: skip
         assert cli.main(words) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("fedloom: ") and told.count("\n") == 1 and "Traceback" not in told
+        errors = capsys.readouterr().err
+        assert (
+            errors.startswith("fedloom: ") and errors.count("\n") == 1 and "Traceback" not in errors
+        )
     assert not (tmp_path / "new").exists()
 
 
 def test_the_mutations_are_the_same_every_time():
     first = list(mutating.mutations(b'{"a": [1, 2]}', {"a": [1, 2]}, mutating.as_json, 50, seed=4))
-    assert first == list(mutating.mutations(b'{"a": [1, 2]}', {"a": [1, 2]}, mutating.as_json, 50, seed=4))
+    assert first == list(
+        mutating.mutations(b'{"a": [1, 2]}', {"a": [1, 2]}, mutating.as_json, 50, seed=4)
+    )
     assert len(set(first)) > 30 and sys.getrecursionlimit() < mutating.DEEP

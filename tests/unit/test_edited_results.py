@@ -1,4 +1,6 @@
-"""result.json edited or damaged in every way: it is read, or refused in one sentence, wherever a result is read.
+"""result.json edited or damaged in every way.
+
+It is read, or refused in one sentence, wherever a result is read.
 
 Before results had types, 755 of 3,500 such files made one of these readers raise something else.
 """
@@ -34,11 +36,13 @@ from fedloom.runs.profiles import needed
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of
 
-FEW, MANY = 30, 1200  # mutations of each file
+FEW = 30  # mutations of each file
+MANY = 1200
 RUNS = ["fedavg", "spider", "adapt", "fednas-nasbench201", "federation-runs/finished"]
 ABOUT = ModelDescription(
-    format=MARK, input=ModelInput(shape=[1], mean=[0.0], std=[1.0], kind="image", dtype="float32"), labels=["a"],
-    params=1, macs=2, fedloom="0", method="fedavg", round=1, stage="train", architecture=None, channels_last=False,
+    format=MARK, input=ModelInput(shape=[1], mean=[0.0], std=[1.0], kind="image", dtype="float32"),
+    labels=["a"], params=1, macs=2, fedloom="0", method="fedavg", round=1, stage="train",
+    architecture=None, channels_last=False,
     client=None,
 )  # fmt: skip
 
@@ -47,7 +51,9 @@ ABOUT = ModelDescription(
 def warm(tmp_path_factory):
     """What is imported or opened first is not the file's fault."""
     reopen(RunFolder.open(OLD / "fedavg"))
-    write_report(RunFolder(Path(shutil.copytree(OLD / "fedavg", tmp_path_factory.mktemp("warm") / "run"))))
+    write_report(
+        RunFolder(Path(shutil.copytree(OLD / "fedavg", tmp_path_factory.mktemp("warm") / "run")))
+    )
 
 
 @pytest.fixture
@@ -60,7 +66,9 @@ def copied(tmp_path):
 
 def broken(path, count):
     content = path.read_bytes()
-    return list(mutating.mutations(content, json.loads(content), mutating.as_json, count, seed=len(content)))
+    return list(
+        mutating.mutations(content, json.loads(content), mutating.as_json, count, seed=len(content))
+    )
 
 
 def listed(folder):
@@ -78,7 +86,7 @@ def looked_at(path):
 
 
 def check_every_reader(contents, path, readers):
-    """A result that some reader refuses is none for the others either: they say so, or show the run without it."""
+    """If one reader refuses a result, no other one uses it: they refuse it too, or leave it out."""
     for name, read in readers.items():
         outcomes = []
         for content in contents:
@@ -102,7 +110,8 @@ def readers_of(run, other):
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", RUNS)
 def test_results_of_runs(name, count, copied):
-    run, other = copied(name), copied("local")
+    run = copied(name)
+    other = copied("local")
     contents = broken(run / "result.json", count)
     check_every_reader(contents, run / "result.json", readers_of(run, other))
     check_all(contents, run / "result.json", lambda: FinishedRun.open(run))
@@ -137,7 +146,9 @@ def test_results_of_comparisons(count, copied):
 def test_a_run_of_a_comparison(count, copied):
     folder = RunFolder(copied("compare"))
     path = folder.path / "fedavg-seed0" / "result.json"
-    check_every_reader(broken(path, count), path, {"the comparison's report": lambda: write_comparison(folder)})
+    check_every_reader(
+        broken(path, count), path, {"the comparison's report": lambda: write_comparison(folder)}
+    )
 
 
 @pytest.fixture
@@ -145,7 +156,10 @@ def profile(tmp_path, monkeypatch):
     """Of this machine, made up, with all operations of a run; networks are not measured either."""
 
     def make(run):
-        entries = [Entry(**piece._asdict(), ms=0.5, spread_ms=0.1, repeats=5) for piece in needed(latency.task_of(run))]
+        entries = [
+            Entry(**piece._asdict(), ms=0.5, spread_ms=0.1, repeats=5)
+            for piece in needed(latency.task_of(run))
+        ]
         made_up = Profile(machine=this_machine("cpu"), made="2026-01-01", entries=tuple(entries))
         path = tmp_path / "profile.json"
         path.write_text(json.dumps(made_up.to_json()))
@@ -163,20 +177,31 @@ def test_checking_a_profile(name, count, copied, profile):
     contents = broken(run / "result.json", count)
     for client in (0, 1):
         for edit in (
-            {"params": None}, {"architecture": {"a": 1}}, {"architecture": {"space": 3, "choice": [[0]]}},
+            {"params": None}, {"architecture": {"a": 1}},
+            {"architecture": {"space": 3, "choice": [[0]]}},
             {"architecture": {"space": "darts:s2:2", "choice": 3}}, {"architecture": {}},
         ):  # fmt: skip
             tree = json.loads((OLD / name / "result.json").read_text())
             tree["clients"][client].update(edit)
             contents.append(mutating.as_json(tree))
-    check_all(contents, run / "result.json", lambda: latency.check(run, made_up, None, 1, lambda *_: None).to_json())
+    check_all(
+        contents,
+        run / "result.json",
+        lambda: latency.check(run, made_up, None, 1, lambda *_: None).to_json(),
+    )
 
 
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        ({"params": None}, "must tell how many parameters the network of client 0 has, but it says null; delete"),
-        ({"architecture": {"a": 1}}, "for client 0, but an architecture must have a `space` and a `choice`"),
+        (
+            {"params": None},
+            "must say how many parameters the network of client 0 has, but it says null; delete",
+        ),
+        (
+            {"architecture": {"a": 1}},
+            "for client 0, but an architecture must have a `space` and a `choice`",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_network_is_named(edit, sentence, copied, profile, capsys):
@@ -186,9 +211,9 @@ def test_what_is_wrong_with_a_network_is_named(edit, sentence, copied, profile, 
     tree["clients"][0].update(edit)
     (run / "result.json").write_bytes(mutating.as_json(tree))
     assert cli.main(["profile", "check", str(run), "--profile", made_up]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"fedloom: {run}/result.json must tell ") and told.count("\n") == 1
-    assert sentence in told
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"fedloom: {run}/result.json must ") and errors.count("\n") == 1
+    assert sentence in errors
 
 
 @pytest.mark.slow
@@ -207,24 +232,38 @@ def test_pictures(name, copied):
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"\xff\xfe", b"[[[[" * 3000, b"[]", b'{"metric": "accuracy"}', b'{"a": Infinity}', b'{"a": 1, "a": 2}'],
+    [
+        b"",
+        b"\xff\xfe",
+        b"[[[[" * 3000,
+        b"[]",
+        b'{"metric": "accuracy"}',
+        b'{"a": Infinity}',
+        b'{"a": 1, "a": 2}',
+    ],
     ids=repr,
 )
 def test_the_command_line_says_one_sentence(damage, copied, capsys):
-    run, comparison = copied("fedavg"), copied("compare")
+    run = copied("fedavg")
+    comparison = copied("compare")
     for folder in (run, comparison):
         (folder / "result.json").write_bytes(damage)
-    for words in (["runs", "list", str(run), str(comparison)], ["report", str(run)], ["report", str(comparison)]):
+    for words in (
+        ["runs", "list", str(run), str(comparison)],
+        ["report", str(run)],
+        ["report", str(comparison)],
+    ):
         assert cli.main(words) == 0  # they are shown as not finished
         assert "Traceback" not in capsys.readouterr().err
     for folder in (run, comparison):
         assert "result.json is damaged: " in (folder / "report.html").read_text()
     for words in (
         ["export", str(run), "--shared"], ["predict", str(run), "--data", "digits", "--shared"],
-        ["adapt", str(run), "--data", "digits"], ["gain", str(run)], ["plot", str(run)], ["plot", str(comparison)],
+        ["adapt", str(run), "--data", "digits"], ["gain", str(run)], ["plot", str(run)],
+        ["plot", str(comparison)],
         ["report", str(run), str(run)], ["run", "fedavg", "--init", str(run)],
     ):  # fmt: skip
         assert cli.main(words) == 2, words
-        told = capsys.readouterr().err
-        assert told.startswith("fedloom: ") and told.count("\n") == 1
-        assert "its result.json is damaged: " in told and "fedloom resume" in told
+        errors = capsys.readouterr().err
+        assert errors.startswith("fedloom: ") and errors.count("\n") == 1
+        assert "its result.json is damaged: " in errors and "fedloom resume" in errors

@@ -4,8 +4,13 @@ from fedloom.errors import FedloomError, RunStopped, unknown
 
 
 def test_the_grammar():
-    error = FedloomError("`--partition dirichlet:0` must have a concentration above 0", "got 0", "try dirichlet:0.5")
-    assert str(error) == "`--partition dirichlet:0` must have a concentration above 0, but got 0; try dirichlet:0.5."
+    error = FedloomError(
+        "`--partition dirichlet:0` must have a concentration above 0", "got 0", "try dirichlet:0.5"
+    )
+    assert (
+        str(error) == "`--partition dirichlet:0` must have a concentration above 0, but got 0; "
+        "try dirichlet:0.5."
+    )
 
 
 def test_the_exit_codes():
@@ -20,7 +25,10 @@ def test_one_class_catches_all():
 
 
 def test_an_unknown_name_with_a_near_one():
-    expected = "method must be a known name, but got 'fedavgg'; did you mean fedavg? Known: fedavg, spider."
+    expected = (
+        "method must be a known name, but got 'fedavgg'; "
+        "did you mean fedavg? Known: fedavg, spider."
+    )
     assert str(unknown("method", "fedavgg", ["spider", "fedavg"])) == expected
 
 
@@ -38,8 +46,12 @@ def test_it_stays_one_sentence_of_one_line():
     assert str(unknown("method", "x" * 1000, ["fedavg"])) == (
         f"method must be a known name, but got '{'x' * 78}…; choose from fedavg."
     )
-    text = str(FedloomError("a  file must be there", "it said\n  this\nand that " + "x" * 5000, "mend it"))
-    assert text.startswith("a  file must be there, but it said this and that xxx") and text.endswith("x…; mend it.")
+    text = str(
+        FedloomError("a  file must be there", "it said\n  this\nand that " + "x" * 5000, "fix it")
+    )
+    assert text.startswith(
+        "a  file must be there, but it said this and that xxx"
+    ) and text.endswith("x…; fix it.")
     assert len(text) < 500
 
 
@@ -62,7 +74,12 @@ def test_a_name_from_elsewhere_is_none_of_ours_where_there_is_no_such_thing():
 
 
 def test_details_stand_in_lines_of_their_own():
-    error = FedloomError("files must be whole", "2 are not", "restore them", details=["a: cut\nshort", "b: empty"])
-    assert str(error) == "files must be whole, but 2 are not; restore them.\n  a: cut short\n  b: empty"
+    error = FedloomError(
+        "files must be whole", "2 are not", "restore them", details=["a: cut\nshort", "b: empty"]
+    )
+    assert (
+        str(error)
+        == "files must be whole, but 2 are not; restore them.\n  a: cut short\n  b: empty"
+    )
     many = FedloomError("a", "b", "c", details=["x"] * 1003)
     assert str(many).splitlines()[-2:] == ["  x", "  and 3 more"]

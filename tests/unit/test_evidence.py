@@ -1,4 +1,4 @@
-"""The evidence for FedorAS: which runs there are, how they are begun, and what tables say of them."""
+"""The evidence for FedorAS: which runs there are, how they start, and what the tables say."""
 
 import json
 import subprocess
@@ -55,11 +55,21 @@ def trial(name):
 
 def tier(number, accuracy, control=("conv1",), **more):
     return {
-        "tier": number, "limit": {"macs": 1000.0 * number}, "clients": 5, "eligible": 5, "path": ["conv1"],
-        "architecture": "cnn:1", "params": 10, "macs": 500 * number, "macs_paper": 600, "global": accuracy,
-        "supernet": accuracy / 2, "own": {"mean": accuracy, "std": 0.1, "worst": 0.0, "pooled": accuracy},
-        "control": {"path": list(control), "macs": 500}, **more,
-    }  # fmt: skip
+        "tier": number,
+        "limit": {"macs": 1000.0 * number},
+        "clients": 5,
+        "eligible": 5,
+        "path": ["conv1"],
+        "architecture": "cnn:1",
+        "params": 10,
+        "macs": 500 * number,
+        "macs_paper": 600,
+        "global": accuracy,
+        "supernet": accuracy / 2,
+        "own": {"mean": accuracy, "std": 0.1, "worst": 0.0, "pooled": accuracy},
+        "control": {"path": list(control), "macs": 500},
+        **more,
+    }
 
 
 def finish(setting, name, partition, seed, accuracies=(0.3, 0.4), **more):
@@ -94,7 +104,7 @@ def test_a_trial_may_have_fewer_seeds():
 
 @pytest.fixture
 def configured(monkeypatch):
-    """Configurations that the command line made; nothing is run."""
+    """The configurations of a command line; nothing is run."""
     configurations = []
 
     def configure_alone(options, method, tree):
@@ -130,8 +140,11 @@ def test_a_run_that_was_interrupted_is_resumed(setting):
 
 def test_controls_are_the_random_paths_of_the_finished_run(setting):
     finish(setting, BASE, PARTITIONS[0], 0)
-    words = command_of(Case(trial("control"), PARTITIONS[0], 0), setting)
-    assert json.loads(Path(words[words.index("--paths") + 1]).read_text()) == [["conv1"], ["conv1"]]
+    command = command_of(Case(trial("control"), PARTITIONS[0], 0), setting)
+    assert json.loads(Path(command[command.index("--paths") + 1]).read_text()) == [
+        ["conv1"],
+        ["conv1"],
+    ]
 
 
 def test_a_tier_without_a_control_is_told(setting):
@@ -145,23 +158,23 @@ def test_a_tier_without_a_control_is_told(setting):
 
 def test_baselines_have_the_budget_and_the_limits_of_the_finished_run(setting):
     finish(setting, BASE, PARTITIONS[1], 2, macs=9000, server_macs=1000)
-    words = command_of(Case(trial("fjord"), PARTITIONS[1], 2), setting)
-    assert words[words.index("--tiers") + 1] == "1000,2000"
-    assert words[words.index("--cost") + 1] == "macs"
-    assert "budget.amount=10000" in words
+    command = command_of(Case(trial("fjord"), PARTITIONS[1], 2), setting)
+    assert command[command.index("--tiers") + 1] == "1000,2000"
+    assert command[command.index("--cost") + 1] == "macs"
+    assert "budget.amount=10000" in command
     of_one_tier = command_of(Case(trial("cnn-tier-1"), PARTITIONS[1], 2), setting)
     assert "budget.amount=5000.0" in of_one_tier
 
 
 def test_scoring_by_clients_leaves_the_supernet_as_many_rounds(setting):
-    """By the rule of the budget's shares: the search first, the supernet of what it leaves."""
-    words = command_of(Case(trial("score-clients-4"), PARTITIONS[1], 0), setting)
+    """By the rule of the budget's shares, the supernet gets what the search leaves."""
+    command = command_of(Case(trial("score-clients-4"), PARTITIONS[1], 0), setting)
 
     def value(name):
-        return float(words[words.index(name) + 1])
+        return float(command[command.index(name) + 1])
 
-    left = value("--rounds") * (1 - value("--search-share"))
-    assert left * value("--supernet-share") == pytest.approx(SUPERNET_ROUNDS)
+    rounds_of_training = value("--rounds") * (1 - value("--search-share"))
+    assert rounds_of_training * value("--supernet-share") == pytest.approx(SUPERNET_ROUNDS)
 
 
 def test_nearest_width_is_by_macs():
@@ -174,7 +187,7 @@ def test_nearest_width_is_by_macs():
 
 
 class Finished:
-    """Stands in for a process; the run that it was to make is there at once."""
+    """Replaces a process; the run that it should make exists at once."""
 
     begun: list[list[str]] = []
 
@@ -270,8 +283,11 @@ def test_a_verdict_is_by_the_interval_alone(low, high, least, verdict):
 
 
 def test_runs_are_paired_by_partition_and_seed(setting):
-    """A seed that only one of both has counts nowhere; differences 10, 12, 11 points have t's interval of two
-    degrees of freedom: 11 ± 4.3027 · 1 / √3."""
+    """A seed that only one of both has does not count.
+
+    Differences of 10, 12 and 11 points have t's interval of two degrees of freedom:
+    11 ± 4.3027 · 1 / √3.
+    """
     for seed, figure in enumerate((0.40, 0.42, 0.41, 0.99)):
         finish(setting, BASE, PARTITIONS[0], seed, (figure, figure))
     for seed in (0, 1, 2):
@@ -288,7 +304,7 @@ def test_runs_are_paired_by_partition_and_seed(setting):
 
 
 def test_a_claim_of_at_least_so_much_is_judged_against_that(setting):
-    """One point less may be: differences of −0.5, 0 and 0.5 are 1 above what is claimed at least."""
+    """One point less is allowed: differences of −0.5, 0 and 0.5 are 1 above the claimed least."""
     for seed, accuracy in enumerate((0.295, 0.3, 0.305)):
         finish(setting, "comm-1", PARTITIONS[0], seed, (0.3, 0.3))
         finish(setting, BASE, PARTITIONS[0], seed, (accuracy, accuracy))
@@ -316,9 +332,14 @@ def test_p_is_adjusted_for_all_claims_that_were_run_but_not_for_single_partition
 
 
 def test_gains_of_two_partitions_are_paired_by_seed(setting):
-    """At dirichlet:1.0 the supernet is worth 1, 2 and 3 points, at dirichlet:0.1 9, 11 and 13: 8, 9 and 10 more."""
+    """The supernet gains 1, 2 and 3 points at dirichlet:1.0, and 9, 11 and 13 at dirichlet:0.1.
+
+    That is 8, 9 and 10 points more.
+    """
     for seed in (0, 1, 2):
-        for partition, gain in zip(PARTITIONS, (0.01 * (1 + seed), 0.09 + 0.02 * seed), strict=True):
+        for partition, gain in zip(
+            PARTITIONS, (0.01 * (1 + seed), 0.09 + 0.02 * seed), strict=True
+        ):
             finish(setting, "scratch-rounds", partition, seed, (0.2, 0.3))
             finish(setting, BASE, partition, seed, (0.2 + gain, 0.3 + gain))
     row = judged_by_skew(Runs(setting.out))

@@ -52,7 +52,9 @@ def test_create_and_open(tmp_path):
     assert json.loads((folder.path / "run.json").read_text())["format"] == FORMAT
     again = RunFolder.open(folder.path)
     assert (again, again.kind) == (folder, "compare")
-    with pytest.raises(FedloomError, match=r"--out must be a new or empty folder, but .* has content"):
+    with pytest.raises(
+        FedloomError, match=r"--out must be a new or empty folder, but .* has content"
+    ):
         RunFolder.create("run", "x", folder.path)
 
 
@@ -62,29 +64,42 @@ def test_a_file_in_the_way(tmp_path):
         RunFolder.create("run", "x", None)
 
 
-@pytest.mark.parametrize("head", [None, "", "null", "[1]", "{}", '{"format": "one"}', '{"format": null}'])
+@pytest.mark.parametrize(
+    "head", [None, "", "null", "[1]", "{}", '{"format": "one"}', '{"format": null}']
+)
 def test_no_run(tmp_path, head):
     if head is not None:
         (tmp_path / "run.json").write_text(head)
-    with pytest.raises(FedloomError, match=r"must be the folder of a run, but it has no valid run.json; see"):
+    with pytest.raises(
+        FedloomError, match=r"must be the folder of a run, but it has no valid run.json; see"
+    ):
         RunFolder.open(tmp_path)
 
 
 def test_a_newer_format(tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"format": FORMAT + 1, "kind": "run", "fedloom": "7.5"}))
-    with pytest.raises(FedloomError, match=f"but it was written by fedloom 7.5 in format {FORMAT + 1}, this one reads"):
+    (tmp_path / "run.json").write_text(
+        json.dumps({"format": FORMAT + 1, "kind": "run", "fedloom": "7.5"})
+    )
+    with pytest.raises(
+        FedloomError,
+        match=f"but it was written by fedloom 7.5 in format {FORMAT + 1}, this one reads",
+    ):
         RunFolder.open(tmp_path)
 
 
 def test_configuration(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
-    with pytest.raises(FedloomError, match=r"config.toml must be a run's configuration in TOML, but"):
+    with pytest.raises(
+        FedloomError, match=r"config.toml must be a run's configuration in TOML, but"
+    ):
         folder.config()
     config = Experiment(seed=5, options={"lr": 0.5})
     folder.write_text("config.toml", config.to_toml())
     assert folder.config() == config
     folder.write_text("config.toml", "seed = ")
-    with pytest.raises(FedloomError, match=r"config.toml must be a run's configuration in TOML, but"):
+    with pytest.raises(
+        FedloomError, match=r"config.toml must be a run's configuration in TOML, but"
+    ):
         folder.config()
 
 
@@ -100,7 +115,9 @@ def test_json_has_no_nan(tmp_path):
 def test_one_process_at_a_time(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     with folder.lock():
-        with pytest.raises(FedloomError, match="must not be in use, but another process works in it"):
+        with pytest.raises(
+            FedloomError, match="must not be in use, but another process works in it"
+        ):
             folder.lock()
         with pytest.raises(FedloomError, match="must not be in use"):
             folder.remove()
@@ -126,19 +143,32 @@ def test_fresh_is_empty(tmp_path):
 def test_summary(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     size = (folder.path / "run.json").stat().st_size
-    expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "metric": None}
-    assert folder.summary() == RunSummary(**expected, mean=None, balanced_accuracy=None, auc=None, bytes=size)
+    expected = {
+        "run": str(folder.path),
+        "kind": "run",
+        "state": "unfinished",
+        "rounds": 0,
+        "metric": None,
+    }
+    assert folder.summary() == RunSummary(
+        **expected, mean=None, balanced_accuracy=None, auc=None, bytes=size
+    )
     (folder.path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
     folder.write_json("result.json", RESULT)
-    found = folder.summary()
-    assert (found.state, found.rounds, found.metric, found.mean) == ("finished", 3, "perplexity", 7.5)
+    summary = folder.summary()
+    assert (summary.state, summary.rounds, summary.metric, summary.mean) == (
+        "finished",
+        3,
+        "perplexity",
+        7.5,
+    )
 
 
 def test_a_comparison_has_no_figure_of_its_own(tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "compare")
     folder.write_json("result.json", {"runs": ["fedavg-seed0"], "methods": [method()]})
-    found = folder.summary()
-    assert (found.state, found.metric, found.mean) == ("finished", None, None)
+    summary = folder.summary()
+    assert (summary.state, summary.metric, summary.mean) == ("finished", None, None)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +188,9 @@ def test_something_else_than_a_result_is_none(result):
     assert runs_table(summaries).row_count == 2
 
 
-@pytest.mark.parametrize(("mean", "state"), [(None, "finished"), ("much", "unfinished"), ([1], "unfinished")], ids=str)
+@pytest.mark.parametrize(
+    ("mean", "state"), [(None, "finished"), ("much", "unfinished"), ([1], "unfinished")], ids=str
+)
 def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean, state):
     """None: nobody had one. Something else is no result, and a resume makes it again."""
     folder = RunFolder.create("run", "x", tmp_path / "run")
@@ -175,7 +207,9 @@ def test_files_that_changed(tmp_path):
     assert folder.damaged() == ["gone"]
     folder.write_text("metrics.jsonl", "{}\n{}\n")
     assert folder.damaged() == ["metrics.jsonl", "gone"]
-    folder.write_json("result.json", {**RESULT, "checksums": {"\0": "0" * 64}})  # which is the name of no file
+    folder.write_json(
+        "result.json", {**RESULT, "checksums": {"\0": "0" * 64}}
+    )  # which is the name of no file
     assert folder.damaged() == ["result.json"]
 
 

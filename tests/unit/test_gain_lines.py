@@ -1,4 +1,4 @@
-"""gain.jsonl: a line a measured cell, written and read through one type, whatever became of the file."""
+"""gain.jsonl: its lines are written and read through one type, whatever became of the file."""
 
 import json
 from pathlib import Path
@@ -67,10 +67,13 @@ def test_what_a_kill_left_of_the_last_line_is_cut_off(lines, torn):
 
 @pytest.mark.parametrize(
     ("line", "problem"),
-    [(b"no cell", "it does not parse"), (b"[1, 2]", "it is not an object of JSON"), (b'{"i": 0}', "it lacks `j`"),
-     (b"\xff", "it is not text in UTF-8"), (as_lines([{**ROWS[0], "accuracy": "much"}])[:-1], "`accuracy` should be"),
+    [(b"no cell", "it does not parse"), (b"[1, 2]", "it is not an object of JSON"),
+     (b'{"i": 0}', "it lacks `j`"),
+     (b"\xff", "it is not text in UTF-8"),
+     (as_lines([{**ROWS[0], "accuracy": "much"}])[:-1], "`accuracy` should be"),
      (as_lines([{**ROWS[0], "start": "new"}])[:-1], "`start` should be"),
-     (as_lines([{name: value for name, value in ROWS[0].items() if name != "accuracy"}])[:-1], "it lacks `accuracy`")],
+     (as_lines([{name: value for name, value in ROWS[0].items() if name != "accuracy"}])[:-1],
+     "it lacks `accuracy`")],
     ids=str,
 )  # fmt: skip
 def test_a_spoilt_line_is_named(lines, line, problem):
@@ -91,10 +94,16 @@ def test_what_a_later_version_writes_is_kept():
 
 
 def test_auc_of_two_classes_stands_in_the_matrix(capsys):
-    cells = {(0, 0): CellFigures(0.5, 0.6, 0.7), (0, 1): CellFigures(0.5, 0.6), (1, 0): CellFigures(None)}
+    cells = {
+        (0, 0): CellFigures(0.5, 0.6, 0.7),
+        (0, 1): CellFigures(0.5, 0.6),
+        (1, 0): CellFigures(None),
+    }
     cells[1, 1] = CellFigures(0.9, 0.8, 0.875)
     gain = gain_of(Path("run"), "accuracy", (0, 1), HOW, cells)
-    assert gain.record.auc == [[0.7, None], [None, 0.875]] and gain.to_json()["auc"] == gain.record.auc
+    assert (
+        gain.record.auc == [[0.7, None], [None, 0.875]] and gain.to_json()["auc"] == gain.record.auc
+    )
     gain.table()
     words = " ".join(capsys.readouterr().out.split())
     assert "own bal. AUC gain" in words and "90.0 80.0 87.5" in words
@@ -107,6 +116,8 @@ def test_a_cell_has_auc_where_there_are_two_classes(labels, auc, monkeypatch):
     figures = Figures("accuracy", 4, 2, 0.5, None, {"balanced_accuracy": 0.625, "auc": 0.75})
     monkeypatch.setattr(gains, "fine_tuned", lambda *arguments: figures)
     monkeypatch.setattr(Job, "network", lambda job, client: None)
-    site = SimpleNamespace(device="cpu", site=lambda stages: SimpleNamespace(data=lambda client: None))
+    site = SimpleNamespace(
+        device="cpu", site=lambda stages: SimpleNamespace(data=lambda client: None)
+    )
     job = Job("folder", site, SimpleNamespace(labels=labels), 1, HOW, (0, 1))
     assert job.measure() == CellFigures(0.5, 0.625, auc)

@@ -6,7 +6,14 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.learning.judging import Disagreement, Judged, disagreement, held_back, is_decisive, judged
+from fedloom.learning.judging import (
+    Disagreement,
+    Judged,
+    disagreement,
+    held_back,
+    is_decisive,
+    judged,
+)
 
 
 def samples(count, classes=2):

@@ -1,4 +1,4 @@
-"""The benchmarks' books: CPU seconds of every process that takes part, and what a failed one says."""
+"""How benchmarks measure: CPU seconds of all processes, and the messages of failed ones."""
 
 import subprocess
 import sys
@@ -41,7 +41,9 @@ def test_descendants_are_children_and_their_children():
 
 def test_the_cpu_of_a_tree_counts_grandchildren_and_those_that_ended():
     command = [sys.executable, "-c", ROOT]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as root:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as root:
         assert root.stdout is not None
         assert root.stdout.readline() == "burnt\n"
         cpu = cpu_of_tree(root.pid)

@@ -22,12 +22,25 @@ from fedloom.spaces.cells.space import DARTS_V2, from_genotype
 
 PLAIN = from_genotype(DARTS_V2, DartsCells("full", 4)).to_plain()
 ROW = {
-    "stage": "train", "round": 1, "progress": 0.0, "phase": "search", "search": {"due": 1, "of": 2},
-    "meta": {"loss": 0.5}, "replies": 2, "refused": [{"client": 1, "reason": "late"}],
-    "ledger": [[0, 0, 1, 2, 3, 0.5]], "observed": {"0": {"x": 1}},
-    "evaluation": {"part": "test", "clients": 0, "metric": "accuracy", "accuracy": None, "shared": None},
+    "stage": "train",
+    "round": 1,
+    "progress": 0.0,
+    "phase": "search",
+    "search": {"due": 1, "of": 2},
+    "meta": {"loss": 0.5},
+    "replies": 2,
+    "refused": [{"client": 1, "reason": "late"}],
+    "ledger": [[0, 0, 1, 2, 3, 0.5]],
+    "observed": {"0": {"x": 1}},
+    "evaluation": {
+        "part": "test",
+        "clients": 0,
+        "metric": "accuracy",
+        "accuracy": None,
+        "shared": None,
+    },
     "totals": Totals(rounds=1, down=7, wall=0.5).to_json(),
-}  # fmt: skip
+}
 
 
 class Balanced(HTMLParser):
@@ -35,7 +48,8 @@ class Balanced(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.seen = [], []
+        self.open = []
+        self.seen = []
 
     def handle_starttag(self, tag, attrs):
         self.seen.append(tag)
@@ -63,7 +77,11 @@ def test_a_table_becomes_html_and_nothing_in_it_does():
     table.add_row("<script>1</script>", "one\ntwo")
     html = table_html(table)
     assert read(html).count("td") == 2 and "script" not in read(html) and "i" not in read(html)
-    assert "&lt;script&gt;1&lt;/script&gt;" in html and "&lt;b&gt;t&lt;/b&gt;" in html and "a &amp; b" in html
+    assert (
+        "&lt;script&gt;1&lt;/script&gt;" in html
+        and "&lt;b&gt;t&lt;/b&gt;" in html
+        and "a &amp; b" in html
+    )
     assert "one<br>two" in html and "text-align:right" in html
 
 
@@ -89,15 +107,22 @@ def test_a_client_shows_its_figures_and_its_cells():
 
 
 def test_an_architecture_is_its_json_and_draws_itself(tmp_path):
-    found = Architecture(PLAIN, "client <3>")
-    assert found == PLAIN and json.loads(json.dumps(found)) == PLAIN and isinstance(found, dict)
-    svg = found.draw(tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_text() == svg == found._repr_svg_()
+    architecture = Architecture(PLAIN, "client <3>")
+    assert (
+        architecture == PLAIN
+        and json.loads(json.dumps(architecture)) == PLAIN
+        and isinstance(architecture, dict)
+    )
+    svg = architecture.draw(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == svg == architecture._repr_svg_()
     assert ET.fromstring(svg).get("aria-label") == "client <3>"
 
 
 def test_a_run_gives_architectures_that_draw_themselves(tmp_path):
-    rows = [result_files.client(0, architecture=PLAIN), result_files.client(1, architecture="cnn:1")]
+    rows = [
+        result_files.client(0, architecture=PLAIN),
+        result_files.client(1, architecture="cnn:1"),
+    ]
     run = Run(tmp_path, RunResult.from_json(result_files.result(rows)))
     assert run.client(0).architecture.title == "client 0"
     assert run.client(1).architecture == "cnn:1"
@@ -109,12 +134,25 @@ def test_a_run_gives_architectures_that_draw_themselves(tmp_path):
 
 def test_a_row_is_flat():
     columns = flat(MetricsRow.from_json(ROW))
-    told = {name: value for name, value in columns.items() if not name.startswith("totals.")}
-    assert told == {
-        "stage": "train", "round": 1, "progress": 0.0, "phase": "search", "search.due": 1, "search.of": 2,
-        "meta.loss": 0.5, "replies": 2, "refused": 1, "evaluation.part": "test", "evaluation.clients": 0,
-        "evaluation.metric": "accuracy", "evaluation.accuracy": None, "evaluation.shared": None,
-    }  # fmt: skip
+    without_totals = {
+        name: value for name, value in columns.items() if not name.startswith("totals.")
+    }
+    assert without_totals == {
+        "stage": "train",
+        "round": 1,
+        "progress": 0.0,
+        "phase": "search",
+        "search.due": 1,
+        "search.of": 2,
+        "meta.loss": 0.5,
+        "replies": 2,
+        "refused": 1,
+        "evaluation.part": "test",
+        "evaluation.clients": 0,
+        "evaluation.metric": "accuracy",
+        "evaluation.accuracy": None,
+        "evaluation.shared": None,
+    }
     assert (columns["totals.rounds"], columns["totals.down"], columns["totals.wall"]) == (1, 7, 0.5)
 
 
@@ -122,17 +160,27 @@ def test_columns_do_not_depend_on_the_rows_order():
     first = flat(MetricsRow.from_json(ROW))
     second = {**first, "meta.extra": 1.0}
     assert columns([first, second]) == columns([second, first])
-    assert columns([first, second])[:7] == ["stage", "round", "progress", "replies", "refused", "phase", "meta.extra"]
+    assert columns([first, second])[:7] == [
+        "stage",
+        "round",
+        "progress",
+        "replies",
+        "refused",
+        "phase",
+        "meta.extra",
+    ]
     assert columns([first])[-12::11] == ["totals.rounds", "totals.wall"]
 
 
 def test_csv_and_what_a_kill_left(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    file.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "round": 2, "meta": {}}) + '\n{"stage": "tr')
+    file.write_text(
+        json.dumps(ROW) + "\n" + json.dumps({**ROW, "round": 2, "meta": {}}) + '\n{"stage": "tr'
+    )
     rows = read_rounds(file)
     assert [row["round"] for row in rows] == [1, 2]
-    found = list(csv.DictReader(as_csv(rows).splitlines()))
-    assert [(row["round"], row["meta.loss"], row["evaluation.accuracy"]) for row in found] == [
+    lines = list(csv.DictReader(as_csv(rows).splitlines()))
+    assert [(row["round"], row["meta.loss"], row["evaluation.accuracy"]) for row in lines] == [
         ("1", "0.5", ""),
         ("2", "", ""),
     ]

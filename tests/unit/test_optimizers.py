@@ -12,7 +12,10 @@ from fedloom.learning.optimizers import Adam, Sgd, clip_gradients, remembered
 
 def two_nets():
     torch.manual_seed(0)
-    nets = [nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4)) for _ in range(2)]
+    nets = [
+        nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4))
+        for _ in range(2)
+    ]
     nets[1].load_state_dict(nets[0].state_dict())
     return nets
 
@@ -35,19 +38,27 @@ PAIRS = {
 def test_the_same_bits_as_torchs_classes(case):
     ours, theirs, settings = PAIRS[case]
     mine, other = two_nets()
-    optimizers = ours(dict(mine.named_parameters()), 0.01, **settings), theirs(other.parameters(), lr=0.01, **settings)
+    optimizers = (
+        ours(dict(mine.named_parameters()), 0.01, **settings),
+        theirs(other.parameters(), lr=0.01, **settings),
+    )
     for number in range(5):
         x = torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(number))
         for net, optimizer in zip((mine, other), optimizers, strict=True):
             stepped(net, optimizer, x)
-    assert all(torch.equal(a, b) for a, b in zip(mine.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(mine.parameters(), other.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("case", ["momentum", "adam"])
 def test_memory_goes_on_where_it_was(case):
     ours, _, settings = PAIRS[case]
     whole, cut = two_nets()
-    xs = [torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(number)) for number in range(4)]
+    xs = [
+        torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(number))
+        for number in range(4)
+    ]
     optimizer = ours(dict(whole.named_parameters()), 0.01, **settings)
     for x in xs:
         stepped(whole, optimizer, x)
@@ -81,7 +92,9 @@ for make in (lambda w: Sgd(w, 0.1, momentum=0.9), lambda w: Adam(w, 0.1, betas=(
     optimizer.step()
 print("torch._dynamo" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 

@@ -38,7 +38,9 @@ class Grown(Options):
 def test_what_is_missing_means_what_was_done_before():
     assert as_before(Grown, {"lr": 1.0}) == {"lr": 1.0, "norm": "none"}
     assert as_before(Whole, {"seed": 3}) == {"seed": 3, "engine": {"bound": "off"}}
-    assert as_before(Whole, {"engine": {"workers": 2}}) == {"engine": {"workers": 2, "bound": "off"}}
+    assert as_before(Whole, {"engine": {"workers": 2}}) == {
+        "engine": {"workers": 2, "bound": "off"}
+    }
 
 
 def test_what_is_there_stays():
@@ -69,12 +71,16 @@ def test_nothing_is_changed_in_place():
 @pytest.mark.parametrize("odd", [3, "x", [1], None])
 def test_what_is_no_section_is_left_to_the_schema(odd):
     with pytest.raises(ValidationError):
-        Whole.model_validate({"engine": as_before(Whole, {"engine": odd})["engine"] if odd is not None else 1})
+        Whole.model_validate(
+            {"engine": as_before(Whole, {"engine": odd})["engine"] if odd is not None else 1}
+        )
 
 
 def test_spelled_out_says_the_later_ones_and_no_other():
     settled = Whole.model_validate({"engine": {"workers": 3}})
-    assert spelled_out(settled, {"engine": {"workers": 3}}) == {"engine": {"workers": 3, "bound": 10.0}}
+    assert spelled_out(settled, {"engine": {"workers": 3}}) == {
+        "engine": {"workers": 3, "bound": 10.0}
+    }
     assert as_before(Whole, spelled_out(settled, {})) == {"engine": {"bound": 10.0}}
     given = {"engine": {"bound": "off"}}
     assert spelled_out(Whole.model_validate(given), given) == given
@@ -101,7 +107,11 @@ def test_every_option_that_came_after_the_first_version_says_what_its_absence_me
     known = FIRST["configuration"] if where == "configuration" else FIRST["methods"].get(where)
     if known is None:
         return  # a method that came later: no older run has it
-    later = [name for name, field in options_of(SCHEMAS[where]) if name not in known and absence(field) is None]
+    later = [
+        name
+        for name, field in options_of(SCHEMAS[where])
+        if name not in known and absence(field) is None
+    ]
     assert later == [], "give it an Absent(…): what did fedloom do before this option came?"
 
 

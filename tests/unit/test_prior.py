@@ -24,7 +24,9 @@ def test_the_prior_in_numbers():
 
 
 def test_without_samples_all_classes_are_equally_likely():
-    assert log_prior(torch.empty(0, dtype=torch.int64), 4).exp().tolist() == pytest.approx([0.25] * 4)
+    assert log_prior(torch.empty(0, dtype=torch.int64), 4).exp().tolist() == pytest.approx(
+        [0.25] * 4
+    )
 
 
 def test_one_class_is_likely_and_the_others_stay_possible():
@@ -74,5 +76,7 @@ def test_what_is_learnt_is_the_network_without_the_shift():
 
 
 def test_a_network_without_a_linear_end_is_refused():
-    with pytest.raises(FedloomError, match=r"ends in a fully connected layer.*none with 3 outputs.*prior=off"):
+    with pytest.raises(
+        FedloomError, match=r"ends in a fully connected layer.*none with 3 outputs.*prior=off"
+    ):
         score_layer(nn.Conv2d(1, 3, 3), 3)

@@ -13,7 +13,7 @@ STATUS = Path("/proc/self/status")
 
 
 def process_in(status):
-    """The id that a `status` file tells."""
+    """The process id in a `status` file."""
     return int(status.split(b"\nPid:")[1].split()[0])
 
 

@@ -78,11 +78,11 @@ def test_a_resumed_run_counts_its_own_time(now):
     clock = Clock()
     now[0] += 7
     clock.note(event(9, 0.9))
-    assert clock.left() == pytest.approx(7.0)
+    assert clock.seconds_left() == pytest.approx(7.0)
 
 
 def test_nothing_done_leaves_nothing_to_tell(now):
-    assert Clock().left() == 0.0
+    assert Clock().seconds_left() == 0.0
 
 
 def test_another_metric_goes_by_its_own_name_and_form():
@@ -100,18 +100,24 @@ def test_accuracy_that_nobody_has_is_not_shown():
 def test_live_shows_round_metric_bytes_and_time_left(now):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120)
-    with Progress(TextColumn("{task.description} {task.percentage:.0f} {task.fields[what]}"), console=console) as bar:
+    with Progress(
+        TextColumn("{task.description} {task.percentage:.0f} {task.fields[status]}"),
+        console=console,
+    ) as bar:
         listen = Live("1-fedavg", bar)
-        assert bar.tasks[0].fields["what"] == "starting"
+        assert bar.tasks[0].fields["status"] == "starting"
         now[0] += 10
         listen(event(1, 0.5, accuracy=0.25))
         assert bar.tasks[0].completed == 0.5
-        assert bar.tasks[0].fields["what"] == "train round 1, test accuracy 25.0 %, 1.52 kB, 10 s left"
+        assert (
+            bar.tasks[0].fields["status"]
+            == "train round 1, test accuracy 25.0 %, 1.52 kB, 10 s left"
+        )
         listen(ClientEvaluated(0, 8, 1))
-        assert bar.tasks[0].fields["what"] == "evaluating 8 clients"
+        assert bar.tasks[0].fields["status"] == "evaluating 8 clients"
         listen(Replied(0, 8, 2))
         listen(event(2, 1.0))
-        assert bar.tasks[0].fields["what"].endswith("done")
+        assert bar.tasks[0].fields["status"].endswith("done")
     assert "1-fedavg 100 train round 2" in stream.getvalue()
 
 

@@ -72,7 +72,10 @@ def test_what_is_no_file(tmp_path):
 def test_an_absurdly_large_file_is_not_even_read(tmp_path):
     with open(tmp_path / "file", "wb") as file:
         file.truncate(1 << 40)  # which takes no room
-    assert reason(read_json, tmp_path / "file") == f"it has {1 << 40} bytes, and at most {MOST_BYTES} are expected"
+    assert (
+        reason(read_json, tmp_path / "file")
+        == f"it has {1 << 40} bytes, and at most {MOST_BYTES} are expected"
+    )
 
 
 def test_a_file_that_grows_with_the_data(tmp_path):

@@ -10,7 +10,9 @@ from fedloom.errors import FedloomError
 from fedloom.methods import recipe
 from fedloom.registry import Registry, absolute, from_file
 
-REGISTRY = Registry("toy", "fedloom.toys", {"ordered": "collections:OrderedDict", "lost": "fedloom_nowhere:x"})
+REGISTRY = Registry(
+    "toy", "fedloom.toys", {"ordered": "collections:OrderedDict", "lost": "fedloom_nowhere:x"}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,9 @@ def _fresh():
 def plugin(monkeypatch):
     """An installed package that offers one toy."""
     entry = importlib.metadata.EntryPoint("counter", "collections:Counter", "fedloom.toys")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry] if group == "fedloom.toys" else [])
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [entry] if group == "fedloom.toys" else []
+    )
 
 
 @pytest.fixture
@@ -68,15 +72,21 @@ def test_a_builtin_goes_before_an_entry_point_of_its_name(monkeypatch):
 
 
 def test_a_name_nobody_knows_brings_the_nearest(plugin):
-    with pytest.raises(FedloomError, match=r"toy must be a known name, but got 'countre'; did you mean counter\?"):
+    with pytest.raises(
+        FedloomError, match=r"toy must be a known name, but got 'countre'; did you mean counter\?"
+    ):
         REGISTRY.get("countre")
 
 
-@pytest.mark.parametrize("value", ["fedloom_nowhere:Toy", "collections:Nothing", "no reference at all"])
+@pytest.mark.parametrize(
+    "value", ["fedloom_nowhere:Toy", "collections:Nothing", "no reference at all"]
+)
 def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch, value):
     entry = importlib.metadata.EntryPoint("broken", value, "fedloom.toys")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
-    with pytest.raises(FedloomError, match=f"toy broken must be importable, as {value}, but it raised"):
+    with pytest.raises(
+        FedloomError, match=f"toy broken must be importable, as {value}, but it raised"
+    ):
         REGISTRY.get("broken")
 
 
@@ -103,7 +113,9 @@ def test_a_files_module_can_be_found_by_its_classes(file):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FedloomError, match=r"absent\.py must be a Python file, but there is none; check the path"):
+    with pytest.raises(
+        FedloomError, match=r"absent\.py must be a Python file, but there is none; check the path"
+    ):
         REGISTRY.get(f"{tmp_path}/absent.py:Robot")
 
 
@@ -136,13 +148,15 @@ def test_every_builtin_method_and_network_can_be_loaded():
     from fedloom.methods import METHODS
     from fedloom.networks import NETWORKS
 
-    for known in (METHODS, NETWORKS):
-        assert known.builtin and all(known.get(name) is not None for name in known.builtin)
+    for builtin in (METHODS, NETWORKS):
+        assert builtin.builtin and all(builtin.get(name) is not None for name in builtin.builtin)
 
 
 def test_a_file_that_does_not_import_is_named(tmp_path):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name")
-    with pytest.raises(FedloomError, match=r"broken.py must be importable, but it raised ModuleNotFoundError"):
+    with pytest.raises(
+        FedloomError, match=r"broken.py must be importable, but it raised ModuleNotFoundError"
+    ):
         from_file(f"{tmp_path}/broken.py:x")
 
 
@@ -154,11 +168,15 @@ def test_a_method_that_is_no_recipe_is_named(tmp_path):
 
 def test_a_file_that_ends_the_process_is_named(tmp_path):
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
-    with pytest.raises(FedloomError, match=r"leaving.py must be importable, but it raised SystemExit: 3"):
+    with pytest.raises(
+        FedloomError, match=r"leaving.py must be importable, but it raised SystemExit: 3"
+    ):
         from_file(f"{tmp_path}/leaving.py:x")
 
 
 def test_what_a_file_imports_is_not_offered(tmp_path):
-    (tmp_path / "toys.py").write_text("import os\nfrom pathlib import Path\nthing = Path()\n\ndef make(): ...\n")
+    (tmp_path / "toys.py").write_text(
+        "import os\nfrom pathlib import Path\nthing = Path()\n\ndef make(): ...\n"
+    )
     with pytest.raises(FedloomError, match=r"got 'absent'; choose from make, thing\.$"):
         from_file(f"{tmp_path}/toys.py:absent")

@@ -40,12 +40,14 @@ class TestFile:
             "macs": 2000,
         }
 
-    def test_what_a_path_has_beside_accuracy_stands_in_its_row_if_it_is_known(self, tmp_path: Path) -> None:
+    def test_what_a_path_has_beside_accuracy_stands_in_its_row_if_it_is_known(
+        self, tmp_path: Path
+    ) -> None:
         beside = {"balanced_accuracy": 0.2, "auc": 0.6}
-        known = replace(row(), **beside)
-        write_scores(tmp_path / "scores.jsonl", [known])
+        complete_row = replace(row(), **beside)
+        write_scores(tmp_path / "scores.jsonl", [complete_row])
         assert json.loads((tmp_path / "scores.jsonl").read_text()).items() >= beside.items()
-        assert read_scores(tmp_path / "scores.jsonl") == [known]
+        assert read_scores(tmp_path / "scores.jsonl") == [complete_row]
 
     def test_more_rows_are_appended_and_the_old_bytes_stay(self, tmp_path: Path) -> None:
         path = tmp_path / "scores.jsonl"

@@ -51,7 +51,11 @@ def test_an_envelope_tells_it():
 
 def search_macs(method, options, rounds=2):
     toy = Toy.of(method, options, rounds)
-    work = [exchange for exchange in toy.run_apart().exchanges if exchange.order.kind not in ("describe", "evaluate")]
+    work = [
+        exchange
+        for exchange in toy.run_apart().exchanges
+        if exchange.order.kind not in ("describe", "evaluate")
+    ]
     return [(exchange.envelope.macs, exchange.envelope.search_macs) for exchange in work]
 
 

@@ -1,4 +1,7 @@
-"""Sinks without their packages: what they are told, and that none can stop a run. The real ones: tests/sinks."""
+"""Sinks without their packages: what they are told, and that none can stop a run.
+
+tests/sinks has the real ones.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -15,7 +18,14 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.report import sinks
 
-SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}
+SMALL = {
+    "data": "x.npz",
+    "clients": 2,
+    "partition": "iid",
+    "rounds": 2,
+    "workers": 0,
+    "width": 0.125,
+}
 
 
 class Noting:
@@ -30,7 +40,9 @@ class Noting:
     def round(self, number, figures):
         if number == self.fails_at:
             raise OSError("no room")
-        self.told.append((number, figures["evaluation.accuracy"], figures["totals.rounds"], "share" in figures))
+        self.told.append(
+            (number, figures["evaluation.accuracy"], figures["totals.rounds"], "share" in figures)
+        )
 
     def close(self, finished):
         self.told.append(("close", finished))
@@ -72,20 +84,33 @@ def test_a_package_that_is_missing_is_named_before_training(monkeypatch, tmp_pat
     for command in (["run", "fedavg"], ["compare", "fedavg", "local"]):
         assert cli.main([*command, *words]) == 2
         told = capsys.readouterr().err
-        assert "tensorboardX must be installed for --sink tensorboard, but it is not; install it with " in told
+        assert (
+            "tensorboardX must be installed for --sink tensorboard, but it is not; install it with "
+            in told
+        )
         assert "pip install 'fedloom[tensorboard]'" in told
     assert not (tmp_path / "runs").exists()
 
 
 def test_names_of_sinks():
-    assert validated(Experiment, {"evaluate": {"sinks": "mlflow,wandb,mlflow"}}).evaluate.sinks == ["mlflow", "wandb"]
-    with pytest.raises(FedloomError, match="`--sink` must be 'tensorboard', 'mlflow' or 'wandb', but got 'x'"):
+    assert validated(Experiment, {"evaluate": {"sinks": "mlflow,wandb,mlflow"}}).evaluate.sinks == [
+        "mlflow",
+        "wandb",
+    ]
+    with pytest.raises(
+        FedloomError, match="`--sink` must be 'tensorboard', 'mlflow' or 'wandb', but got 'x'"
+    ):
         validated(Experiment, {"evaluate": {"sinks": ["x"]}})
-    assert Experiment().to_toml() == Experiment.model_validate({}).to_toml() and "sinks" not in Experiment().to_toml()
+    assert (
+        Experiment().to_toml() == Experiment.model_validate({}).to_toml()
+        and "sinks" not in Experiment().to_toml()
+    )
 
 
 def test_two_flags_are_two_sinks():
-    options, _ = cli.make_parser().parse_known_args(["run", "fedavg", "--sink", "mlflow", "--sink", "wandb"])
+    options, _ = cli.make_parser().parse_known_args(
+        ["run", "fedavg", "--sink", "mlflow", "--sink", "wandb"]
+    )
     assert options.sink == ["mlflow", "wandb"]
 
 
@@ -96,9 +121,17 @@ def test_an_interrupted_run_says_so(noting, tmp_path):
         with sinks.mirrored(tmp_path, config, lambda event: None) as told:
             told(Notice("no round: nothing is opened"))
             evaluation = Evaluation("test", 2, "accuracy", 0.5)
-            told(RoundEnded(MetricsRow("train", 3, 0.0, evaluation=evaluation, totals=Totals(rounds=3)), 0.5))
+            told(
+                RoundEnded(
+                    MetricsRow("train", 3, 0.0, evaluation=evaluation, totals=Totals(rounds=3)), 0.5
+                )
+            )
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert noting.told == [("open", tmp_path.name, "fedavg", 3), (3, 0.5, 3, False), ("close", False)]
+    assert noting.told == [
+        ("open", tmp_path.name, "fedavg", 3),
+        (3, 0.5, 3, False),
+        ("close", False),
+    ]

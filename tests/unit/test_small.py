@@ -26,7 +26,10 @@ def test_a_space_whose_name_has_its_parameters_keeps_them():
 def test_a_method_that_searches_nothing_is_left_alone_and_that_is_said():
     assert small_variant("fedavg:lr=.1", {}) == "fedavg:lr=.1"
     assert "changes nothing of fedavg:lr=.1" in about_small("fedavg:lr=.1", {})
-    assert about_small("spider:nodes=1", {}) == "--small: spider:nodes=1 searches with cells=3, channels=8"
+    assert (
+        about_small("spider:nodes=1", {})
+        == "--small: spider:nodes=1 searches with cells=3, channels=8"
+    )
 
 
 SEARCHES = [name for name in METHODS.names() if issubclass(recipe(name).options, SpaceChoice)]
@@ -40,6 +43,8 @@ def test_every_search_has_a_small_size_that_its_options_allow(method):
 
 
 def test_tables_keep_the_names():
-    variants = labelled(["spider", "spider:lr=.1@fast", "fedavg"]).changed(lambda method: small_variant(method, {}))
+    variants = labelled(["spider", "spider:lr=.1@fast", "fedavg"]).changed(
+        lambda method: small_variant(method, {})
+    )
     assert [variants.names.get(method) for method in variants.methods] == ["spider", "fast", None]
     assert variants.methods[1:] == ("spider:lr=.1,cells=3,channels=8,nodes=2", "fedavg")

@@ -10,7 +10,14 @@ ACCURACY = METRICS["accuracy"]
 
 
 def row(number, value, part="validation"):
-    totals = Totals(rounds=number, down=10 * number, up=number, lan_up=5, macs=100 * number, simulated=2.0 * number)
+    totals = Totals(
+        rounds=number,
+        down=10 * number,
+        up=number,
+        lan_up=5,
+        macs=100 * number,
+        simulated=2.0 * number,
+    )
     evaluation = None
     if part is not None:
         evaluation = Evaluation(part, 4, "accuracy", value)
@@ -19,7 +26,9 @@ def row(number, value, part="validation"):
 
 def test_the_first_round_that_reaches_it():
     rows = [row(1, 0.3), row(2, None, None), row(3, None), row(4, 0.6), row(5, 0.9)]
-    assert first_reached(rows, 0.6, ACCURACY) == Target(seconds=8.0, wan=44, bytes=49, macs=400, rounds=4)
+    assert first_reached(rows, 0.6, ACCURACY) == Target(
+        seconds=8.0, wan=44, bytes=49, macs=400, rounds=4
+    )
     assert first_reached(rows, 0.95, ACCURACY) is None
 
 

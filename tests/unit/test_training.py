@@ -59,8 +59,9 @@ def test_a_constant_schedule_stays(progress):
 
 
 def test_the_clip_acts_on_the_norm_of_all_gradients(run):
-    """Without momentum and decay, one step of rate 1 moves the weights by exactly the clipped gradient."""
-    data, options = samples(4, "clip"), changed(momentum=0.0, clip=0.01)
+    """Without momentum and decay, a step of rate 1 is exactly the clipped gradient."""
+    data = samples(4, "clip")
+    options = changed(momentum=0.0, clip=0.01)
     net = net_of()
     before = weights_of(net)
     train(net, data, options, 1.0, run)
@@ -80,8 +81,11 @@ def test_a_wide_clip_changes_nothing(run):
 
 def test_weight_decay_pulls_to_zero(run):
     """With rate η and decay λ, one step differs from one without by −ηλw."""
-    data, options = samples(4, "decay"), changed(momentum=0.0, clip=1e9)
-    plain, decayed, start = net_of(), net_of(), weights_of(net_of())
+    data = samples(4, "decay")
+    options = changed(momentum=0.0, clip=1e9)
+    plain = net_of()
+    decayed = net_of()
+    start = weights_of(net_of())
     train(plain, data, options, 0.1, run)
     train(decayed, data, changed(options, weight_decay=0.5), 0.1, run)
     name = "net.classifier.weight"
@@ -90,15 +94,22 @@ def test_weight_decay_pulls_to_zero(run):
 
 
 def statistics(net) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in weights_of(net).items() if "running" in name or "tracked" in name}
+    return {
+        name: value
+        for name, value in weights_of(net).items()
+        if "running" in name or "tracked" in name
+    }
 
 
 def test_frozen_bn_leaves_its_statistics(run):
     net = net_of()
-    before, start = statistics(net), weights_of(net)
+    before = statistics(net)
+    start = weights_of(net)
     train(net, samples(8, "bn"), changed(bn="frozen"), 0.1, run)
     assert len(before) == 9 and unequal(statistics(net), before) == []
-    assert "net.features.1.weight" in unequal(weights_of(net), start)  # its scale learns all the same
+    assert "net.features.1.weight" in unequal(
+        weights_of(net), start
+    )  # its scale learns all the same
 
 
 def test_averaged_bn_moves_its_statistics(run):
@@ -118,9 +129,11 @@ def test_training_mode_freezes_only_bn():
 
 
 def test_momentum_goes_on_by_name():
-    """Two rounds that hand it over are one run of one optimiser, bit for bit; without it they are not."""
+    """Two rounds with it are one run of one optimiser, to the bit; without it they are not."""
     data = samples(8, "momentum")
-    kept, reset, whole = net_of(), net_of(), net_of()
+    kept = net_of()
+    reset = net_of()
+    whole = net_of()
     first = train(kept, data, OPTIONS, 0.1, client_run(1))
     train(kept, data, OPTIONS, 0.1, client_run(2), momentum=first.momentum)
     train(reset, data, OPTIONS, 0.1, client_run(1))
@@ -137,12 +150,17 @@ def test_momentum_goes_on_by_name():
 
 
 def test_momentum_of_other_names_is_left_out():
-    """Operations get dropped: what has no parameter any more is ignored, what has no buffer starts anew."""
+    """Operations get dropped: momentum without a parameter is ignored.
+
+    A parameter without momentum starts without it.
+    """
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(1.0)
-    optimizer = sgd(net, OPTIONS, 0.5, {"1.weight": torch.tensor([[2.0]]), "gone.weight": torch.ones(3)})
+    optimizer = sgd(
+        net, OPTIONS, 0.5, {"1.weight": torch.tensor([[2.0]]), "gone.weight": torch.ones(3)}
+    )
     net(torch.ones(1, 1)).sum().backward()  # both gradients are 1
     optimizer.step()
     assert net[0].weight.item() == 1 - 0.5 * 1
@@ -165,9 +183,18 @@ def test_without_momentum_there_is_no_buffer(run):
     assert train(net_of(), samples(4, "none"), changed(momentum=0.0), 0.1, run).momentum == {}
 
 
-@pytest.mark.parametrize(("count", "size", "sizes"), [
-    (9, 4, [4, 4]), (8, 4, [4, 4]), (7, 4, [4, 3]), (1, 4, [1]), (3, 1, [1, 1, 1]), (5, 8, [5]), (0, 4, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "size", "sizes"),
+    [
+        (9, 4, [4, 4]),
+        (8, 4, [4, 4]),
+        (7, 4, [4, 3]),
+        (1, 4, [1]),
+        (3, 1, [1, 1, 1]),
+        (5, 8, [5]),
+        (0, 4, []),
+    ],
+)
 def test_a_last_batch_of_one_is_skipped(count, size, sizes):
     """Unless there is only that one, or batches of one were asked for."""
     data = Samples(torch.arange(count), torch.arange(count))
@@ -180,7 +207,9 @@ def test_a_last_batch_of_one_is_skipped(count, size, sizes):
 
 def test_the_loss_is_the_mean_over_the_samples_seen(run):
     """At rate 0 (and frozen BN) nothing moves, so it is the loss of the network given."""
-    data, net = samples(7, "loss"), net_of()  # batches of 4 and 3: their plain mean would be another
+    # batches of 4 and 3: their plain mean would be another
+    data = samples(7, "loss")
+    net = net_of()
     loss = train(net, data, changed(bn="frozen", weight_decay=0.0), 0.0, run).loss
     training_mode(net, "frozen")
     with torch.no_grad():
@@ -216,7 +245,9 @@ def test_after_backward_sees_every_gradient_before_the_clip(run):
     norms = []
 
     def look(net: nn.Module) -> None:
-        norms.append(math.sqrt(sum(parameter.grad.square().sum().item() for parameter in net.parameters())))
+        norms.append(
+            math.sqrt(sum(parameter.grad.square().sum().item() for parameter in net.parameters()))
+        )
 
     train(net_of(), samples(8, "after"), changed(clip=1e-6), 0.1, run, after_backward=look)
     assert len(norms) == 2 and min(norms) > 1e-3
@@ -236,7 +267,10 @@ def test_weights_are_copies():
 
 def test_given_weights_are_loaded_and_not_shared():
     with seeded(99):
-        weights = {name: torch.rand_like(value.float()).to(value.dtype) for name, value in weights_of(net_of()).items()}
+        weights = {
+            name: torch.rand_like(value.float()).to(value.dtype)
+            for name, value in weights_of(net_of()).items()
+        }
     net = model(Toy.of("fedavg").task, OPTIONS, weights)
     assert unequal(weights_of(net), weights) == []
     with torch.no_grad():
@@ -252,7 +286,7 @@ def augmented(data, run, text, **values):
 
 
 def test_augmenting_changes_the_inputs_and_nothing_else(run):
-    """The same batches in the same order with the same labels, which another operation does not disturb either."""
+    """The batches, their order and their labels are the same, whatever the augmentation is."""
     data = samples(10, "augment")
     plain = augmented(data, run, "none", epochs=2)
     for text in ("flip", "crop:2+cutout:3"):
@@ -261,16 +295,21 @@ def test_augmenting_changes_the_inputs_and_nothing_else(run):
         assert any(not torch.equal(a.x, b.x) for a, b in zip(other, plain, strict=True))
     flipped = augmented(data, run, "flip", epochs=2)
     for a, b in zip(flipped, plain, strict=True):
-        assert all(torch.equal(x, y) or torch.equal(x, y.flip(2)) for x, y in zip(a.x, b.x, strict=True))
+        assert all(
+            torch.equal(x, y) or torch.equal(x, y.flip(2)) for x, y in zip(a.x, b.x, strict=True)
+        )
 
 
 def test_every_epoch_round_and_client_draws_anew(run):
-    data, whole = samples(8, "anew"), {"batch": 8, "momentum": 0.0}
+    data = samples(8, "anew")
+    whole = {"batch": 8, "momentum": 0.0}
 
     def sorted_sums(batch):
         return batch.x.flatten(1).sum(1).sort().values.tolist()
 
-    first, second = (sorted_sums(batch) for batch in augmented(data, run, "cutout:3", epochs=2, **whole))
+    first, second = (
+        sorted_sums(batch) for batch in augmented(data, run, "cutout:3", epochs=2, **whole)
+    )
     third = sorted_sums(augmented(data, client_run(2), "cutout:3", **whole)[0])
     fourth = sorted_sums(augmented(data, replace(run, identity=1), "cutout:3", **whole)[0])
     again = sorted_sums(augmented(data, client_run(), "cutout:3", **whole)[0])

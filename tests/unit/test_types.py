@@ -23,7 +23,10 @@ def test_an_architecture_returns_from_json():
 
 
 @settings(max_examples=50)
-@given(st.text(max_size=5), st.lists(st.lists(st.integers(0, 99), max_size=3).map(tuple), max_size=5).map(tuple))
+@given(
+    st.text(max_size=5),
+    st.lists(st.lists(st.integers(0, 99), max_size=3).map(tuple), max_size=5).map(tuple),
+)
 def test_any_architecture_returns_from_json(space, choice):
     assert Arch.from_json(Arch(space, choice).to_json()) == Arch(space, choice)
 
@@ -57,7 +60,15 @@ def test_a_task_can_be_compared():
 
 @pytest.mark.parametrize(
     ("spent", "budget", "progress"),
-    [(0, 10, 0.0), (2.5, 10, 0.25), (10, 10, 1.0), (11, 10, 1.0), (0, 0, 1.0), (3, 0, 1.0), (0, -5, 1.0)],
+    [
+        (0, 10, 0.0),
+        (2.5, 10, 0.25),
+        (10, 10, 1.0),
+        (11, 10, 1.0),
+        (0, 0, 1.0),
+        (3, 0, 1.0),
+        (0, -5, 1.0),
+    ],
 )
 def test_progress(spent, budget, progress):
     assert a_round(spent=spent, budget=budget).progress == progress
@@ -67,11 +78,16 @@ def test_progress(spent, budget, progress):
 
 
 def test_the_draws_of_a_round_are_named_by_seed_round_and_purpose():
-    """An operation that draws more, or a further purpose, changes nobody else's draws."""
+    """An operation that draws more, or a further purpose, changes no other draws."""
     r = a_round(3, seed=5)
     assert r.rng("cohort").random(4).tolist() == rng(5, 3, "cohort").random(4).tolist()
     assert r.key("cohort") == key(5, 3, "cohort")
-    others = [a_round(4, seed=5).rng("cohort"), a_round(3, seed=6).rng("cohort"), r.rng("edges"), r.rng("cohort")]
+    others = [
+        a_round(4, seed=5).rng("cohort"),
+        a_round(3, seed=6).rng("cohort"),
+        r.rng("edges"),
+        r.rng("cohort"),
+    ]
     assert len({generator.random() for generator in others}) == 4
 
 
@@ -113,7 +129,7 @@ def test_nobody_in_the_pool_nobody_in_the_cohort():
 
 
 def test_a_cohort_of_those_who_are_there():
-    """As many as of all, if so many are there."""
+    """As many as for all clients, if so many are available."""
     there = {1, 4, 5, 7}
     for number in range(20):
         cohort = a_round(number, participation=0.3, present=there).cohort()
@@ -135,13 +151,19 @@ def test_more_are_drawn_than_a_round_waits_for():
 
 
 def test_every_client_has_its_turn_equally():
-    turns = [client for number in range(2000) for client in a_round(number, participation=0.3).cohort()]
+    turns = [
+        client for number in range(2000) for client in a_round(number, participation=0.3).cohort()
+    ]
     assert all(500 < turns.count(client) < 700 for client in range(10))
 
 
 @settings(max_examples=50)
-@given(st.sets(st.integers(0, 10**6), min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 2**31))
+@given(
+    st.sets(st.integers(0, 10**6), min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 2**31)
+)
 def test_any_cohort_is_a_sorted_part_of_its_pool(pool, share, seed):
     pool = list(pool)
     cohort = a_round(seed=seed).cohort(pool, share)
-    assert list(cohort) == sorted(set(cohort) & set(pool)) and len(cohort) == max(1, round(share * len(pool)))
+    assert list(cohort) == sorted(set(cohort) & set(pool)) and len(cohort) == max(
+        1, round(share * len(pool))
+    )

@@ -29,7 +29,9 @@ def test_parse(text, name, options):
 
 @pytest.mark.parametrize("text", ["", ":", ":lr=1"])
 def test_no_name(text):
-    with pytest.raises(FedloomError, match="a method must look like NAME or NAME:key=value, but got"):
+    with pytest.raises(
+        FedloomError, match="a method must look like NAME or NAME:key=value, but got"
+    ):
         parse_variant(text)
 
 
@@ -40,7 +42,9 @@ def test_a_bare_word_sets_the_short_option(monkeypatch):
 
 
 def test_a_bare_word_without_a_short_option():
-    with pytest.raises(FedloomError, match="a variant of fedavg must look like key=value, but got 'random'"):
+    with pytest.raises(
+        FedloomError, match="a variant of fedavg must look like key=value, but got 'random'"
+    ):
         parse_variant("fedavg:random")
 
 
@@ -53,8 +57,10 @@ def test_configure():
 
 
 def test_keywords_go_where_they_belong():
-    found = split_flags("fedavg:lr=1", {"rounds": 3, "min_replies": 2, "seed": 4, "epochs": 2, "server_lr": 0.1})
-    assert found == {
+    tree = split_flags(
+        "fedavg:lr=1", {"rounds": 3, "min_replies": 2, "seed": 4, "epochs": 2, "server_lr": 0.1}
+    )
+    assert tree == {
         "budget": {"rounds": 3},
         "engine": {"min_replies": 2},
         "seed": 4,
@@ -63,7 +69,10 @@ def test_keywords_go_where_they_belong():
 
 
 def test_unknown_keywords():
-    with pytest.raises(FedloomError, match="a keyword of fedavg must be a known name, but got 'ruonds'; did you mean"):
+    with pytest.raises(
+        FedloomError,
+        match="a keyword of fedavg must be a known name, but got 'ruonds'; did you mean",
+    ):
         split_flags("fedavg", {"ruonds": 3})
 
 
@@ -81,14 +90,22 @@ def test_a_table_shows_files_without_their_folders(text, shown):
 
 
 def test_a_label_is_what_tables_call_a_variant():
-    found = labelled(["spider:lr=.1,cells=3@small", "fedavg", "here@there/file.py:Name:lr=1@mine-2"])
-    assert found.methods == ("spider:lr=.1,cells=3", "fedavg", "here@there/file.py:Name:lr=1")
-    assert sorted(found.names.values()) == ["mine-2", "small"]
-    assert found.names["spider:lr=.1,cells=3"] == "small"
-    assert any(name.startswith("/") and name.endswith("file.py:Name:lr=1") for name in found.names)
+    variants = labelled(
+        ["spider:lr=.1,cells=3@small", "fedavg", "here@there/file.py:Name:lr=1@mine-2"]
+    )
+    assert variants.methods == ("spider:lr=.1,cells=3", "fedavg", "here@there/file.py:Name:lr=1")
+    assert sorted(variants.names.values()) == ["mine-2", "small"]
+    assert variants.names["spider:lr=.1,cells=3"] == "small"
+    assert any(
+        name.startswith("/") and name.endswith("file.py:Name:lr=1") for name in variants.names
+    )
 
 
-@pytest.mark.parametrize("texts", [("fedavg:lr=1@a", "fedavg:lr=2@a"), ("fedavg:lr=1@ditto", "ditto")])
+@pytest.mark.parametrize(
+    "texts", [("fedavg:lr=1@a", "fedavg:lr=2@a"), ("fedavg:lr=1@ditto", "ditto")]
+)
 def test_two_variants_with_one_name_are_refused(texts):
-    with pytest.raises(FedloomError, match="two variants must not have one name in tables, but got"):
+    with pytest.raises(
+        FedloomError, match="two variants must not have one name in tables, but got"
+    ):
         labelled(texts)

@@ -1,4 +1,4 @@
-"""The commands, a file a group.
+"""The commands of the command line, one file per group.
 
-`add` tells the parser; torch is imported only when a command is called.
+Each file's `add` declares its commands to the parser; torch is imported only when one is called.
 """

@@ -33,7 +33,8 @@ def add(commands: Commands) -> None:
     )
     help_limit = "the most that the network may cost: macs=1M,params=50k,latency_ms=5"
     auto.add_argument("--limit", metavar="LIMIT=N,…", help=help_limit)
-    help_family = "the network whose sizes are tried (default the small CNN; of text the LSTM)"
+    help_family = "the network whose sizes are tried: a name, cells:FILE or space:NAME "
+    help_family += "(default the small CNN; of text the LSTM, of tables the MLP)"
     auto.add_argument("--family", metavar="NAME", help=help_family)
     help_sizes = "the sizes that are tried, as shares of its channels (default 1,.7,.5,.35)"
     auto.add_argument("--sizes", metavar="A,B,…", help=help_sizes)

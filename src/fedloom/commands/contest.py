@@ -1,4 +1,4 @@
-"""What `fedloom auto` and the demo do alike: contestants, from their folder to what to use."""
+"""What `fedloom auto` and the demo share: carrying out a contest between methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def carry_out_auto(options: argparse.Namespace, asked: Asked) -> Auto:
-    """Make its folder, say what it will take, and go through all of it."""
+    """Create the contest's folder, tell the user its budget and duration, and carry it out."""
     from fedloom.records.plan import read_plan
     from fedloom.report.progress import screen
     from fedloom.runs.auto import continue_auto, create_auto

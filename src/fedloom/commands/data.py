@@ -11,25 +11,25 @@ from pathlib import Path
 from fedloom.commands.parsing import Commands, add_command, add_group, output_flags
 
 
-def add(commands: Commands, words: Sequence[str]) -> None:
-    about = "data sets: fetch one by name, verify its files, draw its split"
-    actions = add_group(commands, "data", about)
-    about = "fetch a data set from its home; go on where an earlier call stopped"
-    get = add_command(actions, "get", get_command, about)
+def add(commands: Commands, arguments: Sequence[str]) -> None:
+    summary = "data sets: fetch one by name, verify its files, draw its split"
+    actions = add_group(commands, "data", summary)
+    summary = "fetch a data set from where it is published; continue where an earlier call stopped"
+    get = add_command(actions, "get", get_command, summary)
     get.add_argument("name", metavar="NAME", help="see `fedloom list data`")
-    help_dry = "say what to fetch by hand and where to put it"
+    help_dry = "print what to fetch by hand and where to put it"
     get.add_argument("--dry-run", "--print", action="store_true", help=help_dry)
-    about = "verify the files of a data set: there, whole, unchanged"
-    check = add_command(actions, "check", check_command, about)
+    summary = "verify that the files of a data set are there, complete and unchanged"
+    check = add_command(actions, "check", check_command, summary)
     check.add_argument("place", metavar="DIR|NAME")
     for added in (get, check):
-        usual = "$FEDLOOM_DATA, or fedloom in your system's data folder"
-        help_dir = f"where data sets lie (default {usual})"
+        default = "$FEDLOOM_DATA, or fedloom in your system's data folder"
+        help_dir = f"folder of the data sets (default {default})"
         added.add_argument("--data-dir", metavar="DIR", help=help_dir)
         output_flags(added)
     show = add_command(actions, "show", show_command, "draw how a data set is split among clients")
-    if list(words[:2]) == ["data", "show"]:
-        # its flags are those of partitions, which take time to import
+    if list(arguments[:2]) == ["data", "show"]:
+        # its flags come from the partitions, which take time to import
         from fedloom.commands.data_show import add_arguments
 
         add_arguments(show)
@@ -76,8 +76,8 @@ def check_command(options: argparse.Namespace) -> int:
         reports = examine(options.place, options.data_dir, screen)
     is_bad = any(report.bad for report in reports)
     if options.json:
-        result = {"good": not is_bad, "sets": [report.to_json() for report in reports]}
-        print(json.dumps(result), file=options.stream)
+        data_sets = [report.to_json() for report in reports]
+        print(json.dumps({"good": not is_bad, "sets": data_sets}), file=options.stream)
     else:
         for report in reports:
             table(report)

@@ -1,6 +1,6 @@
 """`fedloom data show NAME --partition …`.
 
-It shows a split as a table in the terminal, as a drawing, and as a file to use again.
+It shows a split as a table in the terminal, draws it, and saves it as a file to use again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from fedloom.data.showing.picture import Picture
 from fedloom.data.showing.table import table
 from fedloom.errors import FedloomError
 
-TAKEN = (
+FLAGS_OF_RUNS = (  # those that this command shares with `fedloom run`
     "data-dir",
     "resize",
     "fit",
     "skip-bad",
+    "label",
+    "task",
+    "ignore",
+    "categorical",
     "clients",
     "partition",
     "parts",
@@ -43,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a data set, as --data of `fedloom run` takes it",
     )
     for flag in FLAGS:
-        if flag.name in TAKEN:
+        if flag.name in FLAGS_OF_RUNS:
             add_flag(parser, flag)
-    parser.add_argument("--out", metavar="FILE.svg", help="draw it into this file too")
+    parser.add_argument("--out", metavar="FILE.svg", help="also draw it into this file")
     parser.add_argument("--save", metavar="FILE.json", help="keep it as a split file for --split")
     parser.add_argument(
         "--json",
@@ -55,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace) -> int:
-    picture = pictured(options)
+    picture = picture_of(options)
     for text in picture.source.notices:
         print(f"note: {text}", file=sys.stderr)
     for file in picture.source.skipped:
         print(f"note: skipped {file.file}: {file.reason}", file=sys.stderr)
     if options.out is not None:
-        written(Path(options.out), as_svg(picture))
+        write(Path(options.out), as_svg(picture))
     if options.save is not None:
         try:
             picture.split.save(Path(options.save))
@@ -74,10 +78,10 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def pictured(options: argparse.Namespace) -> Picture:
+def picture_of(options: argparse.Namespace) -> Picture:
     tree: dict[str, Any] = {"data": {"name": options.name}}
     for flag in FLAGS:
-        if flag.name not in TAKEN:
+        if flag.name not in FLAGS_OF_RUNS:
             continue
         value = getattr(options, flag.name.replace("-", "_"), None)
         if value is not None:
@@ -87,7 +91,7 @@ def pictured(options: argparse.Namespace) -> Picture:
     return Picture(source, configured_split(config.data, config.seed, source))
 
 
-def written(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

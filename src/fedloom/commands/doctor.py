@@ -1,4 +1,4 @@
-"""`fedloom doctor`: is this machine ready, and what would make it better?"""
+"""`fedloom doctor`: checks whether this machine is ready, and says what would make it better."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
 
 def examine() -> Iterator[Finding]:
-    """Each check by itself: one that fails does not hide the others."""
+    """Run every check by itself, so that one that fails does not hide the others."""
     for check in (versions, cores, memory, disk, durable_writes, data, worker, convolutions):
         yield guarded(check)
 
@@ -52,7 +52,7 @@ def cores() -> Finding:
 
 def memory() -> Finding:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    text = f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 and its network"
+    text = f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 GiB and its network"
     return Finding("memory", free > 1 << 30, text)
 
 
@@ -63,15 +63,16 @@ def disk() -> Finding:
 
 
 def durable_writes() -> Finding:
-    """Every round ends with one; a slow disk makes short rounds slow."""
+    """Every round ends with a durable write, so a slow disk makes short rounds slow."""
     with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
         started = time.perf_counter()
         for _ in range(5):
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
-    spent = (time.perf_counter() - started) / 5 * 1000
-    return Finding("durable writes", spent < 100, f"{spent:.1f} ms each, one or two a round")
+    milliseconds = (time.perf_counter() - started) / 5 * 1000
+    text = f"{milliseconds:.1f} ms each, one or two per round"
+    return Finding("durable writes", milliseconds < 100, text)
 
 
 def data() -> Finding:
@@ -83,7 +84,7 @@ def data() -> Finding:
 
 
 def worker() -> Finding:
-    """Starts a real worker process and waits until it is there."""
+    """Start a real worker process and wait for its answer."""
     from fedloom.federation.engines.local import Pool
 
     pool = Pool(1)
@@ -102,7 +103,7 @@ def worker() -> Finding:
 def convolutions() -> Finding:
     """Torch's strided 1×1 convolution may corrupt memory.
 
-    That hurts nobody who runs the networks of this project.
+    The networks of this project do not use it, so the finding is good either way.
     """
     from fedloom.commands.probing import ask, checked_environment
 

@@ -1,4 +1,4 @@
-"""`fedloom export`, `predict` and `adapt`: what becomes of a finished run's models."""
+"""`fedloom export`, `predict` and `adapt`: commands that use a finished run's models."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedloom.commands.parsing import (
     Parser,
     add_command,
     number,
-    of_run_flags,
     optional_number,
     optional_path,
+    other_model_flags,
     output_flags,
 )
 from fedloom.errors import FedloomError
@@ -27,23 +27,29 @@ if TYPE_CHECKING:
     from fedloom.runs.adapt import Tuning
 
 HELP_DIRECTORY = "folder in which relative data paths are looked for"
-HELP_SKIP_BAD = "leave out image and .wav files that cannot be read, and tell which"
+HELP_SKIP_BAD = "leave out image and .wav files that cannot be read, and say which"
 
 
 def add(commands: Commands) -> None:
-    about = "write a client's model, or the shared one, into a folder that needs no fedloom"
-    export = add_command(commands, "export", export_command, about)
+    add_export(commands)
+    add_predict(commands)
+    add_adapt(commands)
+
+
+def add_export(commands: Commands) -> None:
+    summary = "write a client's model, or the shared one, into a folder that needs no fedloom"
+    export = add_command(commands, "export", export_command, summary)
     export.add_argument("path", metavar="RUN")
-    whose(export)
+    model_flags(export)
     torch = "torch (model.py and safetensors, always written)"
     help_format = f"{torch}, onnx, or executorch (default torch)"
     export.add_argument("--format", default="torch", metavar="NAME", help=help_format)
     help_path = (
-        "of a model whose samples take their own paths: each writes all of them (default), "
-        "likely the one that most test samples take"
+        "for a model whose samples take different paths: each writes all paths (default), "
+        "likely only the one that most test samples take"
     )
     export.add_argument("--path", dest="taken", metavar="each|likely", help=help_path)
-    help_prune = "of such a model: leave out operations that no training sample takes"
+    help_prune = "for such a model: leave out operations that no training sample uses"
     export.add_argument("--prune", action="store_true", help=help_prune)
     export.add_argument(
         "--out",
@@ -51,18 +57,25 @@ def add(commands: Commands) -> None:
         help="default RUN/exports/client-K or RUN/exports/shared",
     )
     output_flags(export)
-    about = "labels and probabilities of new samples"
-    predict = add_command(commands, "predict", predict_command, about)
+
+
+def add_predict(commands: Commands) -> None:
+    summary = "predict labels and probabilities of new samples"
+    predict = add_command(commands, "predict", predict_command, summary)
     predict.add_argument("path", metavar="RUN")
     help_data = "new samples, with or without labels: an .npz, a folder, … as for `fedloom run`"
     predict.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
-    whose(predict)
-    predict.add_argument("--out", metavar="FILE.csv", help="write all of them there")
+    model_flags(predict)
+    help_out = "write all predictions to this file"
+    predict.add_argument("--out", metavar="FILE.csv", help=help_out)
     output_flags(predict)
-    about = "fine-tune a finished run's model for a newcomer, which was not in the federation"
-    adapt = add_command(commands, "adapt", adapt_command, about)
+
+
+def add_adapt(commands: Commands) -> None:
+    summary = "fine-tune a finished run's model for a newcomer, which was not in the federation"
+    adapt = add_command(commands, "adapt", adapt_command, summary)
     adapt.add_argument("path", metavar="RUN")
-    help_data = "the newcomer's samples, with labels; without it, the run's own, transformed"
+    help_data = "the newcomer's labelled samples (default: the run's own, changed by --transform)"
     adapt.add_argument("--data", metavar="NAME|PATH", help=help_data)
     adapt.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
     adapt.add_argument("--skip-bad", action="store_true", help=HELP_SKIP_BAD)
@@ -70,34 +83,34 @@ def add(commands: Commands) -> None:
         "--from",
         dest="source",
         metavar="shared|K|each",
-        help="begin with (default shared); each: every client's own, with its own samples",
+        help="the model to begin with (default shared); each: every client's own model and samples",
     )
-    of_run_flags(adapt)
+    other_model_flags(adapt)
     help_transform = "change all samples: rotation:DEGREES, hue:TURNS or none, exact and signed"
     adapt.add_argument("--transform", metavar="CHANGE", help=help_transform)
-    help_samples = "of a client, to train on (default all that are no test samples)"
+    help_samples = "training samples per client (default: all outside the test part)"
     adapt.add_argument("--samples", metavar="N", help=help_samples)
-    adapt.add_argument("--epochs", metavar="N", help="of fine-tuning (default 10)")
-    help_iterations = "of fine-tuning, batches instead of epochs"
+    adapt.add_argument("--epochs", metavar="N", help="epochs of fine-tuning (default 10)")
+    help_iterations = "batches of fine-tuning, instead of epochs"
     adapt.add_argument("--iterations", metavar="N", help=help_iterations)
-    help_train = "all weights, or a model's personal part alone (default weights)"
+    help_train = "train all weights, or only the model's personal part (default weights)"
     adapt.add_argument("--train", default="weights", metavar="weights|personal", help=help_train)
-    help_lr = "first learning rate (default a tenth of the run's)"
+    help_lr = "initial learning rate (default: a tenth of the run's)"
     adapt.add_argument("--lr", metavar="RATE", help=help_lr)
-    help_test = "of the samples of --data, kept for testing (default 0.2)"
+    help_test = "share of the samples of --data kept for testing (default 0.2)"
     adapt.add_argument("--test", metavar="SHARE", help=help_test)
-    help_seed = "of the test part and of every draw (default 0)"
+    help_seed = "seed of the test part and of every random draw (default 0)"
     adapt.add_argument("--seed", default="0", metavar="N", help=help_seed)
     help_out = "the newcomer's run folder (default runs/<number>-adapt-<data>)"
     adapt.add_argument("--out", metavar="DIR", help=help_out)
     output_flags(adapt)
 
 
-def whose(parser: Parser) -> None:
-    """Which of a run's models."""
+def model_flags(parser: Parser) -> None:
+    """Flags that choose one of a run's models."""
     parser.add_argument("--client", metavar="K", help="the model of this client")
-    parser.add_argument("--shared", action="store_true", help="the model of everybody")
-    of_run_flags(parser)
+    parser.add_argument("--shared", action="store_true", help="the model that all clients share")
+    other_model_flags(parser)
     help_kit = "at a site of a federation: its start kit, for its own model"
     parser.add_argument("--kit", metavar="KIT", help=help_kit)
     help_kit_data = "with --kit: the data that the site took part with"
@@ -111,14 +124,14 @@ def whose(parser: Parser) -> None:
 
 
 class Chosen(NamedTuple):
-    """A finished run, and the client whose model is meant; None: everybody's."""
+    """A finished run, and the client whose model is meant; None means the shared model."""
 
     run: Finished
     client: int | None
 
 
 def chosen_model(options: argparse.Namespace) -> Chosen:
-    check_whose(options)
+    check_model_flags(options)
     client = optional_number("client", options.client, int, 0)
     if options.kit is None:
         from fedloom.runs.finished import open_finished
@@ -142,10 +155,10 @@ def chosen_model(options: argparse.Namespace) -> Chosen:
     return Chosen(run, client)
 
 
-def check_whose(options: argparse.Namespace) -> None:
-    """A model must be somebody's: a kit says by itself whose."""
+def check_model_flags(options: argparse.Namespace) -> None:
+    """Exactly one model must be chosen; a site's kit chooses the site's own by itself."""
     rule = "one of --client K, --shared, --tier N and --search NAME must be given"
-    advice = "say whose model it is to be"
+    advice = "choose one of them"
     given = []
     for name in ("client", "shared", "tier", "search"):
         if getattr(options, name) not in (None, False):
@@ -163,12 +176,12 @@ def check_whose(options: argparse.Namespace) -> None:
     if (options.kit is None) != (options.kit_data is None):
         raise FedloomError(
             "--kit and --kit-data must be given together",
-            "got one",
+            "got only one",
             "give the site's kit and its data",
         )
     for flag in ("kit_resize", "kit_fit"):
         if options.kit is None and getattr(options, flag) is not None:
-            rule = f"--{flag.replace('_', '-')} must be with --kit"
+            rule = f"--{flag.replace('_', '-')} must come with --kit"
             raise FedloomError(rule, "there is none", "leave it out, or give the site's kit")
 
 
@@ -216,10 +229,10 @@ def adapt_command(options: argparse.Namespace) -> int:
         from fedloom.runs.unseen import adapt_unseen
 
         check_adapt(options)
-        source = adapted_source(options.source)
+        source = parse_source(options.source)
         samples = optional_number("samples", options.samples, int, 2)
         seed = number("seed", options.seed, int, 0)
-        tuning = asked_tuning(options)
+        tuning = tuning_by_flags(options)
         with ExitStack() as stack:
 
             def begun(folder: RunFolder) -> None:
@@ -261,11 +274,11 @@ def adapt_command(options: argparse.Namespace) -> int:
 
 
 def check_adapt(options: argparse.Namespace) -> None:
-    """Flags that do not go together, or that nothing would follow from."""
-    given = [options.source, options.tier, options.search]
-    if sum(value is not None for value in given) > 1:
+    """Refuse flags that contradict each other, or that would have no effect."""
+    beginnings = [options.source, options.tier, options.search]
+    if sum(value is not None for value in beginnings) > 1:
         rule = "one of --from, --tier and --search must say what to begin with"
-        raise FedloomError(rule, "got more", "leave the others out")
+        raise FedloomError(rule, "got more than one", "leave the others out")
     if options.iterations is not None and options.epochs is not None:
         rule = "one of --iterations and --epochs must say how long to train"
         raise FedloomError(rule, "got both", "leave one out")
@@ -275,23 +288,23 @@ def check_adapt(options: argparse.Namespace) -> None:
     if options.data is None:
         check_without_data(options)
     elif options.source == "each":
-        rule = "--from each must be with the clients' own samples"
+        rule = "--from each must be used with the clients' own samples"
         raise FedloomError(rule, f"got --data {options.data}", "leave --data out, or name a client")
 
 
 def check_without_data(options: argparse.Namespace) -> None:
-    """The run's own samples: they need a task, and have a test part already."""
+    """The run's own samples need a transformation, and they already have a test part."""
     if options.transform is None:
         rule = "--data or --transform must say what to adapt to"
         raise FedloomError(rule, "got neither", "give a newcomer's samples with --data")
     for flag in ("tier", "search", "test", "data_dir"):
         if getattr(options, flag) is not None:
-            rule = f"--{flag.replace('_', '-')} must go with a newcomer's samples"
+            rule = f"--{flag.replace('_', '-')} must come with a newcomer's samples"
             raise FedloomError(rule, "there is no --data", "add --data, or leave it out")
 
 
-def adapted_source(text: str | None) -> Any:
-    """`shared`, `each`, or a client's number."""
+def parse_source(text: str | None) -> Any:
+    """Parse --from: `shared`, `each`, or a client's number."""
     if text in (None, "shared"):
         return "shared"
     if text == "each":
@@ -304,13 +317,13 @@ def adapted_source(text: str | None) -> Any:
 
 
 def client_of(source: Any) -> int | None:
-    """None: the shared model is meant."""
+    """The client whose model is meant; None means the shared model."""
     if source == "shared":
         return None
     return int(source)
 
 
-def asked_tuning(options: argparse.Namespace) -> Tuning:
+def tuning_by_flags(options: argparse.Namespace) -> Tuning:
     from fedloom.runs.adapt import Tuning
 
     return Tuning(

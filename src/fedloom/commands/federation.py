@@ -9,23 +9,23 @@ from fedloom.config.flags import FLAGS
 
 
 def add(commands: Commands) -> None:
-    about = "a real federation: its keys, its server, its sites"
-    actions = add_group(commands, "federation", about)
+    summary = "set up and run a real federation: its keys, its server, its sites"
+    actions = add_group(commands, "federation", summary)
 
-    def action(name: str, about: str, place: str) -> Parser:
-        added = add_command(actions, name, federation_command, about)
+    def action(name: str, summary: str, place: str) -> Parser:
+        added = add_command(actions, name, federation_command, summary)
         added.add_argument("path", metavar=place)
         return added
 
-    init = action("init", "make certificates, and a start kit for every site", "DIR")
-    help_site = "a site's name; once for each"
+    init = action("init", "create certificates, and a start kit for every site", "DIR")
+    help_site = "a site's name; repeat it for every site"
     init.add_argument("--site", action="append", default=[], metavar="NAME", help=help_site)
     help_host = "the server's name or address, as the sites see it"
     init.add_argument("--host", default="127.0.0.1", help=help_host)
     init.add_argument("--port", default="9092", help="the server's port (default 9092)")
     server = action("server", "start the server", "DIR")
     site = action("site", "start a site, with its own data", "KIT")
-    help_data = "this site's samples; they never leave"
+    help_data = "this site's samples, which never leave it"
     site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
     help_dir = "folder in which relative data paths are looked for"
     site.add_argument("--data-dir", metavar="DIR", help=help_dir)
@@ -35,10 +35,10 @@ def add(commands: Commands) -> None:
     site.add_argument("--device", default="cpu", help="torch device (default cpu)")
     help_port = "a free port on this machine for Flower's own use (default 9094)"
     site.add_argument("--port", default="9094", help=help_port)
-    help_insecure = "no TLS, no authentication: for a try on one machine"
+    help_insecure = "no TLS, no authentication: only to try it on one machine"
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)
-    status = action("status", "the sites, and when they were last seen", "DIR")
+    status = action("status", "list the sites, and when they were last seen", "DIR")
     status.add_argument(
         "--json",
         action="store_true",

@@ -1,4 +1,4 @@
-"""How commands end: what was found is printed, and what was interrupted says how to go on."""
+"""How commands end: they print their result, or after an interruption how to resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A_MINUTE = 60.0
 
 
 def finish(options: argparse.Namespace, work: Any) -> int:
-    """Do it, and print what was found: a table, or one JSON object."""
+    """Call `work`, and print its result as a table or as one JSON object."""
     result = work()
     if options.json:
         print(json.dumps(result.to_json(), allow_nan=False), file=options.stream)
@@ -27,7 +27,7 @@ def finish(options: argparse.Namespace, work: Any) -> int:
 
 
 def next_lines(result: Any) -> list[str]:
-    """Where the report is and what to do with the models, of what has any to tell of."""
+    """Where the report is and what to do with the models, if the result has such advice."""
     if not hasattr(result, "next_steps"):
         return []
     lines: list[str] = result.next_steps()
@@ -40,18 +40,17 @@ def tell(options: argparse.Namespace, text: str) -> None:
 
 
 def tell_time(options: argparse.Namespace, seconds: float) -> None:
-    """How long it will take, if that is worth knowing before one waits."""
+    """Say how long a command will take, if it is longer than a minute."""
     if seconds <= A_MINUTE:
         return
     from fedloom.report.tables import duration
 
-    tell(
-        options, f"this takes about {duration(seconds)} here; Ctrl-C stops it, and nothing is lost"
-    )
+    text = f"this takes about {duration(seconds)} here; Ctrl-C stops it, and nothing is lost"
+    tell(options, text)
 
 
 class interruptible:
-    """Ctrl-C and SIGTERM leave a run that can be resumed, and say so."""
+    """After Ctrl-C, SIGTERM or an error that a resumption can mend, say how to resume the run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

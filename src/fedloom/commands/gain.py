@@ -17,22 +17,22 @@ from fedloom.loading import load_torch
 
 
 def add(commands: Commands) -> None:
-    about = "what each client's own architecture is worth to it: SPIDER's matrix p_ij"
-    gain = add_command(commands, "gain", gain_command, about)
+    summary = "measure what each client gains by its own architecture: SPIDER's matrix p_ij"
+    gain = add_command(commands, "gain", gain_command, summary)
     gain.add_argument("path", metavar="RUN")
-    help_epochs = "of fine-tuning, a cell (default 30)"
+    help_epochs = "epochs of fine-tuning for each cell of the matrix (default 30)"
     gain.add_argument("--epochs", default="30", metavar="N", help=help_epochs)
-    help_clients = "these alone (default: all with an architecture)"
+    help_clients = "only these clients (default: all that have an architecture)"
     gain.add_argument("--clients", metavar="A,B,…", help=help_clients)
-    inherit = "from the other client's weights (inherit, default)"
-    fresh = "from fresh ones: architectures alone"
+    inherit = "start from the other client's weights (inherit, default)"
+    fresh = "from new weights, to compare architectures alone (fresh)"
     gain.add_argument(
         "--start",
         choices=["inherit", "fresh"],
         default="inherit",
         help=f"{inherit}, or {fresh}",
     )
-    help_lr = "first learning rate, falling as a cosine (default: the run's)"
+    help_lr = "initial learning rate of a cosine schedule (default: the run's)"
     gain.add_argument("--lr", metavar="RATE", help=help_lr)
     gain.add_argument("--workers", metavar="N", help="worker processes (default: as the run)")
     output_flags(gain)
@@ -46,7 +46,7 @@ def gain_command(options: argparse.Namespace) -> int:
 
         clients = None
         if options.clients is not None:
-            clients = [number("clients", word, int, 0) for word in options.clients.split(",")]
+            clients = [number("clients", text, int, 0) for text in options.clients.split(",")]
         workers = optional_number("workers", options.workers, int, 0)
         rate = optional_number("lr", options.lr, float, 0)
         epochs = number("epochs", options.epochs, int, 1)

@@ -1,4 +1,4 @@
-"""`fedloom list`, `doctor` and `runs`: what there is."""
+"""`fedloom list`, `doctor` and `runs`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
 
-Row = tuple[str, str]  # a name, and what it is
+Row = tuple[str, str]  # a name and its description
 
 
 def add(commands: Commands) -> None:
-    listing = add_command(commands, "list", list_command, "what can be chosen by name")
+    listing = add_command(commands, "list", list_command, "list what can be chosen by name")
     listing.add_argument("what", choices=list(CATALOGUES))
     add_command(commands, "doctor", doctor_command, "check that this machine is ready")
     runs = add_command(commands, "runs", runs_command, "list runs, or remove them")
@@ -89,22 +89,22 @@ CATALOGUES: dict[str, Callable[[], list[Row]]] = {
 
 
 def rows(names: Iterable[str], describe: Callable[[str], str]) -> list[Row]:
-    """Every name and what it is.
+    """Every name with its description.
 
-    One that an installed package offers and that does not work says so in its place.
+    If something that an installed package offers does not work, its description says so.
     """
-    described = []
+    named = []
     for name in names:
         try:
-            about = describe(name)
+            description = describe(name)
         except FedloomError as error:
-            about = f"cannot be used: {error}"
-        described.append((name, about))
-    return described
+            description = f"cannot be used: {error}"
+        named.append((name, description))
+    return named
 
 
 def first_line(registered: object) -> str:
-    """What a registered object says of itself."""
+    """The first line of a registered object's docstring."""
     lines = (registered.__doc__ or "").strip().splitlines()
     if not lines:
         return ""
@@ -157,12 +157,12 @@ def runs_command(options: argparse.Namespace) -> int:
 
 
 def remove_runs(paths: Sequence[str]) -> None:
-    """All are opened before the first is removed: a wrong name removes nothing."""
+    """Open all folders before removing the first, so that a wrong name removes nothing."""
     from fedloom.records.folder import RunFolder
 
     if not paths:
-        rule = "`fedloom runs remove` must be told which"
-        raise FedloomError(rule, "got no run", "name the folders")
+        rule = "`fedloom runs remove` must be given the runs to remove"
+        raise FedloomError(rule, "got none", "name their folders")
     folders = [RunFolder.open(Path(path), newer=True) for path in paths]
     for folder in folders:
         folder.remove()

@@ -1,4 +1,4 @@
-"""How commands are declared: a parser whose errors are sentences, and the flags that many share."""
+"""How commands are declared: a parser whose errors are sentences, and flags that many share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fedloom.config.flags import FLAGS, PATHS, Flag
 from fedloom.errors import OTHER_NAMES, FedloomError, unknown
 
 Commands = Any  # argparse's own type of what add_subparsers returns has no public name
-Does = Callable[[argparse.Namespace], int]
-COMMON = ("config", "set", "out", "json", "quiet")  # flags that are no options of the configuration
+Handler = Callable[[argparse.Namespace], int]
+COMMON = ("config", "set", "out", "json", "quiet")  # flags that set no configuration option
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,16 +20,16 @@ class Parser(argparse.ArgumentParser):
         raise FedloomError("the command line must be valid", message, f"see `{self.prog} --help`")
 
 
-def add_command(commands: Commands, name: str, does: Does, about: str) -> Parser:
-    added: Parser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
-    added.set_defaults(run=does)
+def add_command(commands: Commands, name: str, handler: Handler, summary: str) -> Parser:
+    added: Parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    added.set_defaults(run=handler)
     added.add_argument("--debug", action="store_true", help="show where an error came from")
     return added
 
 
-def add_group(commands: Commands, name: str, about: str) -> Commands:
-    """`fedloom NAME ACTION`: what its actions are added to."""
-    parser = commands.add_parser(name, help=about, description=about)
+def add_group(commands: Commands, name: str, summary: str) -> Commands:
+    """Declare `fedloom NAME ACTION`; the actions are added to what this returns."""
+    parser = commands.add_parser(name, help=summary, description=summary)
     return parser.add_subparsers(
         dest="action",
         metavar="ACTION",
@@ -44,7 +44,7 @@ def common_flags(parser: Parser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a TOML file of options; flags win over it",
+        help="a TOML file of options; flags override it",
     )
     help_set = "set any option, e.g. options.lr=0.1"
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help=help_set)
@@ -70,7 +70,7 @@ def output_flags(parser: Parser) -> None:
         action="store_true",
         help="print one JSON object and nothing else",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def small_flag(parser: Parser) -> None:
@@ -78,8 +78,8 @@ def small_flag(parser: Parser) -> None:
     parser.add_argument("--small", action="store_true", help=help_small)
 
 
-def of_run_flags(parser: Parser) -> None:
-    """A model that the run has beside the shared one and those of its clients."""
+def other_model_flags(parser: Parser) -> None:
+    """Flags for models that a run has besides the shared one and those of its clients."""
     help_tier = "the network of this tier of devices"
     parser.add_argument("--tier", metavar="N", help=help_tier)
     help_search = "the network that `fedloom search` found, by its name"
@@ -87,7 +87,7 @@ def of_run_flags(parser: Parser) -> None:
 
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
-    """File, then flags, then --set: later ones win."""
+    """Options from the file, the flags and --set, each overriding the ones before."""
     from fedloom.config.models import assign, parse_assignment, read_toml
 
     tree: dict[str, Any] = {}
@@ -102,48 +102,49 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     return tree
 
 
-def no_more(options: argparse.Namespace, what: str, own: list[str]) -> None:
-    """Only a run of one method has flags beyond the common ones."""
-    if options.rest:
-        names = [*common_names(), *own]
-        flag = options.rest[0].removeprefix("--").split("=")[0]
-        ours = OTHER_NAMES.get(flag, flag)
-        if ours in OTHER_NAMES.values() and ours not in names:
-            rule = f"a flag of {what} must be for all methods"
-            advice = f"try --set options.{ours}=VALUE, or NAME:{ours}=VALUE for one method"
-            raise FedloomError(rule, f"got --{flag}", advice)
-        raise unknown(f"a flag of {what}", flag, names)
+def no_more(options: argparse.Namespace, command: str, command_flags: list[str]) -> None:
+    """Refuse unknown flags: only a run of one method has flags beyond the common ones."""
+    if not options.rest:
+        return
+    names = [*common_names(), *command_flags]
+    flag = options.rest[0].removeprefix("--").split("=")[0]
+    option = OTHER_NAMES.get(flag, flag)  # our name of what other projects call differently
+    if option in OTHER_NAMES.values() and option not in names:
+        rule = f"a flag of {command} must be for all methods"
+        advice = f"try --set options.{option}=VALUE, or NAME:{option}=VALUE for one method"
+        raise FedloomError(rule, f"got --{flag}", advice)
+    raise unknown(f"a flag of {command}", flag, names)
 
 
 def common_names() -> list[str]:
-    """Of the flags that every run has, whatever its method."""
+    """Names of the flags that every run has, whatever its method."""
     return [*(flag.name for flag in FLAGS), *COMMON]
 
 
 def number(flag: str, text: str, kind: Any, least: int) -> Any:
-    """A flag's value as a number."""
+    """Parse a flag's value as a number of at least `least`."""
     try:
         value = kind(text)
     except ValueError:
         value = None
     if value is None or not least <= value < float("inf"):
-        what = "a number"
+        expected = "a number"
         if kind is int:
-            what = "a whole number"
-        rule = f"--{flag} must be {what} of at least {least}"
+            expected = "a whole number"
+        rule = f"--{flag} must be {expected} of at least {least}"
         raise FedloomError(rule, f"got {text!r}", "see the command's --help")
     return value
 
 
 def optional_number(flag: str, text: str | None, kind: Any, least: int) -> Any:
-    """A flag's value as a number; None: it was not given."""
+    """Parse a flag's value as a number; None if the flag was not given."""
     if text is None:
         return None
     return number(flag, text, kind, least)
 
 
 def optional_path(text: str | None) -> Path | None:
-    """A flag's value as a path; None: it was not given."""
+    """A flag's value as a path; None if the flag was not given."""
     if not text:
         return None
     return Path(text)

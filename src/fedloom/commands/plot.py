@@ -10,12 +10,12 @@ from fedloom.commands.parsing import Commands, add_command
 
 
 def add(commands: Commands) -> None:
-    about = "pictures of a run, a comparison or several runs, as files for a paper"
-    plot = add_command(commands, "plot", plot_command, about)
+    summary = "draw a run, a comparison or several runs into files for a paper"
+    plot = add_command(commands, "plot", plot_command, summary)
     plot.add_argument("path", nargs="+", metavar="RUN")
     help_format = "png, svg or both (default both)"
     plot.add_argument("--format", default="png,svg", metavar="A,B", help=help_format)
-    help_out = "where they go (default plots/ in the run's folder)"
+    help_out = "folder of the plots (default plots/ in the run's folder)"
     plot.add_argument("--out", metavar="DIR", help=help_out)
     plot.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 

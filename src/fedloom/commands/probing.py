@@ -1,8 +1,8 @@
 """`python -m fedloom.commands.probing`: is torch's own strided 1×1 convolution sound here?
 
-It is a process of its own, because it may not survive the question (`fedloom.nets.strided` says
-why): where the convolution is not sound, memory is corrupted, and the process crashes, hangs, or
-finds wrong gradients. No network of this project is asked: all of them slice first.
+The probe is a separate process, because it may not survive (`fedloom.nets.strided` says why):
+where the convolution is not sound, memory is corrupted, and the process crashes, hangs, or
+computes wrong gradients. The networks of this project are not affected: all of them slice first.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from fedloom.federation.protocol.deaths import Death
 
-# glibc's allocator that looks for damage: from 2.34 on a library of its own
+# glibc's allocator that looks for damage; since glibc 2.34 it is a separate library
 CHECKING = "libc_malloc_debug.so.0"
-SECONDS = 60.0  # after which a probe hangs: it takes about four, most of them to start
+SECONDS = 60.0  # after which a probe is taken to hang: it takes about four, most of them to start
 TRIES = 20  # damage is only seen when the memory beside the workspace is used again
 CHANNELS = range(1, 17)  # fewer than a block of oneDNN, 8 or 16
 # exit codes
@@ -29,7 +29,7 @@ WRONG = 3
 @dataclass(frozen=True)
 class Answer:
     sound: bool
-    text: str  # goes behind "torch's strided 1×1 convolution"
+    text: str  # completes the sentence "torch's strided 1×1 convolution …"
 
 
 def has_checking_allocator() -> bool:
@@ -41,9 +41,9 @@ def has_checking_allocator() -> bool:
 
 
 def checked_environment() -> dict[str, str]:
-    """For a process that shall stop at the first damage to its memory.
+    """Environment of a process that stops at the first damage to its memory.
 
-    The system may not be able to do that; then it is an ordinary one.
+    Where the system has no such allocator, it is an ordinary environment.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if has_checking_allocator():
@@ -52,7 +52,7 @@ def checked_environment() -> dict[str, str]:
 
 
 def ask(environment: dict[str, str]) -> Answer:
-    """The answer of a process of its own."""
+    """Start the probe in a separate process, and interpret how it ends."""
     command = [sys.executable, "-P", "-m", "fedloom.commands.probing"]
     try:
         ended = subprocess.run(
@@ -79,7 +79,7 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
-    with suppress(ImportError, ValueError):  # a crash that is expected shall leave no core file
+    with suppress(ImportError, ValueError):  # an expected crash must leave no core file
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def is_right(channels: int) -> bool:
-    """Whether the gradient of the weight is what float64, which oneDNN does not compute, says."""
+    """Whether the weight's gradient agrees with that in float64, which oneDNN does not compute."""
     import torch
     from torch.nn import functional
 

@@ -12,9 +12,9 @@ from fedloom.commands.parsing import (
     Parser,
     add_command,
     number,
-    of_run_flags,
     optional_number,
     optional_path,
+    other_model_flags,
     output_flags,
 )
 from fedloom.errors import FedloomError
@@ -23,7 +23,7 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
 
-# flags of what to measure for
+# flags that describe the network to measure
 SIZE = ("space", "cells", "channels", "head", "shape", "data", "data_dir", "classes")
 MEASURING = (*SIZE, "like", "device", "name", "out", "repeats")
 REPEATS = 50
@@ -31,23 +31,23 @@ REPEATS = 50
 
 def add(commands: Commands) -> None:
     purpose = "for latency estimates and limits"
-    about = f"measure how long each operation takes on this machine, {purpose}"
-    profile = add_command(commands, "profile", measure_command, about)
+    summary = f"measure how long each operation takes on this machine, {purpose}"
+    profile = add_command(commands, "profile", measure_command, summary)
     help_space = "a search space with its parameters, NAME:PARAMETERS; see `fedloom list spaces`"
     profile.add_argument("--space", help=help_space)
-    usual = "(default: what is usual in the space)"
-    help_cells = f"of the network, or of each of its stages {usual}"
+    default = "(default: the space's usual number)"
+    help_cells = f"cells of the network, or of each of its stages {default}"
     profile.add_argument("--cells", metavar="N", help=help_cells)
-    profile.add_argument("--channels", metavar="N", help=f"of the first cell {usual}")
+    profile.add_argument("--channels", metavar="N", help=f"channels of the first cell {default}")
     profile.add_argument(
         "--head",
         choices=("mean", "grid"),
-        help="what the classifier sees of the last map (default grid)",
+        help="how the last feature map reaches the classifier (default grid)",
     )
     profile.add_argument(
         "--shape",
         metavar="CxHxW",
-        help="of a sample, or the length of a text (default: as is usual)",
+        help="shape of a sample, or the length of a text (default: the space's usual one)",
     )
     profile.add_argument(
         "--data",
@@ -56,45 +56,44 @@ def add(commands: Commands) -> None:
     )
     help_dir = "folder in which relative data paths are looked for"
     profile.add_argument("--data-dir", metavar="DIR", help=help_dir)
-    profile.add_argument(
-        "--classes", metavar="N", help="or symbols of a text (default: as is usual)"
-    )
-    help_run = "measure what the networks of this run need"
+    help_classes = "classes, or symbols of a text (default: the space's usual number)"
+    profile.add_argument("--classes", metavar="N", help=help_classes)
+    help_run = "measure the operations that the networks of this run use"
     profile.add_argument("--run", metavar="RUN", dest="like", help=help_run)
     profile.add_argument("--device", help="torch device (default cpu)")
     repeats_flag(profile)
-    help_name = "keep it under this name in your data folder (default this-machine)"
+    help_name = "store the profile under this name in your data folder (default this-machine)"
     profile.add_argument("--name", help=help_name)
-    profile.add_argument("--out", metavar="FILE", help="write it there instead")
+    profile.add_argument("--out", metavar="FILE", help="write the profile to this file instead")
     output_flags(profile)
     actions = profile.add_subparsers(
         dest="action",
         metavar="[list|show|check]",
         parser_class=Parser,
     )
-    listing = add_command(actions, "list", list_command, "the profiles in your data folder")
-    show = add_command(actions, "show", show_command, "a profile's machine and operations")
+    listing = add_command(actions, "list", list_command, "list the profiles in your data folder")
+    show = add_command(actions, "show", show_command, "show a profile's machine and operations")
     show.add_argument("profile", metavar="NAME|FILE")
     for added in (listing, show):
         added.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    about = "a profile's estimate for each client's network beside the time it really takes"
-    check = add_command(actions, "check", check_command, about)
+    summary = "compare a profile's estimate with the measured time of each client's network"
+    check = add_command(actions, "check", check_command, summary)
     check.add_argument("path", metavar="RUN")
     check.add_argument(
         "--profile",
         default="this-machine",
         metavar="NAME|FILE",
-        help="(default this-machine)",
+        help="the profile to check (default this-machine)",
     )
     help_limit = "mark networks above params=100k,macs=5M,latency_ms=2"
     check.add_argument("--limit", metavar="WHAT=N,…", help=help_limit)
-    of_run_flags(check)
+    other_model_flags(check)
     repeats_flag(check)
     output_flags(check)
 
 
 def repeats_flag(parser: Parser) -> None:
-    help_repeats = f"turns, of which the mean counts (default {REPEATS})"
+    help_repeats = f"repetitions, of which the mean is taken (default {REPEATS})"
     parser.add_argument("--repeats", metavar="N", help=help_repeats)
 
 
@@ -113,8 +112,8 @@ def measure_command(options: argparse.Namespace) -> int:
         from fedloom.runs.profiles import NAME, measure, place
 
         if options.name and options.out:
-            found = "got --name and --out"
-            raise FedloomError("a profile must have one place", found, "give one of them")
+            rule = "a profile must have one place"
+            raise FedloomError(rule, "got --name and --out", "give one of them")
         repeats = repeats_of(options)
         device = options.device or "cpu"
         check_device(device)
@@ -137,9 +136,9 @@ def measured_model(options: argparse.Namespace) -> Any:
         return model_by_flags(options)
     for name in SIZE:
         if getattr(options, name) is not None:
-            found = f"got --{name.replace('_', '-')} too"
-            rule = "--run must be alone in saying what to measure"
-            raise FedloomError(rule, found, "leave one of them out")
+            rule = "--run must be the only flag that says what to measure"
+            flag = f"--{name.replace('_', '-')}"
+            raise FedloomError(rule, f"got {flag} too", "leave one of them out")
     task = task_of(options.like)
     return model_of(task, searched(task))
 
@@ -164,9 +163,10 @@ def model_by_flags(options: argparse.Namespace) -> Any:
     if space.takes_head:
         size = size._replace(head=options.head or "auto")
     elif options.head is not None:
-        found = f"the networks of {space.family} do not say that they do"
-        raise FedloomError("--head needs networks that end in a map", found, "leave --head out")
-    kind, shape, labels = samples(options, space)
+        rule = "--head needs networks that end in a map"
+        problem = f"the networks of {space.family} do not say that they do"
+        raise FedloomError(rule, problem, "leave --head out")
+    kind, shape, labels = samples_for(options, space)
     if is_foreign(space.family):
         check_space(space, kind, shape, len(labels), size)
     channels = 0  # symbols are not normalised
@@ -186,17 +186,17 @@ def model_by_flags(options: argparse.Namespace) -> Any:
 
 
 class SamplesFor(NamedTuple):
-    """What the measured network is built for."""
+    """The kind of samples that the measured network is built for."""
 
     kind: str
     shape: tuple[int, ...]
     labels: tuple[str, ...]
 
 
-def samples(options: argparse.Namespace, space: Space) -> SamplesFor:
-    """Those of a data set, or as flags say."""
+def samples_for(options: argparse.Namespace, space: Space) -> SamplesFor:
+    """Samples as a data set has them, or as the flags describe them."""
     if options.data is not None:
-        return of_data(options, space)
+        return samples_of_data(options, space)
     if options.data_dir is not None:
         raise FedloomError("--data-dir must come with --data", "there is none", "name the data set")
     example = space.example
@@ -208,10 +208,10 @@ def samples(options: argparse.Namespace, space: Space) -> SamplesFor:
 
 
 def parse_shape(text: str, dimensions: int) -> tuple[int, ...]:
-    """So many whole numbers above 0: three, or the length of a text."""
-    words = text.lower().split("x")
-    if len(words) == dimensions and all(word.isdecimal() and int(word) for word in words):
-        return tuple(int(word) for word in words)
+    """Parse `dimensions` whole numbers above 0: three, or one, the length of a text."""
+    lengths = text.lower().split("x")
+    if len(lengths) == dimensions and all(length.isdecimal() and int(length) for length in lengths):
+        return tuple(int(length) for length in lengths)
     rule = "--shape must look like CxHxW"
     advice = "try --shape 3x32x32"
     if dimensions == 1:
@@ -220,7 +220,7 @@ def parse_shape(text: str, dimensions: int) -> tuple[int, ...]:
     raise FedloomError(rule, f"got {text!r}", advice)
 
 
-def of_data(options: argparse.Namespace, space: Space) -> SamplesFor:
+def samples_of_data(options: argparse.Namespace, space: Space) -> SamplesFor:
     from fedloom.config.models import DataConfig
     from fedloom.data.configured import configured_source
     from fedloom.nets.model import check_kind
@@ -234,14 +234,14 @@ def of_data(options: argparse.Namespace, space: Space) -> SamplesFor:
                 "leave one of them out",
             )
     source = configured_source(DataConfig(name=options.data, dir=options.data_dir))
-    what = f"the space {shown(space.family)}"
-    check_kind(what, source.kind, space.kinds, "choose another space, or other data")
+    advice = "choose another space, or other data"
+    check_kind(f"the space {shown(space.family)}", source.kind, space.kinds, advice)
     shape = tuple(int(size) for size in source.x.shape[1:])
     return SamplesFor(source.kind, shape, source.labels)
 
 
-def only_its_own(options: argparse.Namespace, *allowed: str) -> None:
-    """`fedloom profile --cells 3 list`: flags of the measurement before another action."""
+def refuse_measuring_flags(options: argparse.Namespace, *allowed: str) -> None:
+    """Refuse flags of the measurement before another action: `fedloom profile --cells 3 list`."""
     for name in MEASURING:
         if name in allowed or getattr(options, name, None) is None:
             continue
@@ -250,7 +250,7 @@ def only_its_own(options: argparse.Namespace, *allowed: str) -> None:
             flag = "run"
         command = f"fedloom profile {options.action}"
         raise FedloomError(
-            f"`{command}` must be given what it knows",
+            f"`{command}` must be given flags that it knows",
             f"got --{flag}",
             f"see `{command} --help`",
         )
@@ -260,18 +260,18 @@ def list_command(options: argparse.Namespace) -> int:
     from fedloom.cost.profile import read_profile
     from fedloom.runs.profiles import folder, stored
 
-    only_its_own(options)
+    refuse_measuring_flags(options)
     rows = []
     for path in stored():
         try:
             profile = read_profile(path)
             operations = f"{len(profile.entries)} operations"
-            about = f"{profile.machine}; {operations}, {profile.made[:10]}"
+            summary = f"{profile.machine}; {operations}, {profile.made[:10]}"
         except FedloomError as error:
-            about = f"damaged: {error}"
-        rows.append((path.stem, about))
+            summary = f"damaged: {error}"
+        rows.append((path.stem, summary))
     if options.json:
-        objects = [{"name": name, "about": about} for name, about in rows]
+        objects = [{"name": name, "about": summary} for name, summary in rows]
         print(json.dumps(objects), file=options.stream)
         return 0
     from rich.console import Console
@@ -292,7 +292,7 @@ def show_command(options: argparse.Namespace) -> int:
     from fedloom.report.latency_tables import profile_table
     from fedloom.runs.profiles import find, place
 
-    only_its_own(options)
+    refuse_measuring_flags(options)
     profile = find(options.profile)
     if options.json:
         print(json.dumps(profile.to_json()), file=options.stream)
@@ -308,7 +308,7 @@ def check_command(options: argparse.Namespace) -> int:
         from fedloom.report.progress import screen
         from fedloom.runs.latency import check
 
-        only_its_own(options, "repeats")
+        refuse_measuring_flags(options, "repeats")
         limit = None
         if options.limit is not None:
             limit = Limit.parse(options.limit)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    about = "write a run's report.html, or put several runs on one page"
-    report = add_command(commands, "report", report_command, about)
+    summary = "write a run's report.html, or put several runs on one page"
+    report = add_command(commands, "report", report_command, summary)
     report.add_argument(
         "path",
         nargs="+",
@@ -32,26 +32,26 @@ def add(commands: Commands) -> None:
     report.add_argument(
         "--out",
         metavar="FILE",
-        help="where to (default: report.html in the folder)",
+        help="write the page to this file (default: report.html in the folder)",
     )
     report.add_argument(
         "--plots",
         action="store_true",
-        help="also PNG and SVG in plots/, as `fedloom plot` makes them",
+        help="also write PNG and SVG plots to plots/, as `fedloom plot` does",
     )
-    about = "show a run in the browser while it goes on, or once it is finished"
-    watch = add_command(commands, "watch", watch_command, about)
+    summary = "show a run in the browser while it is running, or once it is finished"
+    watch = add_command(commands, "watch", watch_command, summary)
     watch.add_argument("path", metavar="RUN")
-    watch.add_argument("--port", metavar="N", help="on this machine (default: any free one)")
+    watch.add_argument("--port", metavar="N", help="port on this machine (default: any free one)")
 
 
 def watch_flags(parser: Parser) -> None:
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="show it in the browser while it goes on",
+        help="show it in the browser while it is running",
     )
-    help_port = "of --watch, on this machine (default: any free one)"
+    help_port = "port on this machine for --watch (default: any free one)"
     parser.add_argument("--port", metavar="N", help=help_port)
 
 
@@ -74,7 +74,7 @@ def report_command(options: argparse.Namespace) -> int:
 
 
 def report_folder(folder: RunFolder, out: str | None) -> None:
-    """The page of a run or of a comparison, in its own folder and where it was asked for."""
+    """Write the page of a run or comparison into its folder, and to `out` if that is given."""
     from fedloom.report.page import NAME
 
     with folder.writing():
@@ -88,7 +88,7 @@ def report_folder(folder: RunFolder, out: str | None) -> None:
 
 @dataclass(frozen=True)
 class Page:
-    """A report, and the files that it could not read as they should be."""
+    """A report, and the damaged files that it could not read."""
 
     text: str
     damaged: list[Path]
@@ -107,7 +107,7 @@ def page_of(folder: RunFolder) -> Page:
 
 
 def report_runs(folders: Sequence[RunFolder], page: Path) -> None:
-    """Several runs on one page."""
+    """Write several runs on one page."""
     from fedloom.records.opening import one_run
     from fedloom.report.versus import beside_each_other, versus_page
 
@@ -120,7 +120,7 @@ def report_runs(folders: Sequence[RunFolder], page: Path) -> None:
 
 
 def damaged_files(versus: Versus) -> list[Path]:
-    """Of a comparison's own folder and of its runs."""
+    """The damaged files of a comparison's own folder and of its runs."""
     from fedloom.records.result import NAME as RESULT
 
     damaged = []
@@ -136,7 +136,7 @@ def damaged_files_of_run(story: Story) -> list[Path]:
 
 
 def tell_of_damage(files: Sequence[Path]) -> None:
-    """In one sentence: nobody should have to open the page to learn of it."""
+    """Say in one sentence which files are damaged, for those who do not open the page."""
     if not files:
         return
     others = len(files) - 1
@@ -149,7 +149,7 @@ def tell_of_damage(files: Sequence[Path]) -> None:
 
 
 def draw(options: argparse.Namespace, folder: Path | None) -> None:
-    """With --plots, the pictures of the same runs; None: in the folder of the one there is."""
+    """With --plots, draw the same runs; `folder` is None for a single run, which has its own."""
     if not options.plots:
         return
     from fedloom.runs.plotting import write_plots
@@ -167,7 +167,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def watch_command(options: argparse.Namespace) -> int:
-    """Of a run that goes on, until it ends; of another one, until Ctrl-C."""
+    """Serve the page of a run: of a running one until it ends, of any other until Ctrl-C."""
     from fedloom.records.folder import RunFolder
     from fedloom.report.live import Watch
 
@@ -175,11 +175,11 @@ def watch_command(options: argparse.Namespace) -> int:
     watch = Watch(folder, port_of(options))
     print(f"watch it at {watch.address}", flush=True)
     watch.view.look()
-    going_on = watch.view.standing == "running"
-    if not going_on:
+    was_running = watch.view.standing == "running"
+    if not was_running:
         print(f"the run is {watch.view.standing}; Ctrl-C ends this", file=sys.stderr, flush=True)
     try:
-        while not going_on or watch.view.standing == "running":
+        while not was_running or watch.view.standing == "running":
             time.sleep(1.0)
             watch.view.look()
     except KeyboardInterrupt:
@@ -201,7 +201,7 @@ def port_of(options: argparse.Namespace) -> int:
 
 
 def check_watch(options: argparse.Namespace) -> None:
-    """Before a folder is made: a port that is taken is named."""
+    """Refuse a port that is in use, before a run's folder is created."""
     if options.port is None:
         return
     if not options.watch:
@@ -213,7 +213,7 @@ def check_watch(options: argparse.Namespace) -> None:
 
 @contextmanager
 def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
-    """While something runs in this folder, its page is served if that was asked for."""
+    """With --watch, serve the page of the run in this folder while the block is running."""
     if not options.watch:
         yield
         return

@@ -39,40 +39,40 @@ COMPARE_FLAGS = ["seeds", "grid", "match-params", "match-macs", "target", "small
 def add(commands: Commands) -> None:
     run = add_command(commands, "run", run_command, "run one method; without one, the demo")
     run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
-    help_dry = "estimate minutes, MACs, bytes and memory; train nothing"
+    help_dry = "estimate minutes, MACs, bytes and memory, and train nothing"
     run.add_argument("--dry-run", action="store_true", help=help_dry)
-    about = "run several methods on the same splits and pair them by seed"
-    compare = add_command(commands, "compare", compare_command, about)
+    summary = "run several methods on the same splits and pair them by seed"
+    compare = add_command(commands, "compare", compare_command, summary)
     help_methods = (
-        "names or variants; the first is what the others are compared with; NAME:lr=.1@LABEL "
-        "gives a variant its name in tables"
+        "names or variants; the others are compared with the first; NAME:lr=.1@LABEL gives a "
+        "variant its name in tables"
     )
     compare.add_argument("method", nargs="+", help=help_methods)
-    help_seeds = "one run a method and seed (default: --seed)"
+    help_seeds = "one run per method and seed (default: --seed)"
     compare.add_argument("--seeds", default=None, metavar="A,B,…", help=help_seeds)
     compare.add_argument(
         "--grid",
         action="append",
         default=[],
         metavar="OPTION=A,B,…",
-        help="tune on validation first",
+        help="first tune this option on validation data",
     )
     help_target = (
-        "tell what each method spent until its validation figure reached this (0.6: 60 %%)"
+        "report what each method spent until its validation figure reached this (0.6: 60 %%)"
     )
     compare.add_argument("--target", default=None, metavar="FIGURE", help=help_target)
-    help_match = "give fixed networks the width nearest the parameters that the first method found"
+    help_match = "scale fixed networks to the parameters of the network that the first method found"
     compare.add_argument("--match-params", action="store_true", help=help_match)
-    help_macs = "the same by MACs of a sample, on average over the first method's clients"
+    help_macs = "the same by MACs per sample, averaged over the first method's clients"
     compare.add_argument("--match-macs", action="store_true", help=help_macs)
     for added in (run, compare):
         small_flag(added)
         common_flags(added)
         watch_flags(added)
-    about = "finish a run or comparison that was stopped or killed"
-    resume = add_command(commands, "resume", resume_command, about)
+    summary = "finish a run or comparison that was stopped or killed"
+    resume = add_command(commands, "resume", resume_command, summary)
     resume.add_argument("path", metavar="RUN")
-    help_from = "throw away what came after this round and go on from its checkpoint, if it is kept"
+    help_from = "discard what came after this round and go on from its checkpoint, if it is kept"
     resume.add_argument(
         "--from",
         dest="from_round",
@@ -85,11 +85,11 @@ def add(commands: Commands) -> None:
     watch_flags(resume)
 
 
-def check_order(words: list[str]) -> None:
-    """`run --lr 0.1 fedavg`: which flags a method has is only known after its name."""
-    if not words or not words[0].startswith("--"):
+def check_order(arguments: list[str]) -> None:
+    """Refuse `run --lr 0.1 fedavg`: a method's flags are only known after its name."""
+    if not arguments or not arguments[0].startswith("--"):
         return
-    name = words[0].removeprefix("--").split("=")[0]
+    name = arguments[0].removeprefix("--").split("=")[0]
     names = [*common_names(), "dry-run", "small", "watch", "port", "debug", "help"]
     if not name or name in names:
         return
@@ -123,9 +123,9 @@ def method_help(variant: str) -> int:
 
 
 def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
-    """`--lr 0.1` and the like: a method's options as flags of their own.
+    """Read `--lr 0.1` and the like into `tree`: flags that set the method's own options.
 
-    Those of the search space that is chosen are among them.
+    Those of the chosen search space are among them.
     """
     load_torch()
     from fedloom.config.models import assign, parse_value
@@ -137,32 +137,35 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
     switches = set()
     for field, declared in schema.model_fields.items():
         if is_switch(declared):
-            switches.add(f"--{field.replace('_', '-')}")
+            switches.add(flag_of(field))
     values = values_of_flags(options.rest, switches)
     given = options_in(tree)
-    for word, value in values.items():
-        given[word.removeprefix("--").replace("-", "_")] = value
+    for flag, value in values.items():
+        given[flag.removeprefix("--").replace("-", "_")] = value
     given.update(fixed_options)
     fields = schema.fields_beside(given)
-    field_of = {}
-    for field in fields:
-        field_of[f"--{field.replace('_', '-')}"] = field
-    for word, value in values.items():
-        flag = word.removeprefix("--")
-        if word not in field_of:
-            schema.check_place(flag.replace("-", "_"), given)
-            known_flags = [known.removeprefix("--") for known in field_of]
-            raise unknown("a flag", flag, [*known_flags, *common_names()])
-        if value is None and is_switch(fields[field_of[word]]):
+    field_by_flag = {flag_of(field): field for field in fields}
+    for flag, value in values.items():
+        if flag not in field_by_flag:
+            name = flag.removeprefix("--")
+            schema.check_place(name.replace("-", "_"), given)
+            method_flags = [known.removeprefix("--") for known in field_by_flag]
+            raise unknown("a flag", name, [*method_flags, *common_names()])
+        field = field_by_flag[flag]
+        if value is None and is_switch(fields[field]):
             value = "true"
         if value is None:
             advice = f"see `fedloom run {method} --help`"
-            raise FedloomError(f"{word} must have a value", "there is none", advice)
-        assign(tree, f"options.{field_of[word]}", parse_value(value))
+            raise FedloomError(f"{flag} must have a value", "there is none", advice)
+        assign(tree, f"options.{field}", parse_value(value))
+
+
+def flag_of(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def options_in(tree: dict[str, Any]) -> dict[str, Any]:
-    """A method's options by the configuration file, and by --set."""
+    """The method's options that the configuration file and --set gave."""
     options = tree.get("options")
     if not isinstance(options, dict):
         return {}
@@ -170,36 +173,37 @@ def options_in(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_switch(field: FieldInfo) -> bool:
-    """Whether an option is true or false: as a flag it may stand alone."""
+    """Whether an option is true or false, so that its flag may stand without a value."""
     return field.annotation is bool
 
 
-def values_of_flags(words: list[str], switches: Collection[str]) -> dict[str, str | None]:
-    """What follows each flag; None: nothing does, or another flag follows a switch."""
-    rest = without_equals(words)
+def values_of_flags(arguments: list[str], switches: Collection[str]) -> dict[str, str | None]:
+    """The value after each flag; None if there is none, or another flag follows a switch."""
+    arguments = without_equals(arguments)
     values: dict[str, str | None] = {}
     place = 0
-    while place < len(rest):
-        word = rest[place]
+    while place < len(arguments):
+        flag = arguments[place]
         following = None
-        if place + 1 < len(rest):
-            following = rest[place + 1]
-        stands_alone = word in switches and following is not None and following.startswith("--")
-        if stands_alone:
-            following = None
-        values[word] = following
-        place += 1 if stands_alone else 2
+        if place + 1 < len(arguments):
+            following = arguments[place + 1]
+        if flag in switches and following is not None and following.startswith("--"):
+            values[flag] = None
+            place += 1
+        else:
+            values[flag] = following
+            place += 2
     return values
 
 
-def without_equals(words: list[str]) -> list[str]:
-    """`--lr=0.1` as two words."""
+def without_equals(arguments: list[str]) -> list[str]:
+    """Split `--lr=0.1` into two arguments."""
     parts = []
-    for word in words:
-        if word.startswith("--"):
-            parts += word.split("=", 1)
+    for argument in arguments:
+        if argument.startswith("--"):
+            parts += argument.split("=", 1)
         else:
-            parts.append(word)
+            parts.append(argument)
     return parts
 
 
@@ -218,7 +222,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def make_small(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
-    """Options of a small search, beside those that are given."""
+    """Add the options of a small search to those that are given."""
     from fedloom.runs.small import about_small, small_options
 
     given = options_in(tree)
@@ -229,7 +233,7 @@ def make_small(options: argparse.Namespace, method: str, tree: dict[str, Any]) -
 def small_variants(
     options: argparse.Namespace, variants: Labelled, given: dict[str, Any]
 ) -> Labelled:
-    """The same of every variant of a comparison."""
+    """With --small, every variant of a comparison with the options of a small search."""
     if not options.small:
         return variants
     from fedloom.runs.small import about_small, small_variant
@@ -240,7 +244,7 @@ def small_variants(
 
 
 def named_method(tree: dict[str, Any]) -> str:
-    """By the configuration file, or by --set."""
+    """The method that the configuration file or --set names."""
     from fedloom.config.models import Experiment, validated
 
     config: Experiment = validated(Experiment, tree)
@@ -275,18 +279,18 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 
 def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
-    """By the dry run's first round, where somebody reads it."""
+    """Say how long a run will take, by the dry run's first round, unless output is quiet."""
     if options.quiet or options.json:
         return
     from fedloom.runs.estimate import training_seconds
     from fedloom.runs.preparing import reopen
 
-    with suppress(FedloomError):  # the run itself says what is wrong
+    with suppress(FedloomError):  # the run itself will say what is wrong
         tell_time(options, training_seconds(reopen(folder)))
 
 
 def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
-    """The same of a comparison."""
+    """Say how long a comparison will take, in the same way."""
     if options.quiet or options.json:
         return
     from fedloom.runs.estimate import training_seconds_of_plan
@@ -347,7 +351,7 @@ def carry_out_plan(
     plan: Plan,
     tell_more: Callable[[argparse.Namespace, Plan], None] | None = None,
 ) -> Any:
-    """`tell_more` says what a person should hear before the first run."""
+    """Carry out a comparison; `tell_more` says what users should know before the first run."""
     from fedloom.report.progress import screen
     from fedloom.runs.comparison import continue_comparison, create_comparison
 

@@ -22,29 +22,33 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    about = "a network within a new limit, from a finished run's supernet; nothing is trained"
-    search = add_command(commands, "search", search_command, about)
+    summary = "find a network within a new limit in a finished run's supernet, without training"
+    search = add_command(commands, "search", search_command, summary)
     search.add_argument("path", metavar="RUN")
-    help_limit = "the most that it may cost: macs=100M,params=1M,latency_ms=2, or some of them"
+    help_limit = (
+        "what the network may cost at most: macs=100M,params=1M,latency_ms=2, or some of it"
+    )
     search.add_argument("--limit", metavar="WHAT=N,…", help=help_limit)
-    help_profile = "for a limit on latency_ms: a profile of the device"
+    help_profile = "the device profile, for a limit on latency_ms"
     search.add_argument("--profile", metavar="NAME|FILE", help=help_profile)
-    help_unsupported = "operations that it may not have"
+    help_unsupported = "operations that the network must not use"
     search.add_argument("--unsupported", metavar="OP,…", help=help_unsupported)
-    known = "those that have a score count"
-    help_models = f"paths within the limit to score; {known} (default: as many as for a tier)"
+    help_models = (
+        "paths within the limit to score, those with a score included (default: as many as for a "
+        "tier)"
+    )
     search.add_argument("--models", metavar="N", help=help_models)
     search.add_argument(
         "--pick",
         default="best",
         metavar="best|knee|N",
-        help="the lowest loss, the knee of the front, or its Nth path from the cheapest on",
+        help="choose the lowest loss, the knee of the front, or the front's Nth cheapest path",
     )
-    help_data = "score all paths on these samples instead of those that the run scored on"
+    help_data = "score all paths on these samples instead of the run's own"
     search.add_argument("--data", metavar="NAME|PATH", help=help_data)
     help_dir = "folder in which relative data paths are looked for"
     search.add_argument("--data-dir", metavar="DIR", help=help_dir)
-    help_tune = "train it for so many rounds, by the clients that can run it"
+    help_tune = "train the network for this many rounds, by the clients whose devices can run it"
     search.add_argument("--tune", metavar="ROUNDS", help=help_tune)
     output_flags(search)
 
@@ -56,13 +60,13 @@ def search_command(options: argparse.Namespace) -> int:
         from fedloom.report.progress import screen
         from fedloom.runs.search import Asked, check_is_no_method, search
 
-        check_is_no_method(options.path)  # before anything is said of its limit
-        limit = Limit()  # which a search refuses
+        check_is_no_method(options.path)  # first, because a method's name is the likelier mistake
+        limit = Limit()  # without limits, which a search refuses
         if options.limit is not None:
             limit = Limit.parse(options.limit)
         unsupported: tuple[str, ...] = ()
         if options.unsupported:
-            unsupported = tuple(word.strip() for word in options.unsupported.split(","))
+            unsupported = tuple(name.strip() for name in options.unsupported.split(","))
         asked = Asked(
             limit=limit,
             profile=options.profile,
@@ -80,7 +84,7 @@ def search_command(options: argparse.Namespace) -> int:
 
 
 def pick_in(text: str) -> Pick:
-    """best, knee, or a number of the front."""
+    """Parse --pick: best, knee, or a place on the front."""
     if text == "best":
         return "best"
     if text == "knee":
@@ -88,5 +92,5 @@ def pick_in(text: str) -> Pick:
     if text.isdecimal():
         place_on_front: int = number("pick", text, int, 1)
         return place_on_front
-    rule = "--pick must be best, knee, or a number of the front from 1 on"
+    rule = "--pick must be best, knee, or a place on the front, from 1 on"
     raise FedloomError(rule, f"got {text!r}", "try --pick knee")

@@ -1,4 +1,4 @@
-"""`fedloom space show`: what a space's operations cost, and how it looks."""
+"""`fedloom space show`: what a space's operations cost, and how the space is structured."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     actions = add_group(commands, "space", "look at a search space")
-    about = "what every operation of a space costs, and how the space looks"
-    show = add_command(actions, "show", show_command, about)
+    summary = "show what every operation of a space costs, and how the space is structured"
+    show = add_command(actions, "show", show_command, summary)
     show.add_argument("space", metavar="NAME|FILE.toml", help="a space, or a file that defines one")
-    help_shape = "of a sample, CxHxW or the length of a text (default: as the space is used)"
+    help_shape = "shape of a sample, or the length of a text (default: the space's usual one)"
     show.add_argument("--shape", metavar="CxHxW", help=help_shape)
-    help_classes = "classes, or symbols of a text"
+    help_classes = "classes, or symbols of a text (default: the space's usual number)"
     show.add_argument("--classes", metavar="N", help=help_classes)
-    help_head = "what the classifier sees of the last map (default mean)"
+    help_head = "how the last feature map reaches the classifier (default mean)"
     show.add_argument("--head", choices=["mean", "grid"], help=help_head)
     help_json = "print one JSON object and nothing else"
     show.add_argument("--json", action="store_true", help=help_json)
@@ -47,8 +47,8 @@ def shown_space(options: argparse.Namespace) -> ShownSpace:
     size = space.usual
     if options.head is not None:
         if not space.takes_head:
-            found = f"the networks of {space.title} do not"
-            raise FedloomError("--head needs networks that end in a map", found, "leave it out")
+            rule = "--head needs networks that end in a map"
+            raise FedloomError(rule, f"the networks of {space.title} do not", "leave it out")
         size = size._replace(head=options.head)
     table = space.cost_table(shape, classes, size)
     if table is None:
@@ -59,13 +59,13 @@ def shown_space(options: argparse.Namespace) -> ShownSpace:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """One or three whole numbers above 0."""
-    words = text.lower().split("x")
-    if len(words) in (1, 3) and all(is_length(word) for word in words):
-        return tuple(int(word) for word in words)
+    """Parse one or three whole numbers above 0."""
+    lengths = text.lower().split("x")
+    if len(lengths) in (1, 3) and all(is_length(length) for length in lengths):
+        return tuple(int(length) for length in lengths)
     rule = "--shape must look like CxHxW, or be the length of a text"
     raise FedloomError(rule, f"got {text!r}", "try --shape 3x32x32")
 
 
-def is_length(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) <= 6 and int(word) > 0
+def is_length(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) > 0

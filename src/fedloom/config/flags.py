@@ -1,6 +1,6 @@
-"""The common flags, and the option of the configuration that each one sets.
+"""The flags that all runs share, and the configuration option that each one sets.
 
-It imports nothing heavy: `--help` reads only this.
+This module imports nothing heavy, because `--help` needs nothing else.
 """
 
 from typing import NamedTuple
@@ -9,8 +9,8 @@ NORM_BOUND = 100.0  # no honest client of any documented run came near: docs/rel
 
 
 class Flag(NamedTuple):
-    name: str  # as typed after --; the Python API has it with _ for -
-    path: str  # in the configuration
+    name: str  # as typed after --; in the Python API with _ instead of -
+    path: str  # of the option in the configuration
     metavar: str
     help: str
     several: bool = False  # may be given more than once
@@ -25,12 +25,12 @@ FLAGS = (
         "data set: a name (`fedloom list data`), a file or folder of your own, or file.py:Name",
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
-    Flag("resize", "data.resize", "N", "make images N×N: by area, or bilinear if they grow"),
+    Flag("resize", "data.resize", "N", "resize images to N×N: by area, or bilinear if they grow"),
     Flag(
         "fit",
         "data.fit",
         "HOW",
-        "with --resize, images that are not square: stretch, crop or pad (default stretch)",
+        "how --resize treats images that are not square: stretch, crop or pad (default stretch)",
     ),
     Flag(
         "skip-bad",
@@ -39,28 +39,30 @@ FLAGS = (
         "leave out image and .wav files that cannot be read, and record which",
         switch=True,
     ),
-    Flag("label", "data.label", "COLUMN", "of a table: the column of labels (default label)"),
+    Flag(
+        "label", "data.label", "COLUMN", "tables: the column that holds the labels (default label)"
+    ),
     Flag(
         "task",
         "data.task",
         "WHAT",
-        "of a table: classification, regression, or auto, by the label column (default auto)",
+        "tables: classification, regression, or auto, by the label column (default auto)",
     ),
     Flag(
         "ignore",
         "data.ignore",
         "A,B,…",
-        "of a table: columns to leave out; repeatable",
+        "tables: columns to leave out; repeatable",
         several=True,
     ),
     Flag(
         "categorical",
         "data.categorical",
         "A,B,…",
-        "of a table: columns of numbers that are categories; repeatable",
+        "tables: numeric columns that hold categories; repeatable",
         several=True,
     ),
-    Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
+    Flag("clients", "data.clients", "N", "number of clients (default 8, or one per site or group)"),
     Flag(
         "partition",
         "data.partition",
@@ -86,7 +88,7 @@ FLAGS = (
         "participation",
         "budget.participation",
         "SHARE",
-        "share of the clients that work in a round (default 1)",
+        "share of the clients that take part in a round (default 1)",
     ),
     Flag(
         "equal",
@@ -105,7 +107,7 @@ FLAGS = (
         "tiers",
         "tiers.limits",
         "A,B,…|N|FILE",
-        "limits of the devices' tiers (121M,222M,max), how many tiers, or a TOML file of them",
+        "limits of the device tiers (121M,222M,max), the number of tiers, or a TOML file of them",
     ),
     Flag(
         "cost",
@@ -113,27 +115,27 @@ FLAGS = (
         "UNIT",
         "what tiers limit: macs, macs_paper, params or latency_ms (default: the space's own)",
     ),
-    Flag("shares", "tiers.shares", "A,B,…", "shares of the clients, by tier (default equal)"),
+    Flag("shares", "tiers.shares", "A,B,…", "share of the clients in each tier (default equal)"),
     Flag("tier-file", "tiers.file", "FILE", "JSON list with the tier of every client, from 1"),
     Flag(
         "devices",
         "devices.table",
         "NAME|FILE",
-        "the clients' devices, of the simulated clock and of tiers: equal, phones or a CSV file",
+        "the clients' devices, for the simulated clock and tiers: equal, phones or a CSV file",
     ),
     Flag(
         "availability",
         "clock.availability",
         "WHEN",
-        "when clients are there: always, duty:ON,OFF (simulated seconds) or a CSV file",
+        "when clients are available: always, duty:ON,OFF (simulated seconds) or a CSV file",
     ),
-    Flag("dropout", "clock.dropout", "P", "probability that a client leaves during its work"),
-    Flag("faults", "clock.faults", "FILE", "CSV file of clients that leave: round,hop,client"),
+    Flag("dropout", "clock.dropout", "P", "probability that a client drops out at work"),
+    Flag("faults", "clock.faults", "FILE", "CSV file of clients that drop out: round,hop,client"),
     Flag(
         "overselect",
         "clock.overselect",
         "FACTOR",
-        "ask so many times as many clients, and wait for the first (default 1)",
+        "ask this many times as many clients, and wait for the first replies (default 1)",
     ),
     Flag(
         "round-deadline",
@@ -141,7 +143,7 @@ FLAGS = (
         "SECONDS",
         "simulated seconds of a round after which a client is late (default never)",
     ),
-    Flag("unsupported", "tiers.unsupported", "A,B,…", "operations that no device has"),
+    Flag("unsupported", "tiers.unsupported", "A,B,…", "operations that no device supports"),
     Flag("init", "init.run", "RUN", "begin with the shared weights of this finished run"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),
     Flag("engine", "engine.kind", "NAME", "where clients run: local or flower-sim (default local)"),
@@ -149,21 +151,21 @@ FLAGS = (
         "federation",
         "engine.federation",
         "DIR",
-        "run on the sites of this federation (`fedloom federation`)",
+        "run at the sites of this federation (`fedloom federation`)",
     ),
-    Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
+    Flag("workers", "engine.workers", "N", "worker processes (default one per core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag(
         "topology",
         "engine.topology",
         "SHAPE",
-        "flat, clustered, or clustered:GROUPSxHOPS (default the method's own, or flat)",
+        "flat, clustered, or clustered:GROUPSxHOPS (default: the method's own, or flat)",
     ),
     Flag(
         "clusters",
         "topology.clusters",
         "RULE|FILE",
-        "who is in a cluster: labels, updates, speed, random, alike, round, or a JSON file",
+        "how clusters are formed: labels, updates, speed, random, alike, round, or a JSON file",
     ),
     Flag(
         "relay",
@@ -187,7 +189,7 @@ FLAGS = (
         "lost-state",
         "engine.lost_state",
         "WHAT",
-        "a client that lost its state: refuse or fresh (default refuse)",
+        "what to do if a client lost its state: refuse or fresh (default refuse)",
     ),
     Flag(
         "norm-bound",
@@ -199,7 +201,7 @@ FLAGS = (
         "max-weight-share",
         "engine.max_weight_share",
         "SHARE",
-        "cap on a client's share of a round's weight, never below an equal one (default none)",
+        "cap on a client's share of a round's weight, never below an equal share (default none)",
     ),
     Flag(
         "select",
@@ -211,7 +213,7 @@ FLAGS = (
         "evaluate-every",
         "evaluate.every",
         "N",
-        "rounds between evaluations (default a twentieth of them)",
+        "rounds between evaluations (default a twentieth of all rounds)",
     ),
     Flag(
         "evaluate-clients",
@@ -223,7 +225,7 @@ FLAGS = (
         "profile",
         "evaluate.profile",
         "NAME|FILE",
-        "a device profile (`fedloom profile`): latencies on it, and limits of tiers in them",
+        "a device profile (`fedloom profile`), for latencies and for tier limits in milliseconds",
     ),
     Flag(
         "sink",

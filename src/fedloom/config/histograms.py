@@ -1,6 +1,6 @@
-"""How a client tells its counts a label: exactly, with noise, or not at all.
+"""How clients report their number of samples per label: exactly, with noise, or not at all.
 
-As a person writes it: `exact`, `laplace:E` or `none`.
+Users write `exact`, `laplace:E` or `none`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ EXACT: Mechanism = "exact"
 LAPLACE: Mechanism = "laplace"
 NONE: Mechanism = "none"
 USUAL_HISTOGRAMS = "laplace:1.0"
-LEAST_EPSILON = 1e-6  # noise of a million samples: less says nothing
-MOST_EPSILON = 100.0  # no noise at all, but by a name that promises some
+LEAST_EPSILON = 1e-6  # noise of about a million samples: below it, counts say nothing
+MOST_EPSILON = 100.0  # above it there is no noise at all, though the name promises some
 RULE = f"exact, none, or laplace:E with an E from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
 
 
 @dataclass(frozen=True)
 class HistogramRule:
-    """What leaves a client of its labels."""
+    """What a client reveals about its labels."""
 
     mechanism: Mechanism
     epsilon: float | None = None  # E of the discrete Laplace noise, P(k) ∝ e^(−E|k|)
@@ -37,7 +37,7 @@ class HistogramRule:
 
     @classmethod
     def parse(cls, text: str) -> HistogramRule:
-        """What somebody wrote; anything else is a ValueError that says what it must be."""
+        """Parse what a user wrote; a ValueError says what the text must look like."""
         if text == EXACT:
             return cls(EXACT)
         if text == NONE:
@@ -45,10 +45,10 @@ class HistogramRule:
         name, _, value = text.partition(":")
         if name != LAPLACE:
             raise ValueError(RULE)
-        return cls(LAPLACE, epsilon_in(value))
+        return cls(LAPLACE, parse_epsilon(value))
 
 
-def epsilon_in(text: str) -> float:
+def parse_epsilon(text: str) -> float:
     try:
         epsilon = float(text)
     except ValueError:
@@ -59,7 +59,7 @@ def epsilon_in(text: str) -> float:
 
 
 def checked_histograms(text: object) -> str:
-    """The one spelling of it: `laplace:1` and `laplace:1.0` are the same noise."""
+    """Return the canonical spelling: `laplace:1` and `laplace:1.0` are the same noise."""
     if not isinstance(text, str):
         raise ValueError(RULE)
     return str(HistogramRule.parse(text))

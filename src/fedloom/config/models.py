@@ -1,6 +1,6 @@
 """An experiment's configuration.
 
-It is one closed schema for flags, TOML files, `--set a.b=c` and the Python API.
+Flags, TOML files, `--set a.b=c` and the Python API all share this one closed schema.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fedloom.reading import parse_number
 Unit = Literal["rounds", "macs", "bytes", "wan", "seconds"]
 Limit = Literal["seconds", "wan", "bytes", "macs"]
 LIMITS: tuple[str, ...] = get_args(Limit)
-Fit = Literal["stretch", "crop", "pad"]  # images that are not square, into a square
-TableTask = Literal["auto", "classification", "regression"]  # what a table's label is
+Fit = Literal["stretch", "crop", "pad"]  # how images that are not square become square
+TableTask = Literal["auto", "classification", "regression"]  # how a table's label is read
 Sink = Literal["tensorboard", "mlflow", "wandb"]
-SET_LATER = "set when the run is made"
-# What decides who is together in a cluster, where the method does not; or a JSON file does.
+SET_LATER = "set when the run is created"
+# Rules that form clusters if the method does not form them itself; a JSON file may do so instead.
 CLUSTER_RULES = ("labels", "updates", "speed", "random", "alike", "round")
-BY_LABELS = ("labels", "alike")  # these look at what clients tell of their labels
-LEAST_SIDE = 4  # of a resized image, in pixels
+BY_LABELS = ("labels", "alike")  # these rules need the label counts that clients report
+LEAST_SIDE = 4  # smallest and largest side of a resized image, in pixels
 MOST_SIDE = 4096
 
 
@@ -50,27 +50,27 @@ class DataConfig(Section):
     )
     dir: str | None = Field(
         None,
-        description="folder that relative paths are looked for in",
+        description="folder in which relative paths are looked for",
     )
     clients: int | None = Field(
         None,
         ge=1,
-        description="how many clients (8, or one a site or group)",
+        description="number of clients (8, or one per site or group)",
     )
     partition: str = Field(
         "dirichlet:0.2",
         description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`); sites or natural "
-        "where the data has them and nothing is asked for",
+        "if the data has them and no rule is given",
     )
     resize: Annotated[int | None, Absent(None)] = Field(
         None,
         ge=LEAST_SIDE,
         le=MOST_SIDE,
-        description="make images so many pixels high and wide (as they are)",
+        description="height and width that images are resized to, in pixels (unchanged)",
     )
     fit: Annotated[Fit, Absent("stretch")] = Field(
         "stretch",
-        description="with resize, images that are not square: stretch, crop or pad them",
+        description="how resize treats images that are not square: stretch, crop or pad",
     )
     skip_bad: Annotated[bool, Absent(False)] = Field(
         False,
@@ -78,19 +78,19 @@ class DataConfig(Section):
     )
     label: Annotated[str | None, Absent(None)] = Field(
         None,
-        description="of a table: the column of labels (label)",
+        description="tables: the column that holds the labels (label)",
     )
     task: Annotated[TableTask, Absent("auto")] = Field(
         "auto",
-        description="of a table: classification, regression, or auto, by the label column",
+        description="tables: classification, regression, or auto, by the label column",
     )
     ignore: Annotated[list[str], Absent([])] = Field(
         [],
-        description="of a table: columns to leave out",
+        description="tables: columns to leave out",
     )
     categorical: Annotated[list[str], Absent([])] = Field(
         [],
-        description="of a table: columns of numbers that are categories",
+        description="tables: numeric columns that hold categories",
     )
     parts: Literal["own", "official"] | None = Field(
         None,
@@ -124,17 +124,17 @@ class DataConfig(Section):
     )
     mean: list[float] | None = Field(
         None,
-        description="per channel, in raw units: input normalisation",
+        description="input normalisation: mean of each channel, in raw units",
     )
     std: list[float] | None = Field(
         None,
-        description="per channel, in raw units: input normalisation",
+        description="input normalisation: standard deviation of each channel, in raw units",
     )
 
     @field_validator("ignore", "categorical", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        """`a,b` as well as a list."""
+        """Accept `a,b` as well as a list."""
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list):
@@ -150,7 +150,7 @@ class BudgetConfig(Section):
         20,
         ge=1,
         le=10**9,
-        description="rounds of the whole run, all stages together",
+        description="rounds of the whole run, over all stages",
     )
     equal: Unit = Field(
         "rounds",
@@ -170,13 +170,13 @@ class BudgetConfig(Section):
         1.0,
         gt=0,
         le=1,
-        description="share of the clients that work in a round",
+        description="share of the clients that take part in a round",
     )
 
     @field_validator("limits", mode="before")
     @classmethod
     def _amounts(cls, value: Any) -> Any:
-        """`seconds=3600,wan=50M`, or several such texts, as well as a table."""
+        """Accept `seconds=3600,wan=50M`, or several such texts, as well as a table."""
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list):
@@ -187,8 +187,8 @@ class BudgetConfig(Section):
                 name, _, amount = part.partition("=")
                 number = parse_number(amount)
                 if name not in LIMITS or number is None or name in limits:
-                    known = ", ".join(LIMITS)
-                    raise ValueError(f"each of {known} once, as in seconds=3600,wan=50M")
+                    names = ", ".join(LIMITS)
+                    raise ValueError(f"each of {names} once, as in seconds=3600,wan=50M")
                 limits[name] = number
         return limits
 
@@ -206,7 +206,7 @@ class EngineConfig(Section):
         None,
         ge=0,
         le=256,
-        description="worker processes (one a core; 0: none)",
+        description="worker processes (one per core; 0: none)",
     )
     device: str = Field(
         "cpu",
@@ -228,17 +228,19 @@ class EngineConfig(Section):
     )
     lost_state: Literal["refuse", "fresh"] = Field(
         "refuse",
-        description="what if a client lost its state",
+        description="what to do if a client lost its state: refuse it, or give it a fresh one",
     )
     norm_bound: Annotated[float | Literal["off"], Absent("off")] = Field(
         NORM_BOUND,
-        description="refuse an update so many times larger than usual; off: accept any finite one",
+        description="refuse an update this many times larger than usual; off: accept any finite "
+        "one",
     )
     max_weight_share: Annotated[float | None, Absent(None)] = Field(
         None,
         gt=0,
         le=1,
-        description="cap on a client's share of a round's weight, never below an equal one (none)",
+        description="cap on a client's share of a round's weight, never below an equal share "
+        "(none)",
     )
 
     @field_validator("norm_bound", mode="before")
@@ -274,15 +276,16 @@ class EvaluateConfig(Section):
         0.25,
         gt=0,
         lt=1,
-        description="share of a client's rest held back by select = best or hold_back",
+        description="share of a client's samples outside its test part that select = best or "
+        "hold_back keeps for validation",
     )
     hold_back: Annotated[bool, Absent(False)] = Field(
         False,
-        description="hold it back with select = last too, and judge the reported round on it",
+        description="keep that share with select = last too, and evaluate the reported round on it",
     )
     profile: str | None = Field(
         None,
-        description="a device profile: every client's network gets its latency on it",
+        description="a device profile, by which the latency of every client's network is estimated",
     )
     sinks: list[Sink] | None = Field(
         None,
@@ -292,7 +295,7 @@ class EvaluateConfig(Section):
     @field_validator("sinks", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        """`a,b` as well as a list; each once."""
+        """Accept `a,b` as well as a list, and drop repetitions."""
         if isinstance(value, str):
             value = value.split(",")
         if not isinstance(value, list):
@@ -301,13 +304,13 @@ class EvaluateConfig(Section):
 
 
 class LatencyConfig(Section):
-    """What operations take by a device profile, in milliseconds."""
+    """How long operations take according to a device profile, in milliseconds."""
 
     fixed: float = Field(ge=0)
     rows: list[list[float]]  # by layer and operation
 
 
-# A limit of a tier: a number, or `max`, which every network fits.
+# A limit of a tier: a number, or `max`, which no network exceeds.
 MostOfTier = Annotated[float, Field(gt=0)] | Literal["max"] | None
 
 
@@ -315,39 +318,44 @@ class TierInFile(Section):
     """One tier in a file of tiers."""
 
     name: str = Field("", description="what tables call it")
-    share: float | None = Field(None, gt=0, le=1, description="of the clients; all or none say it")
-    macs: MostOfTier = Field(None, description="the most MACs of a sample, or max")
-    macs_paper: MostOfTier = Field(None, description="the same as FedorAS counts them")
-    params: MostOfTier = Field(None, description="the most parameters, or max")
-    latency_ms: MostOfTier = Field(None, description="the most milliseconds of a sample, or max")
-    profile: str | None = Field(None, description="of a device of it (that of --profile)")
-    unsupported: list[str] = Field([], description="operations that its devices do not have")
+    share: float | None = Field(
+        None, gt=0, le=1, description="share of the clients; all tiers must give it, or none"
+    )
+    macs: MostOfTier = Field(None, description="most MACs per sample, or max")
+    macs_paper: MostOfTier = Field(None, description="most MACs as FedorAS counts them, or max")
+    params: MostOfTier = Field(None, description="most parameters, or max")
+    latency_ms: MostOfTier = Field(None, description="most milliseconds per sample, or max")
+    profile: str | None = Field(
+        None, description="device profile of the tier's devices (that of --profile)"
+    )
+    unsupported: list[str] = Field([], description="operations that its devices do not support")
 
 
 class TierConfig(TierInFile):
-    """The same in a run's configuration."""
+    """One tier in a run's configuration."""
 
     latency: LatencyConfig | None = Field(
         None,
-        description=f"what operations take on that device; {SET_LATER}",
+        description=f"how long operations take on that device; {SET_LATER}",
     )
 
 
 class TiersConfig(Section):
     limits: Annotated[str | None, Absent(None)] = Field(
         None,
-        description="of the devices' tiers: 121M,222M,max, a number of tiers, or a TOML file",
+        description="limits of the device tiers (121M,222M,max), the number of tiers, or a TOML "
+        "file of them",
     )
     cost: Annotated[Literal["macs", "macs_paper", "params", "latency_ms"] | None, Absent(None)] = (
         Field(
             None,
-            description="what limits count (by default what the space's paper counts, or MACs); "
-            "latency_ms: by the device of --profile",
+            description="unit of the limits (that of the space's paper, or MACs); latency_ms is by "
+            "the device of --profile",
         )
     )
     shares: Annotated[list[float] | None, Absent(None)] = Field(
         None,
-        description="of the clients, by tier (equal)",
+        description="share of the clients in each tier (equal)",
     )
     file: Annotated[str | None, Absent(None)] = Field(
         None,
@@ -355,15 +363,16 @@ class TiersConfig(Section):
     )
     unsupported: Annotated[list[str], Absent([])] = Field(
         [],
-        description="operations that no device has",
+        description="operations that no device supports",
     )
     table: Annotated[list[TierConfig] | None, Absent(None)] = Field(
         None,
-        description=f"what a TOML file of tiers says; {SET_LATER}",
+        description=f"content of the TOML file of tiers; {SET_LATER}",
     )
     latencies: Annotated[list[LatencyConfig] | None, Absent(None)] = Field(
         None,
-        description=f"of operations by --profile, if cost is latency_ms: one; {SET_LATER}",
+        description="if cost is latency_ms, a list with the operations' latencies by --profile; "
+        f"{SET_LATER}",
     )
     assigned: Annotated[list[int] | None, Absent(None)] = Field(
         None,
@@ -373,26 +382,26 @@ class TiersConfig(Section):
     @field_validator("shares", "unsupported", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
+        """Accept `a,b` as well as a list; and `a/b` in a variant, where commas separate options."""
         if isinstance(value, str):
             return value.replace("/", ",").split(",")
         return value
 
     @property
     def latency(self) -> LatencyConfig | None:
-        """What operations take on the device of all tiers; a table's tiers have their own."""
+        """Latencies on the one device of all tiers; the tiers of a table have their own."""
         if not self.latencies:
             return None
         return self.latencies[0]
 
     @property
     def is_given(self) -> bool:
-        """Whether anybody asked for tiers of their own."""
+        """Whether the user set any option of tiers."""
         return self != TiersConfig()
 
 
 class DeviceConfig(Section):
-    """One row of a file of devices. Links are in bytes a second."""
+    """One row of a file of devices. Links are in bytes per second."""
 
     macs_per_second: float = Field(gt=0)
     lan: float = Field(gt=0)
@@ -407,16 +416,16 @@ class DevicesConfig(Section):
     table: Annotated[str | None, Absent(None)] = Field(
         None,
         description="equal, phones (drawn by the seed) or a CSV file, for the simulated clock "
-        "(equal); tiers are then by speed",
+        "(equal); tiers are then assigned by speed",
     )
     rows: Annotated[list[DeviceConfig] | None, Absent(None)] = Field(
         None,
-        description=f"what that file says, by client; {SET_LATER}",
+        description=f"content of that file, client by client; {SET_LATER}",
     )
 
 
 class IntervalConfig(Section):
-    """A row of a file of availability, in seconds."""
+    """A row of a file of availability; times are in seconds."""
 
     client: int = Field(ge=0)
     begin: float = Field(ge=0)
@@ -432,7 +441,7 @@ class FaultConfig(Section):
 
 
 class ClockConfig(Section):
-    """The simulated clock: who is there, who leaves, who is late."""
+    """The simulated clock: which clients are available, drop out, or are late."""
 
     availability: Annotated[str, Absent("always")] = Field(
         "always",
@@ -440,32 +449,32 @@ class ClockConfig(Section):
     )
     intervals: Annotated[list[IntervalConfig] | None, Absent(None)] = Field(
         None,
-        description=f"what that file says; {SET_LATER}",
+        description=f"content of that file; {SET_LATER}",
     )
     period: Annotated[float | None, Absent(None)] = Field(
         None,
         gt=0,
-        description=f"seconds after which it begins anew; {SET_LATER}",
+        description=f"seconds after which availability repeats; {SET_LATER}",
     )
     dropout: Annotated[float, Absent(0.0)] = Field(
         0.0,
         ge=0,
         lt=1,
-        description="probability that a client leaves during its work of a round",
+        description="probability that a client drops out during its work of a round",
     )
     faults: Annotated[str | None, Absent(None)] = Field(
         None,
-        description="a CSV file of clients that leave: round,hop,client",
+        description="a CSV file of clients that drop out: round,hop,client",
     )
     fault_rows: Annotated[list[FaultConfig] | None, Absent(None)] = Field(
         None,
-        description=f"what that file says; {SET_LATER}",
+        description=f"content of that file; {SET_LATER}",
     )
     overselect: Annotated[float, Absent(1.0)] = Field(
         1.0,
         ge=1,
         le=100,
-        description="how many times as many clients are asked as a round waits for",
+        description="ratio of the clients that are asked to those that a round waits for",
     )
     round_deadline: Annotated[float | None, Absent(None)] = Field(
         None,
@@ -475,7 +484,7 @@ class ClockConfig(Section):
 
 
 class TopologyConfig(Section):
-    """Clusters of clients: who is together, who aggregates, and who takes over."""
+    """Clusters of clients: how they are formed, who aggregates, and who takes over."""
 
     clusters: Annotated[str | None, Absent(None)] = Field(
         None,
@@ -484,18 +493,18 @@ class TopologyConfig(Section):
     )
     histograms: Annotated[str, Absent(USUAL_HISTOGRAMS)] = Field(
         USUAL_HISTOGRAMS,
-        description="what clients tell of their labels, if clusters need it: exact, laplace:E, "
-        "none",
+        description="how clients report their label counts, if clusters need them: exact, "
+        "laplace:E, none",
     )
     cluster_size: Annotated[int | None, Absent(None)] = Field(
         None,
         ge=1,
-        description="the most clients of a cluster, Q (as many as make the clusters equal)",
+        description="most clients in a cluster, Q (as many as make the clusters equal)",
     )
     h_max: Annotated[float | None, Absent(None)] = Field(
         None,
         gt=0,
-        description="simulated seconds that a cluster's round may take, H^max (any)",
+        description="most simulated seconds that a cluster's round may take, H^max (no limit)",
     )
     recluster: Annotated[int, Absent(10)] = Field(
         10,
@@ -504,21 +513,23 @@ class TopologyConfig(Section):
     )
     aggregator: Annotated[Literal["delay", "random", "lowest"], Absent("lowest")] = Field(
         "delay",
-        description="who aggregates: the member with the shortest round, a drawn one, the lowest",
+        description="who aggregates: the member with the shortest round, a random one, or the one "
+        "with the lowest number",
     )
     heartbeat: Annotated[float, Absent(10.0)] = Field(
         10.0,
         gt=0,
-        description="simulated seconds between two looks at an aggregator",
+        description="simulated seconds between two heartbeats of an aggregator",
     )
     misses: Annotated[int, Absent(2)] = Field(
         2,
         ge=1,
-        description="looks in vain after which another member takes over",
+        description="missed heartbeats after which another member takes over",
     )
     phases: Annotated[Literal["serial", "parallel"], Absent("serial")] = Field(
         "serial",
-        description="a device trains and then searches, or does both at once (Eq. 10)",
+        description="serial: a device trains and then searches; parallel: it does both at once "
+        "(Eq. 10)",
     )
     relay: Annotated[Literal["server"] | None, Absent(None)] = Field(
         None,
@@ -543,7 +554,7 @@ class TopologyConfig(Section):
 
     @property
     def histogram_rule(self) -> HistogramRule | None:
-        """What every client is asked for before the first round; None: nothing of its labels."""
+        """How clients report label counts before the first round; None: they report none."""
         if self.clusters not in BY_LABELS or self.histograms == NONE:
             return None
         return HistogramRule.parse(self.histograms)
@@ -577,17 +588,18 @@ class InitConfig(Section):
     )
     hash: str | None = Field(
         None,
-        description=f"of what was taken; {SET_LATER}",
+        description=f"hash of the weights that were taken; {SET_LATER}",
     )
     seen: int | None = Field(
         None,
         ge=0,
-        description=f"test samples that it was trained on, where that can be told; {SET_LATER}",
+        description="number of test samples that those weights were trained on, if known; "
+        f"{SET_LATER}",
     )
 
 
 class Experiment(Section):
-    """Everything that decides a run's result. `options` are the method's own."""
+    """Everything that determines a run's result. `options` are the method's own."""
 
     method: str = "fedavg"
     seed: int = Field(
@@ -609,11 +621,11 @@ class Experiment(Section):
 
     @property
     def is_federated(self) -> bool:
-        """Whether its clients are the sites of a real federation."""
+        """Whether the clients are the sites of a real federation."""
         return self.engine.federation is not None
 
     def check_data_at_hand(self, purpose: str, advice: str) -> None:
-        """Refuses a run of a federation, whose samples are where its sites are."""
+        """Refuse a run of a federation, whose samples never leave its sites."""
         if self.is_federated:
             rule = f"the data must be at hand for {purpose}"
             raise FedloomError(rule, f"the sites of {self.engine.federation} keep theirs", advice)
@@ -623,28 +635,28 @@ class Experiment(Section):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A configuration file, parsed but not yet checked."""
+    """Parse a configuration file, without validating it."""
     try:
         return reading.read_toml(path)
     except reading.Unreadable as error:
         rule = f"{path} must be a readable TOML file"
-        raise FedloomError(rule, f"{error}", "mend it, or check --config") from None
+        raise FedloomError(rule, f"{error}", "correct it, or check --config") from None
 
 
 def assign(tree: dict[str, Any], path: str, value: Any) -> None:
-    """`a.b = value` in nested dictionaries."""
+    """Set `a.b = value` in nested dictionaries."""
     *sections, last = path.split(".")
     for section in sections:
-        below = tree.setdefault(section, {})
-        if not isinstance(below, dict):
+        subtree = tree.setdefault(section, {})
+        if not isinstance(subtree, dict):
             rule = f"`{path}` must name an option"
-            raise FedloomError(rule, f"{section} is no section", "see the list in --help")
-        tree = below
+            raise FedloomError(rule, f"{section} is not a section", "see the list in --help")
+        tree = subtree
     tree[last] = value
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`a.b=c`, as in --set."""
+    """Parse `a.b=c`, as in --set."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         rule = "--set must look like a.b=value"
@@ -653,9 +665,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Lists and null are read as JSON.
+    """Read lists, tables and null as JSON.
 
-    Anything else stays text, which the schema turns into its own type.
+    Anything else stays text, which the schema converts to the option's type.
     """
     if text == "null":
         return None
@@ -664,8 +676,8 @@ def parse_value(text: str) -> Any:
     try:
         return reading.bounded(reading.parse_json(text))
     except reading.Unreadable as error:
-        found = f"got {shortened(text, 80)!r}, and {error}"
-        raise FedloomError("a list or table must be JSON", found, "try [0.5, 0.5]") from None
+        problem = f"got {shortened(text, 80)!r}, and {error}"
+        raise FedloomError("a list or table must be JSON", problem, "try [0.5, 0.5]") from None
 
 
 def plain(value: Any) -> Any:
@@ -676,9 +688,9 @@ def plain(value: Any) -> Any:
 
 
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
-    """`raw` as `schema`, or the one error that a user can meet.
+    """Validate `raw` against `schema`.
 
-    It names the option, what it must be, and what it was.
+    Users meet one kind of error, which names the option, what it must be, and what it was.
     """
     try:
         return schema.model_validate(dict(raw))
@@ -687,25 +699,26 @@ def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "")
 
 
 def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> FedloomError:
-    """The first thing that is wrong, by the name of the flag where there is one."""
+    """Describe the first mistake, by the name of the flag if the option has one."""
     mistake = error.errors(include_url=False)[0]
     path = [str(part) for part in mistake["loc"]]
-    option = ".".join(part for part in path if not part.isdecimal())  # of a flag's several values
+    # a flag with several values: the place of the value is not part of the option's name
+    option = ".".join(part for part in path if not part.isdecimal())
     name = shortened(NAMES.get(option, prefix + ".".join(path)), 80)
     if mistake["type"] == "extra_forbidden":
-        return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
+        return unknown(f"option `{name}`", path[-1], field_names_at(schema, path[:-1]))
     advice = "see --help for what it takes"
     if mistake["type"] == "missing":
         return FedloomError(f"`{name}` must be given", "it is missing", advice)
     rule = mistake["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    rule = rule.partition(", unable to parse")[0]  # the value is named anyway
+    rule = rule.partition(", unable to parse")[0]  # the sentence names the value anyway
     value = shortened(repr(mistake["input"]), 80)
     return FedloomError(f"`{name}` must be {rule}", f"got {value}", advice)
 
 
-def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:
+def field_names_at(schema: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         section = section_of(schema.model_fields[part])
-        assert section is not None  # an unknown name was found in it
+        assert section is not None  # pydantic met an unknown name inside it
         schema = section
     return list(schema.model_fields)

@@ -1,6 +1,6 @@
-"""Methods as a person writes them: `NAME` or `file.py:Name`.
+"""Methods as users write them: `NAME` or `file.py:Name`.
 
-Either may have `:key=value,…` or a bare word behind it, and then `@LABEL`: what tables call it.
+Either may be followed by `:key=value,…` or a bare word, and then by `@LABEL`, its name in tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedloom.errors import FedloomError
-from fedloom.registry import absolute
+from fedloom.registry import CELLS, SPACE, absolute
 
 LABEL = re.compile(r"[\w.+-]+")
 LABELLED = re.compile(f"(.+)@({LABEL.pattern})")
@@ -19,10 +19,10 @@ PATTERN = re.compile(r"([^:]*\.py:[^:]+|[^:]+)(?::(.*))?")
 
 @dataclass(frozen=True)
 class Variant:
-    """A method's name and what is asked of it. What a bare word means, the method itself says."""
+    """A method's name and its options. The method itself says what a bare word means."""
 
     name: str
-    parts: tuple[str, ...] = ()  # `key=value` or a bare word, as they stand there
+    parts: tuple[str, ...] = ()  # each `key=value` or a bare word, as the user wrote it
 
     @classmethod
     def parse(cls, text: str) -> Variant:
@@ -33,12 +33,12 @@ class Variant:
                 f"got {text!r}",
                 "see `fedloom list methods`",
             )
-        name, rest = match.groups()
-        parts = [part for part in (rest or "").split(",") if part]
+        name, options = match.groups()
+        parts = [part for part in (options or "").split(",") if part]
         return cls(name, tuple(parts))
 
     def found_anywhere(self) -> str:
-        """The same variant with full paths to its files, whatever folder one resumes from."""
+        """The same variant with absolute paths, so that a run resumes from any folder."""
         name = absolute(self.name)
         if not self.parts:
             return name
@@ -48,13 +48,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Variants, and what to call those of them that have a label."""
+    """Variants, and the names in tables of those that have a label."""
 
     methods: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
 
     def changed(self, change: Callable[[str], str]) -> Labelled:
-        """Other variants in their places, which tables call what they called these."""
+        """Replace every variant by `change(variant)`; tables keep calling it what they did."""
         methods = tuple(map(change, self.methods))
         names = dict(self.names)
         for before, after in zip(self.methods, methods, strict=True):
@@ -65,10 +65,10 @@ class Labelled:
 
 
 def labelled(texts: Iterable[str]) -> Labelled:
-    """`spider:lr=.1,cells=3@small` is the variant before the sign, called `small`."""
+    """Split off labels: `spider:lr=.1,cells=3@small` is the variant before the @, named `small`."""
     methods = []
     names: dict[str, str] = {}
-    called: dict[str, str] = {}  # variants by what they are called
+    method_by_name: dict[str, str] = {}
     for text in texts:
         method = text
         name = text
@@ -76,33 +76,34 @@ def labelled(texts: Iterable[str]) -> Labelled:
         if match is not None:
             method, name = match.groups()
             names[Variant.parse(method).found_anywhere()] = name
-        if called.setdefault(name, method) != method:
+        if method_by_name.setdefault(name, method) != method:
             raise FedloomError(
                 "two variants must not have one name in tables",
                 f"got {name!r} twice",
-                "give each its own, as in spider:lr=.1@small spider:lr=.3@large",
+                "give each its own name, as in spider:lr=.1@small spider:lr=.3@large",
             )
         methods.append(method)
     return Labelled(tuple(methods), names)
 
 
 def without_folders(text: str) -> str:
-    """A variant for a table: files by their names alone. `widths=.25/1` is no file."""
+    """A variant as tables show it: files without their folders. `widths=.25/1` is not a file."""
     variant = Variant.parse(text)
-    name = file_alone(variant.name)
+    name = without_folder(variant.name)
     if not variant.parts:
         return name
     parts = []
     for part in variant.parts:
         key, equals, value = part.partition("=")
-        parts.append(f"{key}{equals}{file_alone(value)}")
+        parts.append(f"{key}{equals}{without_folder(value)}")
     return f"{name}:{','.join(parts)}"
 
 
-def file_alone(text: str) -> str:
-    if not text.startswith("/"):
-        return text
-    return text.rpartition("/")[2]
+def without_folder(text: str) -> str:
+    for prefix in ("", CELLS, SPACE):
+        if text.startswith(f"{prefix}/"):
+            return prefix + text.rpartition("/")[2]
+    return text
 
 
 def absolute_part(part: str) -> str:

@@ -10,12 +10,15 @@ from fedloom.cost.meter import Meter
 
 
 def parameters(net: nn.Module) -> int:
-    """Shared parameters count once."""
+    """The number of parameters; those that modules share count once."""
     return sum(parameter.numel() for parameter in net.parameters())
 
 
 def macs(net: nn.Module, shape: tuple[int, ...]) -> int:
-    """Measured on one sample of zeros in eval mode; leaves the network as it was, flag by flag."""
+    """The multiply-accumulates of one sample, measured on zeros in eval mode.
+
+    Afterwards every module is in the mode that it was in before.
+    """
     like = next(net.parameters(), torch.empty(0))
     sample = torch.zeros(1, *shape, dtype=like.dtype, device=like.device)
     with _evaluating(net), torch.no_grad(), Meter() as meter:
@@ -25,7 +28,10 @@ def macs(net: nn.Module, shape: tuple[int, ...]) -> int:
 
 @contextmanager
 def _evaluating(net: nn.Module) -> Iterator[None]:
-    """Flags are set one by one: `net.train()` would wake modules that were frozen in eval mode."""
+    """Put every module into eval mode, and restore each one's own mode afterwards.
+
+    `net.train()` would also wake modules that were frozen in eval mode.
+    """
     flags = [(module, module.training) for module in net.modules()]
     try:
         for module, _ in flags:

@@ -1,8 +1,8 @@
-"""The clients' devices: how fast each computes, and its links, in one table for all who ask.
+"""The clients' devices: how fast each one computes, and how fast its links are.
 
-`equal` has the same device for everybody. `phones` draws a phone for every client: its speed from
-the scores of 333 phones, its links from measurements on 19 (phones.json, which names its source).
-A file lists them:
+There are three kinds of tables. `equal` gives every client the same device. `phones` draws a phone
+for every client: its speed from the scores of 333 phones, its links from measurements on 19
+(phones.json, which names its source). A CSV file lists the devices one by one:
 
     client,macs_per_second,lan,wan_down,wan_up,place
     0,1.2e9,12.5e6,700e3,400e3,north
@@ -26,10 +26,10 @@ from fedloom.rng import rng
 
 EQUAL = "equal"
 PHONES = "phones"
-SPEED = 1e9  # MACs a second: of equal devices, and of phones on average
-LAN = 12.5e6  # bytes a second
+SPEED = 1e9  # MACs per second, of equal devices and of the average phone
+LAN = 12.5e6  # bytes per second
 WAN = 1.25e6
-BYTES_A_KILOBIT = 125.0
+BYTES_PER_KILOBIT = 125.0
 LEAST_OF_MEAN = 0.1  # a link is never slower than this share of its mean
 COLUMNS = ("client", "macs_per_second", "lan", "wan_down", "wan_up")
 PLACE = "place"
@@ -37,7 +37,7 @@ PLACE = "place"
 
 @dataclass(frozen=True)
 class Device:
-    """One client's. Links are in bytes a second."""
+    """The device of one client. Links are in bytes per second."""
 
     macs_per_second: float = SPEED
     lan: float = LAN
@@ -47,7 +47,7 @@ class Device:
 
 
 def devices_of(table: str, clients: int, seed: int) -> list[Device]:
-    """Of every client, by the name of a table or by a file."""
+    """The device of every client; `table` is `equal`, `phones` or the path of a CSV file."""
     if table == EQUAL:
         return [Device()] * clients
     if table == PHONES:
@@ -59,7 +59,7 @@ def devices_of(table: str, clients: int, seed: int) -> list[Device]:
         raise FedloomError(
             f"{table} must have a row for each of the {clients} clients",
             f"it has {len(devices)}",
-            "mend it",
+            "correct it",
         )
     return devices
 
@@ -72,7 +72,7 @@ def is_file(table: str) -> bool:
 
 
 class Link(NamedTuple):
-    """Of one phone, in kilobits a second."""
+    """Mean and standard deviation of one phone's link, in kilobits per second."""
 
     down: float
     down_std: float
@@ -81,7 +81,7 @@ class Link(NamedTuple):
 
 
 class Phones(NamedTuple):
-    """What is known of real phones."""
+    """Measurements of real phones."""
 
     scores: tuple[int, ...]
     mean_score: float
@@ -89,7 +89,7 @@ class Phones(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def known_phones() -> Phones:
+def read_phones() -> Phones:
     raw = reading.read_json(Path(__file__).with_name("phones.json"))
     scores = tuple(raw["scores"])
     links = tuple(Link(**link) for link in raw["links"])
@@ -97,30 +97,33 @@ def known_phones() -> Phones:
 
 
 def drawn_phone(client: int, seed: int) -> Device:
-    """A client's phone is the same however many clients there are."""
-    phones = known_phones()
+    """The phone of a client, which does not depend on how many clients there are."""
+    phones = read_phones()
     draws = rng(seed, "phone", client)
     score = phones.scores[int(draws.integers(len(phones.scores)))]
     link = phones.links[int(draws.integers(len(phones.links)))]
     return Device(
         macs_per_second=SPEED * score / phones.mean_score,
-        wan_down=BYTES_A_KILOBIT * cut_normal(link.down, link.down_std, float(draws.normal())),
-        wan_up=BYTES_A_KILOBIT * cut_normal(link.up, link.up_std, float(draws.normal())),
+        wan_down=BYTES_PER_KILOBIT * cut_normal(link.down, link.down_std, float(draws.normal())),
+        wan_up=BYTES_PER_KILOBIT * cut_normal(link.up, link.up_std, float(draws.normal())),
     )
 
 
 def cut_normal(mean: float, std: float, draw: float) -> float:
-    """Of a normal distribution, never below a tenth of its mean. `draw` is of the standard one."""
+    """A value of a normal distribution, but never less than a tenth of its mean.
+
+    `draw` is a value of the standard normal distribution.
+    """
     return max(LEAST_OF_MEAN * mean, mean + std * draw)
 
 
-# A file of them
+# Devices from a file
 
 
 def read_devices(path: Path) -> list[Device]:
-    """By client, from 0 on: every one has a row, and one only."""
+    """The devices in a file, by client from 0 on. Every client must have exactly one row."""
     rule = f"{path} must be a CSV file of devices, with the columns {', '.join(COLUMNS)}"
-    advice = "mend it, or check --devices"
+    advice = "correct it, or check --devices"
     try:
         text = reading.read_text(path)
         rows = list(csv.reader(io.StringIO(text, newline="")))
@@ -138,12 +141,14 @@ def read_devices(path: Path) -> list[Device]:
         where = f"line {number} of {path}"
         if len(row) != len(rows[0]):
             raise FedloomError(
-                f"{where} must have {len(rows[0])} values", f"it has {len(row)}", "mend it"
+                f"{where} must have {len(rows[0])} values", f"it has {len(row)}", "correct it"
             )
         client = client_in(row[0], where)
         if client in by_client:
             raise FedloomError(
-                f"{path} must have one row for a client", f"{client} has two", "mend it"
+                f"{path} must have one row for each client",
+                f"client {client} has two",
+                "correct it",
             )
         by_client[client] = device_in(row, where)
     for client in range(len(by_client)):
@@ -158,7 +163,8 @@ def read_devices(path: Path) -> list[Device]:
 
 def client_in(text: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise FedloomError(f"{where} must begin with a client's number", f"got {text!r}", "mend it")
+        rule = f"{where} must begin with a client's number"
+        raise FedloomError(rule, f"got {text!r}", "correct it")
     return int(text)
 
 
@@ -181,17 +187,17 @@ def amount_in(cells: Mapping[str, str], column: str, where: str) -> float:
         amount = 0.0
     if not 0 < amount < inf:
         rule = f"{column} in {where} must be a number above 0"
-        raise FedloomError(rule, f"got {text!r}", "mend it")
+        raise FedloomError(rule, f"got {text!r}", "correct it")
     return amount
 
 
-# Tiers of them
+# Tiers of devices
 
 
 def tiers_by_speed(devices: Sequence[Device], shares: Sequence[float], seed: int) -> list[int]:
-    """The tier of every client, from 1: the slowest devices are in the first.
+    """The tier of every client, counted from 1, which has the slowest devices.
 
-    Tiers are as large as the shares say. Between devices of one speed the seed decides.
+    The shares give the sizes of the tiers. Between devices of equal speed the seed decides.
     """
     drawn = rng(seed, "equal devices").permutation(len(devices)).tolist()
     ascending = sorted(

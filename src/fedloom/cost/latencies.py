@@ -1,7 +1,8 @@
-"""What every operation of a chain takes on a device, from its profile: milliseconds that add up.
+"""The latency of every operation of a chain on a device, in milliseconds that add up.
 
-An operation has the pieces that a path with it has and that no other operation of its layer would
-share; all else is the fixed part. So a path's sum is that of its pieces.
+They are computed from the device's profile. An operation is charged with the pieces of its path
+that are not shared by all operations of its layer; all other pieces form the fixed part. So the
+latencies of a path's operations and the fixed part sum to the latency of all its pieces.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from fedloom.types import Arch, UnitCosts
 
 
 def operation_latencies(model: Model, profile: Profile, name: str = "the profile") -> UnitCosts:
-    """By layer and operation; a piece that the profile does not have is named."""
+    """The latencies by layer and operation.
+
+    A piece that the profile does not have is an error, which names the piece.
+    """
     steps = Steps(model)
     slots = steps.net.space.slots
-    first = [0] * len(slots)  # a path to go out from: the first operation of every layer
+    first = [0] * len(slots)  # the path to start from: the first operation of every layer
     fixed = pieces_of(steps, first)
     rows = []
     for layer, slot in enumerate(slots):

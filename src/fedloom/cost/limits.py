@@ -1,6 +1,6 @@
-"""What a network may cost, and whether it does.
+"""Limits on what a network may cost, and estimates of what it does cost.
 
-This is for device tiers, and for searches that must stay within one.
+Device tiers have such limits, and so do searches for one device.
 
 >>> estimator = Estimator(model_of(task, searched), profile)
 >>> Limit(params=100_000, latency_ms=2.0).fits(estimator.figures(arch))
@@ -21,7 +21,7 @@ from fedloom.types import Arch, Json
 
 
 class Figures(NamedTuple):
-    """What a network costs; None: not known."""
+    """What a network costs; None: unknown."""
 
     params: float
     macs: float | None = None
@@ -30,7 +30,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a network may cost; None: as much as it likes."""
+    """The most that a network may cost; None: unlimited."""
 
     params: float | None = None
     macs: float | None = None
@@ -38,12 +38,12 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """`params=100k,macs=5M,latency_ms=2`"""
+        """Parse a limit such as `params=100k,macs=5M,latency_ms=2`."""
         names = [field.name for field in fields(cls)]
         limits: dict[str, float] = {}
         advice = "try --limit params=100k,macs=5M,latency_ms=2"
-        for word in text.split(","):
-            name, _, value = word.strip().partition("=")
+        for assignment in text.split(","):
+            name, _, value = assignment.strip().partition("=")
             if name not in names:
                 raise unknown("a limit", name, names)
             if name in limits:
@@ -52,12 +52,12 @@ class Limit:
             number = parse_number(value)
             if number is None or number == 0:
                 rule = f"limit {name} must be one number above 0"
-                raise FedloomError(rule, f"got {word!r}", advice)
+                raise FedloomError(rule, f"got {assignment!r}", advice)
             limits[name] = number
         return cls(**limits)
 
     def over(self, figures: Figures) -> list[str]:
-        """The names of what is too much. A figure that nobody knows is over any limit of it."""
+        """The names of the figures that exceed their limit. An unknown figure exceeds any limit."""
         names = []
         for field in fields(self):
             most = getattr(self, field.name)
@@ -72,7 +72,7 @@ class Limit:
         return not self.over(figures)
 
     def tighter(self, other: Limit) -> Limit:
-        """What both allow."""
+        """The limit that allows what both limits allow."""
         limits: dict[str, float | None] = {}
         for field in fields(self):
             given = [getattr(self, field.name), getattr(other, field.name)]
@@ -82,17 +82,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class DeviceLimit:
-    """What a device may spend on a network now: by its owner's word, or by that of an order."""
+    """What a network may cost on a device now, as its owner or an order says."""
 
     most: Limit = Limit()
     unsupported: frozenset[str] = frozenset()  # operations that it cannot compute
 
     def tighter(self, other: DeviceLimit) -> DeviceLimit:
-        """What both allow."""
+        """The limit that allows what both limits allow."""
         return DeviceLimit(self.most.tighter(other.most), self.unsupported | other.unsupported)
 
     def to_plain(self) -> dict[str, Json]:
-        """As a value that orders can hold. What is not limited is left out."""
+        """This limit as a value that orders can hold, without what is unlimited."""
         plain: dict[str, Json] = {}
         for field in fields(self.most):
             most = getattr(self.most, field.name)
@@ -110,10 +110,10 @@ class DeviceLimit:
 
 
 class Estimator:
-    """The cost of any architecture that is part of one supernet.
+    """Estimates the cost of any architecture that is part of one supernet.
 
-    It takes a few milliseconds, as nothing is built. Parameters and MACs are by formula; the
-    latency is the sum of a profile's operations, None without one.
+    An estimate takes a few milliseconds, as no network is built. Parameters and MACs follow from
+    formulas. The latency is the sum over the operations in a profile, or None without a profile.
     """
 
     def __init__(

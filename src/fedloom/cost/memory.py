@@ -1,7 +1,7 @@
-"""The most memory this process held while it did something, as Linux counts it.
+"""The peak memory of this process during some work, as Linux counts it.
 
-Everything resident counts, libraries and data included; memory of a GPU does not. Elsewhere it is
-not known.
+Everything resident counts, libraries and data included; the memory of a GPU does not. On other
+systems the peak is unknown.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from fedloom import procfs
 
 STATUS = Path("/proc/self/status")
 FORGET = Path("/proc/self/clear_refs")
-HELD_MOST = b"\nVmHWM:"  # the line of `status` that tells the peak, in kB
-PEAK = b"5"  # what `clear_refs` takes to begin the peak anew
+HELD_MOST = b"\nVmHWM:"  # the line of `status` that has the peak, in kB
+PEAK = b"5"  # the value that resets the peak when it is written to `clear_refs`
 
 
 def forget_peak() -> bool:
-    """From now on the peak is that of what follows.
+    """Reset the peak, so that it covers only what follows.
 
-    False: it cannot be (not Linux, not allowed), and is of no use.
+    Returns False where that is impossible (not Linux, or not allowed): the peak is then of no use.
     """
     try:
         procfs.write(FORGET, PEAK)
@@ -29,7 +29,7 @@ def forget_peak() -> bool:
 
 
 def peak() -> int | None:
-    """In bytes, since it was last forgotten; None: it cannot be told."""
+    """The peak in bytes since it was last reset; None: unknown."""
     try:
         status = procfs.read(STATUS)
     except OSError:

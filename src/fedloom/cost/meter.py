@@ -1,8 +1,8 @@
-"""A meter of the multiply-accumulates that are really computed, forward and backward.
+"""A meter of the multiply-accumulates (MACs) that are really computed, forward and backward.
 
-A convolution or linear layer of M MACs costs M forward; backward, M for the gradient to its input
-and M for the gradient to its weight, each only if autograd computes it. Biases, activations,
-normalisation and pooling are not counted, as is usual.
+A convolution or linear layer of M MACs costs M in the forward pass. In the backward pass it costs M
+for the gradient of its input and M for the gradient of its weight, each only if autograd computes
+it. Biases, activations, normalisation and pooling are not counted, as is usual.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTED = (nn.Linear, *CONV, *TRANSPOSED)
 
 
 class Slots(NamedTuple):
-    """Where a product of autograd's keeps its gradients."""
+    """The positions of the gradients among the results of an autograd node."""
 
     input: int
     weight: int
@@ -42,30 +42,31 @@ SLOTS = {
 }
 RESHAPES: tuple[str, ...] = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 
-# The meters of this process that are looking, the outermost first.
+# The meters of this process that are counting, the outermost first.
 LOOKING: list[Meter] = []
-# An entry for every block of `searching` that is open.
+# One entry for every open block of `searching`.
 OPEN_SEARCHES: list[None] = []
 
 
 class Meter:
-    """`with Meter() as meter: …; meter.macs`.
+    """Counts MACs: `with Meter() as meter: …; meter.macs`.
 
-    Meters may be nested; each counts everything it spans.
+    Meters may be nested; each counts everything that is computed while it is open.
 
-    A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one.
-    Such a module must compute with functional calls: a Conv or Linear that it called would be
-    counted again. Functional calls elsewhere and nn.LSTM and its kin are not seen. Gradients of
-    gradients are seen inside `second_derivatives` alone.
+    A module of another type than those in `COUNTED` is counted by its method
+    `count_macs(inputs, output) -> int`, if it has one. Such a module must compute with functional
+    calls: a Conv or Linear that it called would be counted again. Functional calls elsewhere and
+    nn.LSTM and similar layers are not counted. Gradients of gradients are counted only inside
+    `second_derivatives`.
 
-    The backward pass is counted while the meter is open, for forward passes made under it. Hooks
-    belong to the graph, hold no tensor and die with it. The meter sees every thread of this
-    process.
+    A backward pass is counted while the meter is open, if its forward pass was made under the same
+    meter. Hooks belong to the graph, hold no tensor and are freed with it. The meter counts the
+    work of every thread of this process.
     """
 
     def __init__(self) -> None:
         self.macs = 0
-        self.search_macs = 0  # of them, those inside `searching`
+        self.search_macs = 0  # those among them that were computed inside `searching`
         self._handle: RemovableHandle | None = None
 
     def __enter__(self) -> Meter:
@@ -120,23 +121,20 @@ class Meter:
             self._watch(module, macs, _wants_gradient(inputs), _made_by(output))
 
     def _watch(self, module: nn.Module, macs: int, inward: bool, node: Node | None) -> None:
-        """Count the backward pass through `node`, when and as far as it happens.
-
-        `node` made the output.
-        """
+        """Count the backward pass through `node`, which made the output, as far as it happens."""
         if node is None:
             return
         product = _product(node, isinstance(module, nn.Linear))
-        if product is None:  # not one plain product of autograd's: believe requires_grad
+        if product is None:  # not a single product that autograd knows: rely on requires_grad
             products = int(inward) + int(_trains(module))
             node.register_prehook(lambda _: self._add(macs * products))
             return
         slots = SLOTS[product.name()]
 
         def count(gradients: Sequence[torch.Tensor | None], _: Any) -> None:
-            """What autograd really computed.
+            """Count the gradients that autograd really computed.
 
-            requires_grad cannot tell: grad(loss, [α]) skips weights.
+            requires_grad does not tell: grad(loss, [α]) skips the weights.
             """
             if inward and gradients[slots.input] is not None:
                 self._add(macs)
@@ -146,13 +144,16 @@ class Meter:
         product.register_hook(count)
 
     def hear_of(self, macs: int) -> None:
-        """Of products that no module was called for."""
+        """Add the MACs of products that were computed without calling a module."""
         self._add(macs)
 
 
 @contextmanager
 def known_to_cost(macs: int) -> Iterator[None]:
-    """Inside, no meter looks; at the end each adds `macs` instead. Looking takes time."""
+    """Stop all meters inside the block, and add the known number of MACs to each at the end.
+
+    That saves the time that metering takes.
+    """
     with _looking_away() as meters:
         yield
     for meter in meters:
@@ -161,14 +162,14 @@ def known_to_cost(macs: int) -> Iterator[None]:
 
 @contextmanager
 def second_derivatives() -> Iterator[None]:
-    """What is differentiated inside is a gradient: torch counts its products, call by call.
+    """Count a backward pass that differentiates a gradient: torch counts its products call by call.
 
-    Without this a meter would see a part of them, those that go through the first pass again.
+    Without this a meter would count only the part that goes through the first pass again.
     """
     counter = FlopCounterMode(display=False)
     with _looking_away() as meters, counter:
         yield
-    macs = counter.get_total_flops() // 2  # a product and a sum for each
+    macs = counter.get_total_flops() // 2  # a MAC is two operations: a product and a sum
     for meter in meters:
         meter._book(macs)
 
@@ -187,9 +188,9 @@ def _looking_away() -> Iterator[list[Meter]]:
 
 @contextmanager
 def searching() -> Iterator[None]:
-    """What is computed inside is searching for an architecture, not training weights.
+    """Count what is computed inside as search for an architecture, not as training of weights.
 
-    A backward pass counts where it is made.
+    A backward pass belongs to the block in which it is run.
     """
     OPEN_SEARCHES.append(None)
     try:
@@ -200,7 +201,7 @@ def searching() -> Iterator[None]:
 
 @contextmanager
 def partly_searching(share: float) -> Iterator[None]:
-    """The same of a share of what is computed inside, where both are computed at once."""
+    """Count a share of what is computed inside as search, where both are computed together."""
     before = [(meter, meter.macs) for meter in LOOKING]
     yield
     for meter, macs in before:
@@ -208,15 +209,18 @@ def partly_searching(share: float) -> Iterator[None]:
 
 
 def _counts(module: nn.Module) -> bool:
-    """Most modules are not counted: they are passed over before anything of them is looked at."""
+    """Whether a module is counted. Most are not, and are skipped before anything is computed."""
     return isinstance(module, COUNTED) or hasattr(type(module), "count_macs")
 
 
 def _macs(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
-    """From sizes, never through `module.weight`: reading a parametrised weight computes it anew."""
-    own = getattr(type(module), "count_macs", None)
-    if own is not None:
-        return int(own(module, inputs, output))
+    """The MACs of a forward pass, from sizes only.
+
+    It never reads `module.weight`: that would compute a parametrised weight again.
+    """
+    count_macs = getattr(type(module), "count_macs", None)
+    if count_macs is not None:
+        return int(count_macs(module, inputs, output))
     if isinstance(module, nn.Linear):
         return int(output.numel()) * module.in_features
     if isinstance(module, CONV):
@@ -229,9 +233,9 @@ def _macs(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
 
 
 def _wants_gradient(inputs: tuple[Any, ...]) -> bool:
-    """Whether the first input, a tensor or several, needs a gradient.
+    """Whether the first input, which is a tensor or several, needs a gradient.
 
-    α and other arguments come later.
+    Later arguments, such as α, do not count.
     """
     if not inputs:
         return False
@@ -239,9 +243,9 @@ def _wants_gradient(inputs: tuple[Any, ...]) -> bool:
 
 
 def _made_by(output: Any) -> Node | None:
-    """Autograd's node behind the first tensor that has one.
+    """The autograd node of the first tensor that has one.
 
-    A leaf has none, and would keep hooks for ever.
+    A leaf has none: it would keep hooks forever.
     """
     for tensor in _tensors_in(output):
         if tensor.grad_fn is not None:
@@ -250,7 +254,7 @@ def _made_by(output: Any) -> Node | None:
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:
-    """A value that is a tensor, or the tensors among several values."""
+    """The tensors in a value, which is a tensor or a sequence with tensors among its items."""
     if not isinstance(value, list | tuple):
         value = (value,)
     return [item for item in value if isinstance(item, torch.Tensor)]
@@ -262,9 +266,10 @@ def _trains(module: nn.Module) -> bool:
 
 
 def _product(node: Node | None, bias_added: bool) -> Node | None:
-    """The product behind an output.
+    """The node of the product that an output comes from.
 
     It is the output's own node, or one beneath a reshape or a Linear's separately added bias.
+    None: there is no single product.
     """
     passed_over = RESHAPES
     if bias_added:

@@ -1,8 +1,8 @@
-"""MACs of one sample as FedorAS's tool counts them: products, and what is done to their results.
+"""The MACs of one sample as FedorAS's tool counts them: products and elementwise operations.
 
-Beyond products these are biases, 2 for an element of BN, 1 for an element of ReLU and for an
-element that a pool reads, and the elementwise steps of an LSTM. Limits of device tiers may be given
-in them; for a search space its own table says the same (`spaces/cost_table.py`).
+In addition to products it counts biases, 2 for each element of a BN, 1 for each element of a ReLU
+and for each element that a pool reads, and the elementwise steps of an LSTM. Limits of device tiers
+may be given in this unit; a search space has its own table of it (`spaces/cost_table.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedloom.cost.count import macs
 
-LSTM_STEPS = 18  # for every number of an output: gates, state, their sums and products
+LSTM_STEPS = 18  # for each number in an output: gates, state, their sums and products
 NORMS = ("native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
 POOLS = ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "mean")
-ONE_EACH = ("relu", "relu_", *POOLS)  # for every element that they read
+ONE_EACH = ("relu", "relu_", *POOLS)  # these count 1 for each element that they read
 
 
 class BothCounts(NamedTuple):
-    macs: int  # products alone, as the meter counts
+    macs: int  # products only, as the meter counts them
     macs_paper: int
 
 
@@ -39,7 +39,7 @@ def macs_both_ways(net: nn.Module, shape: tuple[int, ...]) -> BothCounts:
 
 
 class Beside(TorchDispatchMode):
-    """Counts what is computed beside products: by torch's own operations, and by module."""
+    """Counts what is computed in addition to products, by torch operation and by module."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
@@ -61,7 +61,7 @@ class Beside(TorchDispatchMode):
         return output
 
     def add_module(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        """What only the module knows: whether it has a bias, and how long a sequence is."""
+        """Add what only the module knows: its bias, or the length of its sequence."""
         if isinstance(module, nn.LSTM):
             outputs: torch.Tensor = output[0]
             self.count += LSTM_STEPS * module.num_layers * outputs.numel()

@@ -32,11 +32,11 @@ class Part(BaseModel):
 
 
 class Machine(Part):
-    """What a time depends on."""
+    """The machine and software that a time was measured on."""
 
     processor: str
     system: str
-    device: str  # torch's name of it
+    device: str  # as torch names it
     torch: str
 
     def __str__(self) -> str:
@@ -44,9 +44,9 @@ class Machine(Part):
 
 
 class Entry(Part):
-    """One piece's time: the mean of `repeats` measurements.
+    """The time of one piece: the mean of `repeats` measurements.
 
-    Its spread is the middle half of them.
+    The spread is the distance between their first and third quartile.
     """
 
     op: str = Field(max_length=64)
@@ -65,7 +65,7 @@ class Entry(Part):
 
 
 class Profile(Part):
-    """Of one sample at a time, on one thread."""
+    """The measured times of operations, for one sample at a time on one thread."""
 
     format: Literal[1] = FORMAT
     machine: Machine
@@ -77,7 +77,7 @@ class Profile(Part):
         return {entry.piece: entry.ms for entry in self.entries}
 
     def latency_ms(self, pieces: Mapping[Piece, int], name: str = "the profile") -> float:
-        """The sum of a network's pieces; one that was never measured is named."""
+        """The sum over a network's pieces. A piece that was not measured is an error."""
         missing = sorted(piece for piece in pieces if piece not in self.times)
         if missing:
             found = f"it has no {missing[0]}"
@@ -93,21 +93,21 @@ class Profile(Part):
 
 
 def read_profile(path: Path) -> Profile:
-    """JSON of a closed schema, or the one error a user can meet."""
+    """Read a profile from JSON of a closed schema. Anything else is a FedloomError."""
     try:
         profile = Profile.model_validate(read_json(path))
     except Unreadable as error:
-        raise not_one(path, str(error)) from None
+        raise not_a_profile(path, str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise not_one(path, f"{where}: {first['msg']}") from None
+        raise not_a_profile(path, f"{where}: {first['msg']}") from None
     if len(profile.times) != len(profile.entries):
-        raise not_one(path, "it has an operation twice")
+        raise not_a_profile(path, "it has an operation twice")
     return profile
 
 
-def not_one(path: Path, found: str) -> FedloomError:
+def not_a_profile(path: Path, found: str) -> FedloomError:
     rule = f"{path} must be a device profile of format {FORMAT}"
     advice = "see `fedloom profile list`, or measure one with `fedloom profile`"
     return FedloomError(rule, found, advice)
@@ -124,7 +124,7 @@ def this_machine(device: str) -> Machine:
 
 
 def processor_name() -> str | None:
-    """Linux says it in a file; elsewhere Python knows."""
+    """The name of the processor from a file of Linux; None: there is no such file."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,9 +1,10 @@
-"""Steps of training that cost the same as an earlier one: metered once, then known.
+"""Training steps that cost the same as an earlier one are metered once, and known from then on.
 
-The meter looks at every layer of every step, which is some percent of a small step. But what a step
-computes is decided by the network, by which of its parameters train and by the shape of its batch.
-A network that says so (`Model.same_cost`) is looked at once a process for each of these. A network
-that says nothing, such as one from outside that may go another way every time, is looked at always.
+The meter visits every layer in every step, which takes some percent of a small step. But the cost
+of a step depends only on the network, on which of its parameters are trained and on the shape of
+the batch. A network that declares this (`Model.same_cost`) is metered once per process for each
+combination of these. A network that declares nothing is metered in every step: one from outside,
+for example, may compute something else every time.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from fedloom.cost.meter import LOOKING, Meter, known_to_cost
 
 @dataclass
 class KnownSteps:
-    """The MACs of a step, by what decides them."""
+    """The MACs of training steps, by what determines them."""
 
-    most: int = 256  # kinds of steps; the one that was met first is forgotten first
+    most: int = 256  # kinds of steps to remember; the oldest is forgotten first
     macs: dict[Hashable, int] = field(default_factory=dict)
 
     def remember(self, kind: Hashable, macs: int) -> None:
@@ -32,7 +33,7 @@ class KnownSteps:
 
     @contextmanager
     def none(self) -> Iterator[None]:
-        """Inside, nothing is known: every step is metered."""
+        """Forget everything and remember nothing inside the block: every step is metered."""
         most = self.most
         self.most = 0
         self.macs.clear()
@@ -42,11 +43,11 @@ class KnownSteps:
             self.most = most
 
 
-KNOWN = KnownSteps()  # to this process
+KNOWN = KnownSteps()  # shared by the whole process
 
 
 class RepeatedSteps:
-    """Steps of one network, whose parts and mode stay as they are meanwhile."""
+    """The training steps of one network, during which its modules and its mode do not change."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class RepeatedSteps:
         parameters: Mapping[str, torch.Tensor],
         mode: Hashable = None,
     ) -> None:
-        """`mode`: what else decides the cost of a step."""
+        """`mode` is anything else that the cost of a step depends on."""
         network = getattr(net, "same_cost", None)
         self.kind: Hashable = None
         if network is not None:
@@ -63,7 +64,7 @@ class RepeatedSteps:
 
     @contextmanager
     def metered(self, shape: Sequence[int]) -> Iterator[None]:
-        """Around the forward and backward pass over a batch of this shape."""
+        """Enclose the forward and backward pass over a batch of this shape."""
         if self.kind is None or not LOOKING:
             yield
             return

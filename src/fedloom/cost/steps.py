@@ -1,8 +1,8 @@
-"""The steps of a supernet, as its own forward pass names them: what a latency table has a line for.
+"""The steps of a supernet's forward pass: the units that a latency table has an entry for.
 
-A network's `flow` sends every step through a `Run`. Here the run computes nothing: it passes shapes
-on and notes what each step was. A walk takes a millisecond or two, so that a search can ask for
-thousands.
+A network's `flow` sends every step through a `Run`. Here the run computes nothing: it passes on
+shapes and records what each step was. That takes a millisecond or two, so that a search can do it
+for thousands of architectures.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fedloom.types import Arch, Task
 class Piece(NamedTuple):
     """One operation at one size, for one sample.
 
-    Equal pieces take equal time, wherever they stand.
+    Equal pieces take equal time, wherever they occur in a network.
     """
 
     op: str
     inputs: int  # channels
     outputs: int
-    height: int  # of what goes in
+    height: int  # of the input
     width: int
     stride: int
 
@@ -47,43 +47,41 @@ class Piece(NamedTuple):
 
 
 class Shape(tuple[int, ...]):
-    """Stands for a tensor on the way through a network.
+    """Stands for a tensor of one sample on its way through a network.
 
-    Of one sample: a map [1, channels, height, width], a vector [1, channels], a window of symbols
+    It is a map [1, channels, height, width], a vector [1, channels], a window of symbols
     [1, symbols], or a sequence [1, symbols, channels].
     """
 
 
 class Symbols(Shape):
-    """A window of numbered symbols, by which vectors are looked up."""
+    """A window of symbols' numbers, the input of an embedding."""
 
 
-SEQUENCE = 3  # dimensions
-
-
+SEQUENCE = 3  # dimensions of a sequence
 Work = Any  # a module or a function of tensors
 
 
 class Example(NamedTuple):
-    """A step that is one piece and nothing else."""
+    """A step that consists of one piece, to measure the time of that piece."""
 
     work: Work
     inputs: tuple[Any, ...]  # shapes and plain values
 
 
 class Steps:
-    """`Steps(model).of(arch)`: how often each piece occurs in a forward pass of one sample."""
+    """Counts the pieces of a forward pass of one sample: `Steps(model).of(arch)`."""
 
     def __init__(self, model: Model) -> None:
         assert isinstance(model.net, Supernet)
         self.model = model.eval()
         self.net = model.net
-        self.examples: dict[Piece, Example] = {}  # of every piece that was met
+        self.examples: dict[Piece, Example] = {}  # one for every piece that was met
 
     def of(self, arch: Arch | None = None) -> Counter[Piece]:
-        """Of the network that `arch` names.
+        """How often each piece occurs in the network of `arch`.
 
-        None: of all that exists, every operation of every edge.
+        None stands for the whole supernet, with every operation of every edge.
         """
         counts: Counter[Piece] = Counter()
 
@@ -97,7 +95,7 @@ class Steps:
             if work is not add:
                 counts[piece] += 1
                 self.examples.setdefault(piece, Example(work, inputs))
-            elif len(inputs) > 1:  # a sum of one term is none
+            elif len(inputs) > 1:  # a sum of one term adds nothing
                 counts[piece] += len(inputs) - 1
                 self.examples.setdefault(piece, Example(work, inputs[:2]))
             return shape_after(work, piece, inputs[0])
@@ -107,9 +105,9 @@ class Steps:
         return counts
 
     def all_pieces(self) -> set[Piece]:
-        """What any architecture of this network can need.
+        """Every piece that any architecture of this network can have.
 
-        That is all that exists, and nodes into which nothing leads.
+        These are the pieces of the whole supernet, and those of nodes without an input.
         """
         bare = self.net.space.bare()
         if bare is None:
@@ -117,9 +115,9 @@ class Steps:
         return {*self.of(), *self.of(bare)}
 
     def tensors(self, inputs: tuple[Any, ...]) -> list[Any]:
-        """The inputs of a step, of random values.
+        """The inputs of a step, with random values in place of shapes.
 
-        They have the memory format that networks of maps are trained in.
+        Maps have the memory format in which networks are trained.
         """
         device = self.model.mean.device
         values = []
@@ -131,9 +129,9 @@ class Steps:
 
 
 def piece_of(step: Step, shape: Shape) -> Piece:
-    """A step on a tensor of this shape.
+    """The piece of a step whose input has this shape.
 
-    A vector is a map of one pixel, and a sequence is a map that is one pixel wide.
+    A vector counts as a map of one pixel, and a sequence as a map that is one pixel wide.
     """
     height = 1
     width = 1
@@ -151,17 +149,17 @@ def channels_of(shape: Shape) -> int:
 
 
 def shape_after(work: Work, piece: Piece, before: Shape) -> Shape:
-    """The shape that a step leaves."""
+    """The shape of a step's output."""
     if isinstance(work, nn.Embedding):
         return Shape((*before, piece.outputs))
     if len(before) == SEQUENCE and isinstance(work, nn.Module):
         return Shape((*before[:2], piece.outputs))
-    if len(before) < 4 and not isinstance(work, nn.Module):  # a function, which computes nothing
+    if len(before) < 4 and not isinstance(work, nn.Module):  # a function: run it on no data
         return Shape(work(torch.empty(before, device="meta")).shape)
     if piece.op in ("mean", "grid", "classifier"):
         return Shape((1, piece.outputs))
     if piece.op == "zero":
-        return Shape((1, piece.outputs, *of_edges(work).out))
+        return Shape((1, piece.outputs, *edges_of_zero(work).out))
     size_after: Callable[[int, int], tuple[int, int]] | None = getattr(work, "size_after", None)
     if size_after is not None:
         return Shape((1, piece.outputs, *size_after(piece.height, piece.width)))
@@ -170,8 +168,8 @@ def shape_after(work: Work, piece: Piece, before: Shape) -> Shape:
     return Shape((1, piece.outputs, height, width))
 
 
-def of_edges(work: Work) -> Edges:
-    """Whose zeros these are."""
+def edges_of_zero(work: Work) -> Edges:
+    """The edges that a method `_zero` belongs to."""
     edges = getattr(work, "__self__", None)
     assert isinstance(edges, Edges)
     return edges
@@ -187,10 +185,10 @@ def filled(shape: Shape, device: torch.device) -> torch.Tensor:
 
 
 def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
-    """A step's name, stride and channels afterwards; None for one that passes its input on."""
+    """A step's name, stride and output channels; None for one that only passes its input on."""
     channels = channels_of(inputs[0])
     if isinstance(work, nn.Module):
-        return of_module(work, channels)
+        return step_of_module(work, channels)
     if work is make:
         kind, stride = inputs[1:]
         if kind == "relu":
@@ -205,17 +203,17 @@ def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
     if work in functions:
         return Step(functions[work], 1, channels)
     if work.__name__ == "_zero":
-        return Step("zero", 1, of_edges(work).channels)
+        return Step("zero", 1, edges_of_zero(work).channels)
     return Step(work.__name__, 1, channels)
 
 
-def of_module(work: nn.Module, channels: int) -> Step | None:
-    """As the module itself says, or as torch's own layers are known."""
-    own: Callable[[int], Step | None] | None = getattr(work, "step", None)
-    if own is not None:
-        return own(channels)
+def step_of_module(work: nn.Module, channels: int) -> Step | None:
+    """The step that a module's own method `step` returns, or the step of one of torch's layers."""
+    own_step: Callable[[int], Step | None] | None = getattr(work, "step", None)
+    if own_step is not None:
+        return own_step(channels)
     if isinstance(work, nn.Sequential):
-        return of_row(work, channels)
+        return step_of_sequence(work, channels)
     if isinstance(work, nn.Identity):
         return None
     if isinstance(work, nn.Embedding):
@@ -232,12 +230,12 @@ def of_module(work: nn.Module, channels: int) -> Step | None:
     raise FedloomError(rule, "it has no method `step`", "see docs/add-a-space.md")
 
 
-def of_row(row: nn.Sequential, channels: int) -> Step | None:
-    """Layers one after the other are one step, by the names of all of them: `conv_3x3+relu`."""
+def step_of_sequence(layers: nn.Sequential, channels: int) -> Step | None:
+    """Consecutive layers are one step, named by all of them: `conv_3x3+relu`."""
     names = []
     stride = 1
-    for layer in row:
-        step = of_module(layer, channels)
+    for layer in layers:
+        step = step_of_module(layer, channels)
         if step is not None:
             names.append(step.op)
             stride *= step.stride
@@ -248,7 +246,7 @@ def of_row(row: nn.Sequential, channels: int) -> Step | None:
 
 
 def conv_name(conv: nn.Conv2d) -> str:
-    """`conv_3x3`, and what else decides how long it takes: `conv_3x3_dilated2_groups8`."""
+    """The kernel, and what else its time depends on: `conv_3x3_dilated2_groups8`."""
     name = f"conv_{square(conv)}"
     if conv.dilation[0] > 1:
         name += f"_dilated{conv.dilation[0]}"
@@ -258,7 +256,7 @@ def conv_name(conv: nn.Conv2d) -> str:
 
 
 def keeps_edges(conv: nn.Conv2d) -> bool:
-    """Whether a map keeps its size, or is divided by the stride and rounded up."""
+    """Whether the padding is such that a map's size is divided by the stride and rounded up."""
     padding = []
     for kernel, dilation in zip(conv.kernel_size, conv.dilation, strict=True):
         padding.append(dilation * (kernel // 2))
@@ -268,9 +266,9 @@ def keeps_edges(conv: nn.Conv2d) -> bool:
 
 
 def model_of(task: Task, searched: SearchedSpace | None) -> Model | None:
-    """The supernet that a task's architectures are parts of; None where it has another network.
+    """The supernet that a task's architectures are parts of; None: its network is no supernet.
 
-    `searched` is what the task's method says that it searches.
+    `searched` is the space that the task's method searches, if it searches one.
     """
     if searched is not None:
         return model_of_space(task, searched.space, searched.size, affine=True)

@@ -1,4 +1,4 @@
-"""Tiers of devices: limits and shares that can be, and which clients are in which tier."""
+"""Tiers of devices: checks of their limits and shares, and the tier of each client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_shares(shares: Sequence[float], tiers: int) -> None:
         raise FedloomError(
             "the shares of tiers must be numbers above 0 that sum to 1",
             f"they are {', '.join(f'{share:g}' for share in shares)} and sum to {sum(shares):g}",
-            "mend them, e.g. 0.5,0.5",
+            "correct them, e.g. 0.5,0.5",
         )
 
 
@@ -37,7 +37,7 @@ def check_rising(limits: Sequence[float], unit: str) -> None:
 
 
 def sizes_of_tiers(shares: Sequence[float], clients: int) -> list[int]:
-    """How many clients each tier has: largest remainders, so that the sum is right."""
+    """How many clients each tier has, by the method of largest remainders: the sum is exact."""
     exact = [share * clients for share in shares]
     sizes = [int(number) for number in exact]
     remainders = [number - size for number, size in zip(exact, sizes, strict=True)]
@@ -48,7 +48,7 @@ def sizes_of_tiers(shares: Sequence[float], clients: int) -> list[int]:
 
 
 def dealt(shares: Sequence[float], clients: int, seed: int) -> list[int]:
-    """The tier of every client, from 1, dealt at random by the seed."""
+    """The tier of every client, counted from 1; the seed deals them at random."""
     tiers = []
     for number, size in enumerate(sizes_of_tiers(shares, clients), start=1):
         tiers.extend([number] * size)

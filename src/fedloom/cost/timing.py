@@ -1,16 +1,16 @@
-"""How long things take: the mean of many turns, and the middle half of them.
+"""Measuring how long functions take: the mean over many turns, and the interquartile range.
 
-The machine is warmed up, and one thread computes.
+The machine is warmed up first, and one thread computes.
 
-Everything is called once a turn, one thing after the other, in another order every turn. So each
-finds the caches as cold as it does inside a network, where others ran before it: called over and
-over alone, operations add up to two thirds of their network, and side by side with others of their
-kind to four fifths of some. A busy neighbour disturbs all of them alike. On a CPU the time is the
-thread's own: what other programs take from it does not count. On an idle machine that is the time
-on the wall.
+In every turn each function is called once, one after the other, in a new order. So each one finds
+the caches as cold as inside a network, where other operations ran before it. If operations are
+called over and over alone, their times add up to two thirds of their network's; next to others of
+their kind, to four fifths in some cases. A busy neighbour process disturbs all functions equally.
+On a CPU the thread's own time is measured: time that other programs take does not count. On an idle
+machine it equals the wall-clock time.
 
-Means add up: the mean of a network is the sum of its operations' means. Medians do not: where every
-operation has a slow turn now and then, most turns of the network have one.
+Means add up: the mean of a network is the sum of its operations' means. Medians do not: if every
+operation has a slow turn now and then, most turns of the network contain one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from fedloom.rng import rng
 from fedloom.threads import one_thread
 
 WARM_UP = 3  # turns before the first that counts: torch prepares its kernels in them
-Told = Callable[[str, int, int], None]  # what is being done, how far it is, and of how much
+# Is told the progress: what is being done, how many steps are done, and how many there are.
+Told = Callable[[str, int, int], None]
 
 
 class Timing(NamedTuple):
-    ms: float  # of one call, the mean
-    spread_ms: float  # between the first and the third quartile
+    ms: float  # the mean of one call
+    spread_ms: float  # from the first to the third quartile
 
 
 @torch.no_grad()
@@ -41,7 +42,7 @@ def in_turns(
     device: str,
     tell: Told,
 ) -> list[Timing]:
-    """How long each of these things takes."""
+    """How long each of these functions takes."""
     times: list[list[float]] = [[] for _ in works]
     turns = WARM_UP + repeats
     with one_thread():
@@ -60,7 +61,7 @@ def summary(times: Sequence[float]) -> Timing:
 
 
 def seconds(work: Callable[[], object], device: str) -> float:
-    """A CPU works while it is called; other devices have to be waited for."""
+    """The seconds of one call. A CPU has finished when the call returns; others are waited for."""
     if device == "cpu":
         started = time.thread_time()
         work()

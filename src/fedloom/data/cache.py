@@ -1,9 +1,9 @@
-"""Arrays that were decoded or rearranged once and are mapped from then on.
+"""The cache: arrays that were decoded or converted once, and are memory-mapped from then on.
 
-They lie in `$FEDLOOM_CACHE`, or in `~/.cache/fedloom`. A file's name is a key of everything that
-decides its content, so nothing in the folder is ever out of date, and all of it may be deleted at
-any time: what is needed is made again. A file is written beside and moved into place, so two
-processes that need the same one at worst both make it.
+They lie in `$FEDLOOM_CACHE`, or in `~/.cache/fedloom`. A file is named by a hash of everything that
+decides its content, so no file is ever out of date. All files may be deleted at any time: those
+that are needed are made again. A file is written beside its place and then renamed, so if two
+processes need the same one, at worst both make it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DAY = 86_400.0  # seconds
 
 
 class Rows(NamedTuple):
-    """An array that is yet to be written: its rows come block by block."""
+    """An array to be written, whose rows come block by block."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -38,18 +38,21 @@ def folder() -> Path:
 
 
 def key_of(*facts: Any) -> str:
-    """Of plain values: the same for the same ones, in any process."""
+    """Returns a hash of plain values. The same values have the same hash in any process."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def version_of(file: Path) -> tuple[str, int, int, int]:
-    """What changes when a file does: archives and copies set mtime, nothing sets ctime."""
+    """Returns what changes whenever a file does.
+
+    Archives and copies can set a file's mtime, but nothing can set its ctime.
+    """
     stat = file.stat()
     return str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def kept_array(key: str, make: Callable[[], Rows]) -> np.ndarray:
-    """The array of this key, mapped. `make` gives its content, if it is not there yet."""
+    """Maps the array of this key. `make` provides its content if it is not in the cache yet."""
     file = folder() / f"{key}.npy"
     array = opened(file)
     if array is not None:
@@ -60,12 +63,12 @@ def kept_array(key: str, make: Callable[[], Rows]) -> np.ndarray:
     array = opened(file)
     if array is None:
         rule = f"{file} must be an array"
-        raise FedloomError(rule, "it is damaged just after it was written", "check the disk")
+        raise FedloomError(rule, "it was damaged right after it was written", "check the disk")
     return array
 
 
 def opened(file: Path) -> np.ndarray | None:
-    """None if it is not there, or was damaged since: then it is made again."""
+    """Maps an array. None: it is not there, or was damaged since, and must be made again."""
     try:
         return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError):
@@ -85,9 +88,10 @@ def write_rows(stream: IO[bytes], rows: Rows) -> None:
 
 @contextmanager
 def filling(file: Path) -> Iterator[BinaryIO]:
-    """A file of the cache to write into: moved into place when it is complete.
+    """Opens a file of the cache to write to, and moves it into place when it is complete.
 
-    A failure leaves nothing behind, and a kill what the next day removes.
+    A failure leaves nothing behind. After a kill, an unfinished file stays until `sweep` removes
+    it.
     """
     with writing(file.parent):
         sweep(file.parent)
@@ -97,18 +101,19 @@ def filling(file: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """What goes wrong with the folder becomes a sentence."""
+    """Creates the folder, and turns errors of writing to it into a sentence for the user."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         rule = f"the cache {place} must be a folder with room"
-        found = f"writing there failed ({error.strerror or error})"
-        raise FedloomError(rule, found, "make room, or set FEDLOOM_CACHE to another") from error
+        problem = f"writing there failed ({error.strerror or error})"
+        advice = "make room, or set FEDLOOM_CACHE to another folder"
+        raise FedloomError(rule, problem, advice) from error
 
 
 def sweep(place: Path) -> None:
-    """Removes what processes that were killed left half written, a day ago or more."""
+    """Removes unfinished files that killed processes left behind a day ago or earlier."""
     for file in place.glob(".*"):
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > DAY:

@@ -1,8 +1,8 @@
-"""What samples, labels, groups and official parts must be like, whichever source they come from.
+"""Checks of samples, labels, groups and official parts, whichever source they come from.
 
-Everything is read in blocks, so that a map of a million samples never lands in memory. What is
-already in the form that everything after reads stays as it is; what is not is rearranged in memory,
-or in the cache if it is mapped.
+Arrays are read in blocks, so that a memory-mapped array of a million samples is never loaded whole.
+An array that already has the expected layout and type is returned as it is. Any other array is
+converted: in memory, or into the cache if it is memory-mapped.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedloom.errors import FedloomError, unknown
 if TYPE_CHECKING:
     from fedloom.data.source import Source
 
-MAX_CLASSES = 65_536  # a label above this is a mistake, and would make as many class names
-LEAST_CLASSES = 2  # of all that a model learns from
-LEAST_OF_A_SITE = 1  # others may have the rest
+MAX_CLASSES = 65_536  # a larger label is a mistake, and would create as many class names
+LEAST_CLASSES = 2  # in all the data that a model learns from
+LEAST_OF_A_SITE = 1  # at one site: other sites may have the other classes
 TABLES = ("table", "regression")  # kinds whose samples are rows of numbers
 KINDS = ("image", "speech", "text", *TABLES)
 
 
 class Part(NamedTuple):
-    """Checked samples of one file, or of one array of it; `where` is what an error names."""
+    """Checked samples of one file, or of one array in it. Errors call it `where`."""
 
     where: str
     x: np.ndarray
@@ -44,7 +44,10 @@ def checked(
     kind: str = "image",
     least: int = LEAST_CLASSES,
 ) -> Part:
-    """The samples in the one form that everything after reads. What has it stays as it is."""
+    """Checks samples and their labels, and returns them in the layout that all later code expects.
+
+    Arrays that have this layout already are returned as they are.
+    """
     if kind not in KINDS:
         raise unknown(f"the kind of {where}", kind, KINDS)
     x = np.asarray(x)
@@ -60,13 +63,13 @@ def checked(
     y = targets(where, np.asarray(y))
     if len(x) != len(y):
         rule = f"{where} must have as many labels as samples"
-        raise FedloomError(rule, f"has {len(x)} and {len(y)} labels", "save one label a sample")
+        raise FedloomError(rule, f"has {len(x)} and {len(y)} labels", "save one label per sample")
     limit = count or MAX_CLASSES
     wrong = np.flatnonzero((y < 0) | (y >= limit))
     if len(wrong):
         rule = f"the labels of {where} must be class numbers from 0 to {limit - 1}"
-        found = f"row {wrong[0]} has {y[wrong[0]]}"
-        raise FedloomError(rule, found, "correct the labels, or the number of classes")
+        problem = f"row {wrong[0]} has {y[wrong[0]]}"
+        raise FedloomError(rule, problem, "correct the labels, or the number of classes")
     return Part(where, x, y.astype(np.int64, copy=False), labels)
 
 
@@ -74,7 +77,7 @@ def checked(
 
 
 def images(where: str, x: np.ndarray) -> np.ndarray:
-    """[n,c,h,w], uint8 or finite float32."""
+    """Returns images as [n,c,h,w], either uint8 or finite float32."""
     shape = f"its shape is {x.shape}"
     if x.size == 0:
         rule = f"{where} must have at least one sample"
@@ -92,7 +95,7 @@ def images(where: str, x: np.ndarray) -> np.ndarray:
     if low < 0 or high > 255:
         rule = f"integers of {where} must lie in 0..255"
         raise FedloomError(rule, f"they run from {low} to {high}", "save them as float32")
-    return in_form(x, np.dtype(np.uint8))
+    return in_layout(x, np.dtype(np.uint8))
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
@@ -104,9 +107,9 @@ def channels_first(x: np.ndarray) -> np.ndarray:
 
 
 def bounds(x: np.ndarray) -> tuple[int, int]:
-    """The smallest and the largest of some integers."""
+    """Returns the smallest and the largest value of an array of integers."""
     if x.dtype == np.uint8:
-        return 0, 255  # nothing else fits; a pass over gigabytes is saved
+        return 0, 255  # all that a byte can hold; this saves a pass over gigabytes
     lows = []
     highs = []
     for _, block in blocks(x):
@@ -116,21 +119,26 @@ def bounds(x: np.ndarray) -> tuple[int, int]:
 
 
 def finite(where: str, x: np.ndarray) -> np.ndarray:
+    """Returns `x` as float32, with channels first.
+
+    Refuses values that are not finite in float32.
+    """
     for start, block in blocks(x):
-        with np.errstate(over="ignore"):  # a float64 too large becomes Inf, and is refused as such
+        with np.errstate(over="ignore"):  # a float64 too large for float32 becomes Inf
             values_finite = np.isfinite(block.astype(np.float32, copy=False))
         rows_finite = values_finite.reshape(len(block), -1).all(axis=1)
         if not rows_finite.all():
             rule = f"{where} must be finite in float32"
-            found = f"row {start + rows_finite.argmin()} has NaN or Inf"
-            raise FedloomError(rule, found, "clean or drop such samples")
-    return in_form(x, np.dtype(np.float32))
+            problem = f"row {start + rows_finite.argmin()} has NaN or Inf"
+            raise FedloomError(rule, problem, "clean or drop such samples")
+    return in_layout(x, np.dtype(np.float32))
 
 
-def in_form(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Channels first, contiguous, of this type.
+def in_layout(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Returns `x` as a contiguous array of this type, with channels first.
 
-    It is in memory if `x` is, else mapped, if need be from the cache.
+    The result is in memory if `x` is. Otherwise it is memory-mapped: from the file of `x` if
+    nothing has to be converted, else from the cache.
     """
     arranged = channels_first(x)
     place = place_of(x)
@@ -151,11 +159,14 @@ def arranged_blocks(x: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
-    """[n,window] symbol numbers of a text, in the smallest of torch's full integer types."""
+    """Returns windows of symbol numbers, [n,window], as uint8 if they fit, else as int32.
+
+    Torch supports these two types fully.
+    """
     if x.ndim != 2 or x.size == 0 or x.dtype.kind not in "iu":
         rule = f"{where} must be [n,window] symbol numbers"
-        found = f"got {x.dtype} of shape {x.shape}"
-        raise FedloomError(rule, found, "give at least one window of integers")
+        problem = f"got {x.dtype} of shape {x.shape}"
+        raise FedloomError(rule, problem, "give at least one window of integers")
     if symbols is None:
         rule = f"{where} must name its symbols"
         advice = "give them as labels, or their number as classes"
@@ -165,8 +176,8 @@ def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
         if len(wrong):
             row, column = wrong[0]
             rule = f"{where} must have symbol numbers from 0 to {symbols - 1}"
-            found = f"row {start + row} has {block[row, column]}"
-            raise FedloomError(rule, found, "number the symbols from 0")
+            problem = f"row {start + row} has {block[row, column]}"
+            raise FedloomError(rule, problem, "number the symbols from 0")
     dtype = np.uint8 if symbols <= 256 else np.int32
     return x.astype(dtype, copy=False)  # overlapping windows stay a view
 
@@ -175,16 +186,16 @@ def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
 
 
 def rows(where: str, x: np.ndarray) -> np.ndarray:
-    """[n,inputs], finite float32."""
+    """Returns the rows of a table, [n,inputs], as finite float32."""
     if x.ndim != 2 or x.size == 0 or x.dtype.kind != "f":
         rule = f"{where} must be [n,inputs] numbers"
-        found = f"got {x.dtype} of shape {x.shape}"
-        raise FedloomError(rule, found, "give at least one row of floats")
+        problem = f"got {x.dtype} of shape {x.shape}"
+        raise FedloomError(rule, problem, "give at least one row of floats")
     return finite(where, x)
 
 
 def numbers(where: str, y: np.ndarray, samples: int) -> np.ndarray:
-    """[n], finite float32: labels that are no classes."""
+    """Returns the labels of a regression, [n], as finite float32."""
     if y.shape != (samples,) or y.dtype.kind != "f" or not np.isfinite(y).all():
         rule = f"{where} must have a finite number as the label of each of its {samples} samples"
         raise FedloomError(rule, f"got {y.dtype} of shape {y.shape}", "correct the labels")
@@ -195,16 +206,17 @@ def numbers(where: str, y: np.ndarray, samples: int) -> np.ndarray:
 
 
 def targets(where: str, y: np.ndarray) -> np.ndarray:
+    """Returns class numbers as [n]. They must be integers; their range is checked later."""
     if y.ndim == 2 and y.shape[1] == 1:  # MedMNIST's [n,1]
         y = y[:, 0]
     if y.ndim != 1:
-        rule = f"{where} must have one label a sample"
+        rule = f"{where} must have one label per sample"
         advice = "choose one column: multi-label data is not supported"
         raise FedloomError(rule, f"the labels have shape {y.shape}", advice)
     if y.dtype.kind not in "iu":
         rule = f"the labels of {where} must be integers"
-        found = f"their type is {y.dtype}"
-        raise FedloomError(rule, found, "save class numbers, y.astype('int64')")
+        problem = f"their type is {y.dtype}"
+        raise FedloomError(rule, problem, "save class numbers, y.astype('int64')")
     return y
 
 
@@ -214,14 +226,17 @@ def class_count(
     classes: int | None,
     least: int,
 ) -> int | None:
-    """How many classes were declared, by name or by number; None: the labels themselves tell."""
+    """Returns how many classes were declared, by name or by number.
+
+    None: none were declared, so the labels themselves decide.
+    """
     if classes is not None and labels and classes != len(labels):
         rule = f"classes must be the number of label names of {where}"
         raise FedloomError(rule, f"got {classes} and {len(labels)} names", "leave it out")
     if len(set(labels)) < len(labels):
-        twice = next(label for label in labels if labels.count(label) > 1)
+        repeated = next(label for label in labels if labels.count(label) > 1)
         rule = f"{where} must name every class once"
-        raise FedloomError(rule, f"{twice!r} comes twice", "rename one")
+        raise FedloomError(rule, f"{repeated!r} comes twice", "rename one")
     count = len(labels) if labels else classes
     if count is not None and not least <= count <= MAX_CLASSES:
         rule = f"{where} must have {least} to {MAX_CLASSES} classes"
@@ -245,27 +260,27 @@ def class_names(
     return tuple(str(label) for label in range(count))
 
 
-# What normalises, who a sample comes from, and which part it is of
+# Normalisation constants, groups and official parts
 
 
 def constants(
-    what: str,
+    name: str,
     numbers: Sequence[float],
     default: float,
     channels: int,
 ) -> tuple[float, ...]:
-    """One number a channel: those given, one of them for all channels, or the default."""
+    """Returns one number per channel: those given, a single given one repeated, or the default."""
     values = tuple(float(number) for number in numbers)
     if not values and channels:
         values = (default,)
-    valid = all(np.isfinite(value) and (value > 0 or what == "mean") for value in values)
+    valid = all(np.isfinite(value) and (value > 0 or name == "mean") for value in values)
     if not valid or len(values) not in (1, channels):
-        rule = f"{what} must be 1 or {channels} finite numbers"
+        rule = f"{name} must be 1 or {channels} finite numbers"
         if channels == 1:
-            rule = f"{what} must be 1 finite number"
-        if what == "std":
+            rule = f"{name} must be 1 finite number"
+        if name == "std":
             rule = f"{rule} above 0"
-        raise FedloomError(rule, f"got {list(values)}", "give one a channel, in raw units")
+        raise FedloomError(rule, f"got {list(values)}", "give one per channel, in raw units")
     if len(values) == channels:
         return values
     return values * channels
@@ -278,9 +293,9 @@ def checked_groups(part: Part, source: Source) -> np.ndarray | None:
     count = len(source.group_names)
     well_formed = groups.shape == part.y.shape and groups.dtype.kind in "iu"
     if not well_formed or groups.min() < 0 or groups.max() >= count:
-        rule = f"groups of {part.where} must be one index into its {count} group_names a sample"
-        found = f"got {groups.dtype} of shape {groups.shape}"
-        raise FedloomError(rule, found, "count groups from 0")
+        rule = f"groups of {part.where} must be one index into its {count} group_names per sample"
+        problem = f"got {groups.dtype} of shape {groups.shape}"
+        raise FedloomError(rule, problem, "number the groups from 0")
     return groups.astype(np.int64)
 
 
@@ -292,6 +307,6 @@ def checked_official(part: Part, source: Source) -> np.ndarray | None:
     if not well_formed or official.min() < 0 or official.max() > 2:
         parts = "0 (train), 1 (validation) or 2 (test)"
         rule = f"official of {part.where} must be {parts} for each sample"
-        found = f"got {official.dtype} of shape {official.shape}"
-        raise FedloomError(rule, found, "mark every sample or none")
+        problem = f"got {official.dtype} of shape {official.shape}"
+        raise FedloomError(rule, problem, "mark every sample or none")
     return official.astype(np.uint8)

@@ -21,7 +21,8 @@ from fedloom.data.tables.rules import TableRules
 from fedloom.errors import FedloomError
 
 DEFAULT_CLIENTS = 8
-# By what a group is. Speakers, writers and roles are those of data sets that papers deal out anew.
+# The default partition, by what a group is. Speakers, writers and roles are not here: papers mix
+# the samples of the data sets that have them.
 USUAL_PARTITIONS = {"site": "sites", "client": "natural"}
 
 
@@ -32,9 +33,10 @@ def configured_source(
     *,
     least: int = LEAST_CLASSES,
 ) -> Source:
-    """`agreed`: what the columns of a table are to become, and its classes; None: it decides.
+    """Opens the data that a configuration names.
 
-    `least`: how many classes there must be.
+    `agreed` and `classes` are the encoding and the classes of a table that a federation agreed on
+    before; None: the table decides. There must be at least `least` classes.
     """
     source = open_source(
         reference(data.name),
@@ -69,7 +71,7 @@ def optional_path(path: str | None) -> Path | None:
 
 
 def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
-    """The split file that is named, or a new split."""
+    """Loads the split file that the configuration names, or makes a new split."""
     if data.split is not None:
         return given_split(data, source)
     data = with_usual_partition(data, source)
@@ -89,9 +91,10 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
 
 
 def with_usual_partition(data: DataConfig, source: Source) -> DataConfig:
-    """Unless a partition is asked for, what comes by site or client stays as it comes.
+    """Fills in the partition if none is asked for.
 
-    Numbers to foretell are no classes, which the usual partition deals out unevenly.
+    Data that comes by site or by client keeps its sites or clients. Regression gets `iid`, since
+    the usual partition deals samples out by class.
     """
     if "partition" in data.model_fields_set or data.split is not None:
         return data
@@ -104,14 +107,14 @@ def with_usual_partition(data: DataConfig, source: Source) -> DataConfig:
 
 
 def asked_partition(data: DataConfig) -> str:
-    """That of the split file that is named, or of the split that is to be made."""
+    """Returns the partition of the split file that is named, or of the split to be made."""
     if data.split is None:
         return data.partition
     return Split.load(Path(data.split)).partition
 
 
 def given_split(data: DataConfig, source: Source) -> Split:
-    """The split file, if it is of this data; to ask for something else beside it is a mistake."""
+    """Loads the split file. Refuses one of other data, and options that contradict it."""
     split = Split.load(Path(str(data.split)))
     split.check(source)
     options = data.model_fields_set
@@ -125,12 +128,12 @@ def given_split(data: DataConfig, source: Source) -> Split:
 
 def disagreement(data: DataConfig, option: str, asked: object, in_file: object) -> FedloomError:
     rule = f"--{option} must agree with the split {data.split}"
-    found = f"got {asked} and the file has {in_file}"
-    return FedloomError(rule, found, f"leave --{option} out")
+    problem = f"got {asked} and the file has {in_file}"
+    return FedloomError(rule, problem, f"leave --{option} out")
 
 
 def found_anywhere(data: DataConfig) -> DataConfig:
-    """The same data, whatever folder one resumes from."""
+    """Returns the same data with full paths, so that a run can be resumed from any folder."""
     directory = full_directory(data)
     update: dict[str, str | None] = {
         "name": full_name(data.name, directory),
@@ -145,6 +148,7 @@ def found_anywhere(data: DataConfig) -> DataConfig:
 
 
 def full_directory(data: DataConfig) -> Path | None:
+    """Returns the full path of --data-dir, or of the folder that is searched without it."""
     if data.dir is not None:
         return Path(data.dir).resolve()
     plain, _ = sized(data.name)
@@ -154,7 +158,7 @@ def full_directory(data: DataConfig) -> Path | None:
 
 
 def full_name(name: str, directory: Path | None) -> str:
-    """Of a path or a list of them, with full paths; a registered name stays."""
+    """Returns a path, or a list of paths, with full paths; a registered name stays as it is."""
     plain, sizes = sized(name)
     if plain not in SOURCES.names():
         path = locate(plain, directory)

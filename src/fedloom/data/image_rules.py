@@ -1,4 +1,4 @@
-"""How image files become samples: what a person may ask for when they are read."""
+"""Options for reading image files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedloom.config.models import Fit
 
 @dataclass(frozen=True)
 class ImageRules:
-    side: int | None = None  # every image becomes so many pixels high and wide; None: as it is
-    fit: Fit = "stretch"  # what becomes of an image that is not square, if there is a side
-    skip_bad: bool = False  # leave out files that cannot be read, .wav too, and tell which
+    side: int | None = None  # resize every image to this many pixels per side; None: do not resize
+    fit: Fit = "stretch"  # how an image that is not square is resized
+    skip_bad: bool = False  # leave out files that cannot be read, .wav too, and list them
     colour: bool = False  # three channels, even if every image is grey
 
 

@@ -1,4 +1,4 @@
-"""Class names that come from several places: one list for all, and how that is told."""
+"""Class names of several sites: one common list for all, and a notice if sites differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from fedloom.data.source import Source
 from fedloom.errors import shortened
 
-MOST_SITES_TOLD = 5  # by name, of those that lack classes
+MOST_SITES_NAMED = 5  # of those that lack classes, in a notice
 
 
 def class_order(names: set[str]) -> tuple[str, ...]:
-    """By number if all are numbers (01 before 1), else by name."""
+    """Sorts class names: by number if all are numbers (01 before 1), else by name."""
     if are_numbers(names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
@@ -25,7 +25,7 @@ def are_numbers(names: Iterable[str]) -> bool:
 
 
 def united(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The list that all have; where they differ every name of any of them, sorted."""
+    """Returns the list that all sites share; if lists differ, all names of all lists, sorted."""
     distinct = {tuple(names) for names in lists}
     if len(distinct) == 1:
         return distinct.pop()
@@ -33,7 +33,7 @@ def united(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def renumbered(y: np.ndarray, before: Sequence[str], after: Sequence[str]) -> np.ndarray:
-    """Class numbers of one list of names as those of another that has all of these names."""
+    """Translates class numbers from one list of names to another that contains all of them."""
     numbers = {name: number for number, name in enumerate(after)}
     table = np.array([numbers[name] for name in before], np.int64)
     numbered: np.ndarray = table[y]
@@ -41,10 +41,10 @@ def renumbered(y: np.ndarray, before: Sequence[str], after: Sequence[str]) -> np
 
 
 def with_labels(source: Source, labels: Sequence[str]) -> Source:
-    """The same samples under a longer or reordered list of names.
+    """Returns the same samples with classes numbered by a longer or reordered list of names.
 
-    A source that has other names stays as it is, and so does text, whose samples are made of
-    symbols too.
+    The source is returned unchanged if it has names that are not in the list. So is text, whose
+    samples consist of the same symbols as its labels.
     """
     if source.labels == tuple(labels) or source.kind == "text":
         return source
@@ -55,7 +55,7 @@ def with_labels(source: Source, labels: Sequence[str]) -> Source:
 
 
 def label_notices(by_site: Mapping[str, Sequence[str]], labels: Sequence[str]) -> tuple[str, ...]:
-    """What a person should hear of sites whose names differ from the list of all of them."""
+    """Returns a notice for the user if the class names of some sites differ from the full list."""
     if all(tuple(names) == tuple(labels) for names in by_site.values()):
         return ()
     listed = f"in sorted order ({shortened(', '.join(labels), 120)})"
@@ -66,10 +66,10 @@ def label_notices(by_site: Mapping[str, Sequence[str]], labels: Sequence[str]) -
             lacking.append(f"{site} lacks {shortened(', '.join(missing), 60)}")
     if not lacking:
         return (
-            f"the sites name the same {len(labels)} classes in different orders: here {listed}",
+            f"the sites list the same {len(labels)} classes in different orders: here {listed}",
         )
-    told = "; ".join(lacking[:MOST_SITES_TOLD])
-    if len(lacking) > MOST_SITES_TOLD:
-        told = f"{told}; {len(lacking) - MOST_SITES_TOLD} more sites lack some"
-    text = f"the sites name different classes: a model has all {len(labels)}, {listed}"
-    return (f"{text}; {told}",)
+    named = "; ".join(lacking[:MOST_SITES_NAMED])
+    if len(lacking) > MOST_SITES_NAMED:
+        named = f"{named}; {len(lacking) - MOST_SITES_NAMED} more sites lack some"
+    text = f"the sites have different classes: the model has all {len(labels)}, {listed}"
+    return (f"{text}; {named}",)

@@ -11,20 +11,20 @@ import numpy as np
 
 from fedloom.errors import FedloomError
 
-BLOCK = 16 << 20  # bytes of a block: large enough to be fast, small enough for any machine
+BLOCK = 16 << 20  # bytes in a block: large enough to be fast, small enough for any machine
 
 
 class Place(NamedTuple):
-    """Where on disk an array lies, row after row."""
+    """Where an array lies on disk, row after row."""
 
     file: Path
     offset: int
 
 
 def place_of(x: np.ndarray) -> Place | None:
-    """Where `x` lies on disk.
+    """Returns where `x` lies on disk.
 
-    It is None if `x` is not one stretch of a file that was mapped for reading.
+    None: `x` is not one contiguous stretch of a file that was memory-mapped for reading.
     """
     root = x
     while isinstance(root.base, np.ndarray):
@@ -38,15 +38,15 @@ def place_of(x: np.ndarray) -> Place | None:
 
 
 def blocks(x: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """All rows in order, some megabytes at a time, each block with the number of its first row.
+    """Yields all rows in order, some megabytes at a time, each block with its first row's number.
 
-    A map's rows are read from its file, not through the map, so that its pages do not fill this
-    process's memory.
+    Rows of a memory map are read from its file, not through the map: otherwise its pages would fill
+    the memory of this process.
     """
     place = place_of(x)
-    width = math.prod(x.shape[1:])  # values of a row
+    width = math.prod(x.shape[1:])  # values per row
     row_bytes = width * x.itemsize
-    rows = max(1, BLOCK // max(1, row_bytes))
+    rows = max(1, BLOCK // max(1, row_bytes))  # per block
     for start in range(0, len(x), rows):
         if place is None:
             yield start, x[start : start + rows]
@@ -70,5 +70,5 @@ def from_file(file: Path, offset: int, dtype: np.dtype, count: int) -> np.ndarra
 
 
 def map_rows(place: Place, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The rows that lie there, mapped: they take no memory until they are used."""
+    """Memory-maps the rows at this place: they take no memory until they are used."""
     return np.asarray(np.memmap(place.file, dtype, "r", place.offset, shape))

@@ -1,7 +1,7 @@
-"""The samples on disk, mapped by every worker: a client's are copied out when it is its turn.
+"""All clients' samples on disk, memory-mapped by every worker.
 
-Samples that a source already maps from a file are not copied to the run's folder: a note says where
-they lie.
+A client's samples are copied out of the map when it is that client's turn. Samples that a source
+already maps from a file are not copied to the run's folder: a note there says where they lie.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from fedloom.files import whole_file
 
 NOTE = "x.json"
 LINK = "x.file"
-RULE = "partition.npy"  # there only if the partition changes samples
+RULE = "partition.npy"  # exists only if the partition transforms samples
 
 
 @dataclass(frozen=True)
 class Note:
-    """Where the samples lie, as `x.json` has it, and by what one sees that the file is the same."""
+    """The content of `x.json`: where the samples lie, and what tells whether the file changed."""
 
     file: str
     offset: int
     dtype: str
     shape: tuple[int, ...]
-    size: int
-    changed: int
+    size: int  # of the file, in bytes
+    changed: int  # when the file was changed, in nanoseconds
 
 
 class MappedClients:
-    """Read-only maps of the arrays in one folder; 10^5 clients cost no Python objects."""
+    """Read-only maps of the arrays in one folder; 10^5 clients need no Python objects."""
 
     def __init__(self, arrays: dict[str, np.ndarray], partition: str = "iid") -> None:
         self.x = arrays["x"]
@@ -54,7 +54,7 @@ class MappedClients:
         self.offsets = arrays["offsets"]
         self.tests = arrays["tests"]
         self.held = arrays["server"]
-        self.rule = parse(partition)  # of which only the transforms still matter
+        self.rule = parse(partition)  # only its transforms still matter
 
     @classmethod
     def build(cls, folder: Path, source: Source, split: Split) -> MappedClients:
@@ -83,7 +83,11 @@ class MappedClients:
         return len(self.tests)
 
     def client(self, k: int, hold: float = 0.0) -> ClientData:
-        """Client k's samples; the last `hold` of what is not test is held back for validation."""
+        """Returns client k's samples.
+
+        `hold` is the share of its samples outside the test part that is held back for validation:
+        the last ones.
+        """
         if not 0 <= hold < 1:
             rule = "the share held back must be 0 or more and below 1"
             raise FedloomError(rule, f"got {hold}", "try 0.25")
@@ -96,12 +100,15 @@ class MappedClients:
         )
 
     def own(self, k: int, chosen: np.ndarray) -> Samples:
-        """Samples as client k sees them: the partition may rotate them or shift their hue."""
+        """Returns samples as client k sees them: a partition may rotate them or shift their hue."""
         samples = self.samples(chosen)
         return Samples(changed(samples.x, self.rule, k, len(self)), samples.y)
 
     def server(self) -> Samples | None:
-        """The central validation set, if one was carved out. It is nobody's: it is only tinted."""
+        """Returns the central validation set, if there is one.
+
+        It belongs to no client, so of all transforms it only gets the tint.
+        """
         if not len(self.held):
             return None
         samples = self.samples(self.held)
@@ -116,11 +123,11 @@ def to_samples(x: np.ndarray, y: np.ndarray, chosen: np.ndarray) -> Samples:
 
 
 def torch_copy(values: np.ndarray) -> torch.Tensor:
-    """In memory that torch allocated, with the strides it gives.
+    """Copies values into memory that torch allocates, with the strides that torch chooses.
 
-    Alignment, and strides of a single channel (which make torch take another memory format), can
-    change the last bits of a sum. The values may be those of a file that nobody may write to, of
-    which torch would warn if it were to share them.
+    Alignment, and the strides of a single channel (which make torch take another memory format),
+    can change the last bits of a sum. The values may also lie in a read-only file, and torch would
+    warn if its tensor shared them.
     """
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
     copy = torch.empty(values.shape, dtype=dtype)
@@ -129,8 +136,8 @@ def torch_copy(values: np.ndarray) -> torch.Tensor:
 
 
 def write_samples(folder: Path, x: np.ndarray) -> None:
-    """`x` as a file of its own, or a note of the file it is mapped from."""
-    (folder / NOTE).unlink(missing_ok=True)  # of an earlier build
+    """Writes `x` to a file, or a note that says which file it is mapped from."""
+    (folder / NOTE).unlink(missing_ok=True)  # left by an earlier build
     (folder / LINK).unlink(missing_ok=True)
     place = place_of(x)
     if place is None:
@@ -138,8 +145,8 @@ def write_samples(folder: Path, x: np.ndarray) -> None:
         return
     file = place.file.resolve()
     link = folder / LINK
-    with suppress(OSError):  # another disk, or none that has links
-        os.link(file, link)  # so that a cache may be emptied while the run goes on
+    with suppress(OSError):  # the file is on another disk, or this disk has no hard links
+        os.link(file, link)  # so that the cache may be emptied while the run goes on
         file = link.resolve()
     stat = file.stat()
     note = Note(
@@ -161,7 +168,7 @@ def read_samples(folder: Path) -> np.ndarray:
 
 
 def mapped_from(note: Note) -> np.ndarray:
-    """The samples where they lie, if the file is still the one that the note was made of."""
+    """Maps the samples that the note names. Refuses a file that has changed since."""
     file = Path(note.file)
     rule = f"{file} must stay as it was when the run began"
     advice = "resume the run, which reads the data again"
@@ -171,12 +178,12 @@ def mapped_from(note: Note) -> np.ndarray:
             raise FedloomError(rule, "it has changed", advice)
         return map_rows(Place(file, note.offset), np.dtype(note.dtype), tuple(note.shape))
     except OSError as error:
-        found = f"it cannot be read ({error.strerror})"
-        raise FedloomError(rule, found, advice) from error
+        problem = f"it cannot be read ({error.strerror})"
+        raise FedloomError(rule, problem, advice) from error
 
 
 def write(path: Path, values: np.ndarray) -> None:
-    """Moved into place whole, so that a process that maps an older one keeps what it has."""
+    """Saves an array and moves it into place: a process that maps an older file keeps that."""
     with whole_file(path, durable=False) as file:
         np.save(file, values, allow_pickle=False)
 
@@ -186,5 +193,5 @@ def mapped(path: Path) -> np.ndarray:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         rule = f"{path} must be an array of the run's data"
-        found = f"it cannot be read ({type(error).__name__})"
-        raise FedloomError(rule, found, "remove its folder and start again") from error
+        problem = f"it cannot be read ({type(error).__name__})"
+        raise FedloomError(rule, problem, "remove its folder and start again") from error

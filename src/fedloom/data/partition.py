@@ -1,8 +1,8 @@
-"""Who holds which samples: `name:value[+transform:value…]`.
+"""Partitions, which decide who holds which samples: `name:value[+transform:value…]`.
 
 Examples are `dirichlet:0.2`, `iid+rotation:30` and `iid+tint+each:hue:0.33/none`. A partition is a
-function that names one owner a sample, so every sample is dealt out exactly once by construction.
-One that is added here gets an entry in `PARTITIONS` and nothing else.
+function that names one client for every sample, so each sample is dealt out exactly once by
+construction. To add a partition, add an entry to `PARTITIONS`; nothing else is needed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Kind:
+    """One partition that `--partition` can name."""
+
     about: str  # one line for `fedloom list partitions`
     value: Callable[[str, str | None], float | None]  # (whole text, its value) -> checked value
-    owners: Callable[[Ask], tuple[np.ndarray, int]]  # the client of each sample, how many clients
+    owners: Callable[[Ask], tuple[np.ndarray, int]]  # -> client of each sample, number of clients
     brings_clients: bool = False  # whether the data itself says how many clients there are
     counts_classes: bool = False  # whether it deals out samples by their labels
 
@@ -52,9 +54,9 @@ def partition(
     seed: int,
     min_samples: int,
 ) -> list[np.ndarray]:
-    """Each client's samples, sorted.
+    """Deals samples out to clients. Returns each client's samples as sorted indices.
 
-    `clients` may be None for `sites` and `natural`, which bring their own number.
+    `clients` may be None for `sites` and `natural`, where the data says how many clients there are.
     """
     rule = parse(text)
     check_changes(rule, source)
@@ -72,6 +74,7 @@ def partition(
 
 
 def parse(text: str) -> Rule:
+    """Reads the text of `--partition` and checks every name and value in it."""
     first, *transforms = re.split(r"\+(?!\d)", text.strip())  # 1e+3 is a number
     name, colon, value = first.strip().partition(":")
     if name not in PARTITIONS:
@@ -94,7 +97,7 @@ def brings_clients(text: str) -> bool:
 
 
 def catalogue() -> list[tuple[str, str]]:
-    """Every partition and transform with a line about it."""
+    """Returns every partition and transform with a one-line description."""
     lines = []
     for name, kind in sorted(PARTITIONS.items()):
         lines.append((name, kind.about))
@@ -106,22 +109,22 @@ def catalogue() -> list[tuple[str, str]]:
 
 
 def iid(ask: Ask) -> tuple[np.ndarray, int]:
-    """Equal sizes, but for one sample, in random order."""
+    """Random shares, whose sizes differ by one sample at most."""
     clients = client_count(ask)
-    turns = np.arange(len(ask.indices)) % clients
-    return rng(ask.seed, "partition", "iid").permutation(turns), clients
+    owners = np.arange(len(ask.indices)) % clients
+    return rng(ask.seed, "partition", "iid").permutation(owners), clients
 
 
 PARTITIONS: Mapping[str, Kind] = {
     "iid": Kind("equal random shares", values.no_value, iid),
     "dirichlet": Kind(
-        "dirichlet:ALPHA, label skew; the smaller ALPHA the fewer classes a client has",
+        "dirichlet:ALPHA, label skew; the smaller ALPHA, the fewer classes per client",
         values.concentration,
         dirichlet,
         counts_classes=True,
     ),
     "dirichlet-equal": Kind(
-        "dirichlet-equal:ALPHA, the same with clients of equal size",
+        "dirichlet-equal:ALPHA, the same, with clients of equal size",
         values.concentration,
         dirichlet_equal,
         counts_classes=True,
@@ -145,13 +148,13 @@ PARTITIONS: Mapping[str, Kind] = {
         counts_classes=True,
     ),
     "natural": Kind(
-        "one writer, speaker, role or site of the data a client; --clients cuts or joins them",
+        "one client per writer, speaker, role or site; --clients splits or joins them",
         values.no_value,
         natural,
         brings_clients=True,
     ),
     "sites": Kind(
-        "one npz file of the folder a client",
+        "one client per .npz file of a folder",
         values.no_value,
         sites,
         brings_clients=True,

@@ -1,4 +1,4 @@
-"""A client's parts: what of its samples is for testing, for training, and for validation."""
+"""A client's parts: which of its samples are for testing, for training and for validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
 TEST = 2  # in Source.official
-RANK = np.array([1, 2, 0], np.int8)  # train, validation, test: which comes when
+# The place of training, validation and test samples in a client's order: test samples come first.
+RANK = np.array([1, 2, 0], np.int8)
 
 
 def check_shares(test: float, server_share: float, min_samples: int) -> None:
@@ -29,9 +30,10 @@ def official_first(
     source: Source,
     orders: Sequence[np.ndarray],
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Each client's samples with the data set's own test part in front, and how many those are.
+    """Puts the data set's own test samples first in each client's order, and counts them.
 
-    Validation samples come last, where what is held back is taken from; else the order stays.
+    Validation samples come last, because samples to hold back are taken from the end. Otherwise the
+    order stays as it is.
     """
     if source.official is None:
         rule = "`--parts official` must have data with an official test part"
@@ -40,9 +42,9 @@ def official_first(
     tests = np.array([int((official[order] == TEST).sum()) for order in orders])
     sizes = np.array([len(order) for order in orders])
     if (tests == 0).any():
-        raise not_official(source, orders, "no", tests == 0)
+        raise unfit_parts(source, orders, "no", tests == 0)
     if (tests == sizes).any():
-        raise not_official(source, orders, "only", tests == sizes)
+        raise unfit_parts(source, orders, "only", tests == sizes)
     ordered = []
     for order in orders:
         ranks = RANK[official[order]]
@@ -50,15 +52,15 @@ def official_first(
     return ordered, tests
 
 
-def not_official(
+def unfit_parts(
     source: Source,
     orders: Sequence[np.ndarray],
     how_many: str,
     wrong: np.ndarray,
 ) -> FedloomError:
-    first = int(wrong.argmax())
-    client = f"client {first}"
-    name = group_name(source, orders[first])
+    first_client = int(wrong.argmax())
+    client = f"client {first_client}"
+    name = group_name(source, orders[first_client])
     if name:
         client = f"{client} ({name})"
     clients = f"{int(wrong.sum())} of {len(orders)} clients"
@@ -69,30 +71,33 @@ def not_official(
     )
 
 
-def group_name(source: Source, own: np.ndarray) -> str:
-    """Of the one group that these samples come from; empty: of none, or of several."""
+def group_name(source: Source, indices: np.ndarray) -> str:
+    """Returns the name of the one group that these samples come from.
+
+    It is empty if there are no groups, or if the samples come from several.
+    """
     if source.groups is None:
         return ""
-    groups = np.unique(source.groups[own])
+    groups = np.unique(source.groups[indices])
     if len(groups) != 1:
         return ""
     return source.group_names[int(groups[0])]
 
 
 def own_order(seed: int, client: int, samples: int) -> np.ndarray:
-    """How a client orders its samples, which come sorted: the test part first, then the rest."""
+    """Returns a random order of a client's sorted samples. Its test part comes first."""
     return rng(seed, client, "parts").permutation(samples)
 
 
 def size_of_test(samples: int, share: float) -> int:
-    """At least one sample to test on, and at least one left."""
+    """Returns how many samples are for testing: at least one, and never all."""
     return min(samples - 1, max(1, round(share * samples)))
 
 
 def size_of_held(rest: int, share: float) -> int:
-    """What of a client's rest is held back for validation.
+    """Returns how many of a client's `rest` samples outside its test part are held back.
 
-    That is nothing, or at least one sample, and never all.
+    They are for validation: none if the share is 0, otherwise at least one, and never all.
     """
     if not share:
         return 0

@@ -1,6 +1,6 @@
-"""How far long work on data has come, for whoever listens.
+"""Progress of long work on data, reported to a listener if there is one.
 
-That is a screen while it is open, and nobody otherwise.
+A progress display listens while it is open; otherwise nobody does.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
-Tell: TypeAlias = Callable[[str, int, int], None]  # what is worked on, how many are done, of all
+# Called with what is being done, how many items are finished, and how many there are.
+Tell: TypeAlias = Callable[[str, int, int], None]
 Item = TypeVar("Item")
-STEPS = 200  # calls of one long work, at most
+STEPS = 200  # at most so many calls for one task
 LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listening(tell: Tell) -> Iterator[None]:
-    """While this is open, `tell` hears of long work."""
+    """Reports the progress of long work to `tell` while this context is open."""
     token = LISTENER.set(tell)
     try:
         yield
@@ -26,11 +27,11 @@ def listening(tell: Tell) -> Iterator[None]:
         LISTENER.reset(token)
 
 
-def with_progress(what: str, items: Sequence[Item]) -> Iterator[Item]:
-    """The items, one by one; the listener hears of some of them and of the last."""
+def with_progress(task: str, items: Sequence[Item]) -> Iterator[Item]:
+    """Yields the items, and reports to the listener after some of them and after the last."""
     tell = LISTENER.get()
     step = max(1, len(items) // STEPS)
     for number, item in enumerate(items, 1):
         yield item
         if tell is not None and (number % step == 0 or number == len(items)):
-            tell(what, number, len(items))
+            tell(task, number, len(items))

@@ -1,6 +1,6 @@
-"""The samples of the clients that worked last.
+"""A cache of the samples of the clients that worked most recently.
 
-They are kept so that evaluating a client need not read again what training it has read.
+Evaluating a client right after training it then need not read its samples again.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from collections.abc import Callable
 
 from fedloom.data.samples import ClientData
 
-MOST_BYTES = 1 << 26  # of all samples that are kept; one client may have more, and is kept alone
+MOST_BYTES = 1 << 26  # of all kept samples; a single client with more is kept alone
 
 
 class RecentClients:
-    """Reads a client's samples, or has them still."""
+    """Returns a client's samples: those that are still kept, or else newly read ones."""
 
     def __init__(self, read: Callable[[int], ClientData], most_bytes: int = MOST_BYTES) -> None:
         self.read = read
         self.most_bytes = most_bytes
-        self.kept: dict[int, ClientData] = {}  # the longest unused first
-        self.sizes: dict[int, int] = {}  # in bytes, of each of them when it was last looked at
-        self.size = 0  # of all of them
-        self.latest: int | None = None  # whom the latest order was for
+        self.kept: dict[int, ClientData] = {}  # by client, the least recently used first
+        self.sizes: dict[int, int] = {}  # bytes by client, as last measured
+        self.size = 0  # the sum of all sizes
+        self.latest: int | None = None  # the client of the latest call
 
     def __call__(self, client: int) -> ClientData:
         if self.latest is not None:
-            self._measure(self.latest)  # a part is read when it is asked for, so it may have grown
+            # Parts are read on first use, so the latest client's data may have grown since.
+            self._measure(self.latest)
         data = self.kept.pop(client, None)
         if data is None:
             data = self.read(client)

@@ -1,14 +1,14 @@
-"""Images of another size: `--resize N` makes every image N×N, whatever it is read from.
+"""Resizing of images: `--resize N` makes every image N×N, whatever it is read from.
 
-One that is not square is stretched, or with `--fit crop` cut to its middle square, or with
-`--fit pad` put into the middle of a black one: 0 of bytes, and an image's own lowest value where
-values are floats, whose black has no fixed number. An odd pixel is cut or added on the right or at
-the bottom.
+An image that is not square is stretched; or with `--fit crop` it is cut to its central square; or
+with `--fit pad` it is put in the middle of a black square. Black is 0 for bytes. Floats have no
+fixed black, so it is the lowest value of the image. If an odd number of pixels is cut or added, the
+extra one is on the right or at the bottom.
 
-A side that shrinks is averaged by area: each new pixel is the mean of what it covers, a pixel that
-it covers in part counted in part. A side that grows is interpolated between the two nearest pixels
-(bilinear, pixels being squares). Weights are whole numbers and sums are exact, so that bytes come
-out the same on every machine, rounded to the nearest, halves up.
+A side that shrinks is averaged by area: each new pixel is the mean of the old pixels that it
+covers, and one that it covers in part counts in part. A side that grows is interpolated between the
+two nearest pixels (bilinear, with pixels as squares). Weights are whole numbers and sums are exact,
+so bytes are the same on every machine: rounded to the nearest, halves up.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fedloom.data.mapped import blocks, place_of
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
-RULE = "area 1"  # of a cached array: another rule of resizing would need another name
+RULE = "area 1"  # part of a cached array's key: another way of resizing needs another name
 
 
 def resized_source(source: Source, side: int, fit: Fit = "stretch") -> Source:
-    """The same images, `side` pixels high and wide. Constants of normalisation stay as they are."""
+    """Returns the same images, `side` pixels high and wide. Their mean and std are not changed."""
     if source.kind != "image":
         raise FedloomError(
             "--resize must be given to images",
@@ -40,7 +40,10 @@ def resized_source(source: Source, side: int, fit: Fit = "stretch") -> Source:
 
 
 def resized(x: np.ndarray, side: int, fit: Fit = "stretch") -> np.ndarray:
-    """[n,c,h,w] as [n,c,side,side]. What lies in a file is resized once, into the cache."""
+    """Resizes [n,c,h,w] to [n,c,side,side].
+
+    A memory-mapped array is resized once, into the cache.
+    """
     if x.shape[2:] == (side, side):
         return x
     shape = (*x.shape[:2], side, side)
@@ -52,9 +55,7 @@ def resized(x: np.ndarray, side: int, fit: Fit = "stretch") -> np.ndarray:
             images[start : start + len(block)] = block
             start += len(block)
         return images
-    rule = RULE
-    if fit != "stretch":
-        rule = f"{RULE}, {fit}"
+    rule = RULE if fit == "stretch" else f"{RULE}, {fit}"
     version = cache.version_of(place.file)
     key = cache.key_of(rule, version, place.offset, list(x.shape), x.dtype.str, side)
     return cache.kept_array(key, lambda: cache.Rows(shape, x.dtype, resized_blocks(x, side, fit)))
@@ -65,17 +66,17 @@ def resized_blocks(x: np.ndarray, side: int, fit: Fit) -> Iterator[np.ndarray]:
         square = squared(block, fit)
         rows = side_weights(square.shape[2], side)
         columns = side_weights(square.shape[3], side)
-        # The weights of every new pixel sum to this.
-        parts = float(rows[0].sum() * columns[0].sum())
+        # The weights of every new pixel have the same sum.
+        total_weight = float(rows[0].sum() * columns[0].sum())
         sums = rows @ square.astype(np.float64) @ columns.T
         if x.dtype == np.uint8:
-            yield np.floor((2 * sums + parts) / (2 * parts)).astype(np.uint8)
+            yield np.floor((2 * sums + total_weight) / (2 * total_weight)).astype(np.uint8)
         else:
-            yield (sums / parts).astype(x.dtype)
+            yield (sums / total_weight).astype(x.dtype)
 
 
 def squared(x: np.ndarray, fit: Fit) -> np.ndarray:
-    """Images to crop as their middle squares, images to pad inside black ones."""
+    """Makes images square: cuts out the central square, or pads them with black."""
     height, width = x.shape[2:]
     if fit == "stretch" or height == width:
         return x
@@ -94,19 +95,21 @@ def squared(x: np.ndarray, fit: Fit) -> np.ndarray:
     return square
 
 
-@lru_cache(maxsize=32)  # files of a folder have few sizes, and each is asked for many times
+@lru_cache(maxsize=32)  # the files of a folder have few sizes, and each occurs many times
 def side_weights(before: int, after: int) -> np.ndarray:
     """[after, before]: how much of each old pixel goes into each new one, in whole numbers."""
-    make = bilinear_weights
-    if after <= before:
-        make = area_weights
-    weights = make(before, after)
+    make_weights = area_weights if after <= before else bilinear_weights
+    weights = make_weights(before, after)
     weights.flags.writeable = False
     return weights
 
 
 def area_weights(before: int, after: int) -> np.ndarray:
-    """The side is cut into before × after parts: an old pixel has `after`, a new one `before`."""
+    """Weights by covered area, for a side that shrinks.
+
+    The side is divided into before × after parts: an old pixel has `after` of them, a new one
+    `before`.
+    """
     new = np.arange(after)[:, None]
     old = np.arange(before)[None]
     begin = np.maximum(old * after, new * before)
@@ -116,12 +119,16 @@ def area_weights(before: int, after: int) -> np.ndarray:
 
 
 def bilinear_weights(before: int, after: int) -> np.ndarray:
-    """Distances between centres, in 2 × after parts of an old pixel; beyond the rim it repeats."""
-    whole = 2 * after
+    """Weights by distance between pixel centres, for a side that grows.
+
+    Distances are counted in parts of an old pixel, 2 × after of them. Beyond the border the
+    outermost pixel repeats.
+    """
+    pixel = 2 * after
     weights = np.zeros((after, before))
     for new in range(after):
         place = (2 * new + 1) * before - after  # of its centre, from that of the first old pixel
-        left, beyond = divmod(place, whole)
-        weights[new, min(max(left, 0), before - 1)] += whole - beyond
+        left, beyond = divmod(place, pixel)
+        weights[new, min(max(left, 0), before - 1)] += pixel - beyond
         weights[new, min(max(left + 1, 0), before - 1)] += beyond
     return weights

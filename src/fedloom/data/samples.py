@@ -1,4 +1,4 @@
-"""Samples as a client's code sees them: raw inputs and labels, without any test part."""
+"""Samples as a client's code sees them: raw inputs and labels, as tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 @dataclass(frozen=True)
 class Samples:
     x: torch.Tensor  # raw values, channels first; the model normalises
-    y: torch.Tensor  # int64; labels that are numbers: float32, standardised
+    y: torch.Tensor  # int64 class numbers; for regression float32, standardised
 
     def __len__(self) -> int:
         return len(self.y)
@@ -23,14 +23,17 @@ class Samples:
         return Samples(self.x[:count], self.y[:count])
 
     def split(self, share: float) -> tuple[Samples, Samples]:
-        """The first `share` and the rest. The split file fixed the order, so no draw is needed."""
+        """Splits the samples into the first `share` and the rest.
+
+        Their order was fixed at random by the split file, so nothing needs to be drawn here.
+        """
         cut = round(share * len(self))
         return Samples(self.x[:cut], self.y[:cut]), Samples(self.x[cut:], self.y[cut:])
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Samples]:
-        """One epoch, shuffled if a generator is given.
+        """Yields the batches of one epoch, shuffled if a generator is given.
 
-        A last batch of one is skipped: batch normalisation needs two.
+        A last batch of a single sample is skipped, because batch normalisation needs two.
         """
         order = torch.arange(len(self))
         if generator is not None:
@@ -41,13 +44,20 @@ class Samples:
                 yield Samples(self.x.index_select(0, chosen), self.y.index_select(0, chosen))
 
 
+def batched(samples: int, size: int) -> int:
+    """Returns how many of this many samples are in the batches of one epoch."""
+    if samples > 1 and size > 1 and samples % size == 1:
+        return samples - 1
+    return samples
+
+
 Read = Callable[[], Samples]
 
 
 class ClientData:
-    """One client's three parts. Only the site sees them together; a method is given `train` alone.
+    """One client's three parts. Only the site sees all of them; a method is given `train` alone.
 
-    A part may be given as what reads it: then it is read when somebody asks for it, once.
+    A part may be given as a function that reads it. It is then read once, when it is first used.
     """
 
     def __init__(
@@ -64,7 +74,7 @@ class ClientData:
 
     @property
     def validation(self) -> Samples:
-        """Held back for selecting a round or a setting; empty unless asked for."""
+        """Samples held back to select a round or a setting; empty unless they were asked for."""
         return self._part("validation")
 
     @property
@@ -80,6 +90,9 @@ class ClientData:
 
     @property
     def size(self) -> int:
-        """Of what was read so far, in bytes."""
-        read = [part for part in self._parts.values() if isinstance(part, Samples)]
-        return sum(part.x.nbytes + part.y.nbytes for part in read)
+        """The size in bytes of the parts that were read so far."""
+        size = 0
+        for part in self._parts.values():
+            if isinstance(part, Samples):
+                size += part.x.nbytes + part.y.nbytes
+        return size

@@ -1,8 +1,8 @@
-"""Data sets as arrays, by a name, by a path, or by `path/file.py:Name`.
+"""Opens a data set, given by name, by path, or as `path/file.py:Name`, as arrays.
 
-A name is `digits`, `cifar10`, …. A path leads to an .npz, a folder of them, a site each, a folder
-of class folders, a .csv or .parquet of numbers and categories or a folder of them, a .csv of files
-and labels, or files of idx or CIFAR.
+Names are `digits`, `cifar10` and so on. A path may lead to an .npz, a folder with one .npz per
+site, a folder of class folders, a .csv or .parquet of numbers and categories or a folder of them, a
+.csv of files and labels, or files in the idx or CIFAR format.
 
 How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4,
 else channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is
@@ -65,24 +65,24 @@ SOURCES = Registry(
 
 
 class Scale(NamedTuple):
-    """By what samples are normalised that bring no constants of their own."""
+    """How samples are normalised if their source brings no constants."""
 
     channels: int
     mean: float
     std: float
 
 
-# What a path may lead to, for whoever gave something else.
+# What a path may lead to, for errors about a path to something else.
 FORMATS = (
     "an .npz of arrays x and y or a folder of them, a folder of class folders of images or .wav "
     "files, a .csv or .parquet of numbers and categories or a folder of them, a .csv of files and "
     "labels, a .txt, LEAF's .json, files of idx or of CIFAR's binary version, or file.py:Name"
 )
-TEXT_SCALE = Scale(0, 0.0, 1.0)  # symbols have no scale, and go into a network as they are
+TEXT_SCALE = Scale(0, 0.0, 1.0)  # symbols have no scale: networks take them as they are
 
 
 class Sized(NamedTuple):
-    """The name of a text, and behind it the window and the stride to read it with, if any."""
+    """The name of a data set, and the window and stride that may follow the name of a text."""
 
     name: str
     sizes: str  # ":40:10", or empty
@@ -99,17 +99,17 @@ def open_source(
     least: int = LEAST_CLASSES,
     tables: TableRules = USUAL,
 ) -> Source:
-    """The data set of this name or path, checked.
+    """Opens the data set of this name or path and checks it.
 
-    A relative path is looked for under `directory` too. `images` are rules for image files, and
-    `tables` for tables; arrays come as they are. `least` is how many classes there must be.
+    A relative path is also looked up under `directory`. `images` are the options for image files,
+    `tables` those for tables. There must be at least `least` classes.
     """
     try:
         source = find(name, directory, classes, images, least, tables)
-    except OSError as error:  # what no reader looks after: folders, for the most part
+    except OSError as error:  # one that no reader handles: mostly folders that cannot be listed
         rule = f"{error.filename or f'--data {name}'} must be readable"
-        found = f"it is not ({error.strerror or error})"
-        raise FedloomError(rule, found, "mend or remove it") from error
+        problem = f"it is not ({error.strerror or error})"
+        raise FedloomError(rule, problem, "repair or remove it") from error
     if source.table is None and not tables.are_usual:
         rule = "--label, --task, --ignore and --categorical must be for a table"
         raise FedloomError(rule, f"--data {name} is {source.kind}", "leave them out")
@@ -123,7 +123,7 @@ def open_source(
         least,
     )
     if source.kind == "text" and (mean is not None or std is not None):
-        rule = f"mean and std must be of numbers, and --data {name} is text"
+        rule = f"mean and std must not be given for text, which --data {name} is"
         raise FedloomError(rule, "they are given", "leave them out")
     if source.table is not None and (mean is not None or std is not None or classes is not None):
         rule = f"mean, std and classes must be left to the columns of --data {name}, a table"
@@ -149,11 +149,11 @@ def default_scale(kind: str, x: np.ndarray) -> Scale:
     if kind == "text":
         return TEXT_SCALE
     if x.dtype == np.uint8:
-        return Scale(x.shape[1], 127.5, 127.5)  # bytes come to −1..1
+        return Scale(x.shape[1], 127.5, 127.5)  # scales bytes to −1..1
     return Scale(x.shape[1], 0.0, 1.0)
 
 
-# Which reader reads it
+# Finding the reader
 
 
 def find(
@@ -164,9 +164,11 @@ def find(
     least: int,
     tables: TableRules,
 ) -> Source:
+    """Reads the data set with the reader that its name or path asks for."""
     plain, sizes = sized(name)
     if sizes:
-        return find_text(plain, directory, *(int(size) for size in sizes[1:].split(":")))
+        window_and_stride = [int(size) for size in sizes.removeprefix(":").split(":")]
+        return find_text(plain, directory, *window_and_stride)
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
         file = locate(path, directory) or path
@@ -180,12 +182,15 @@ def find(
         return read_list(name, directory)
     if "/" in name or name.endswith((".npz", ".txt", ".json", ".csv", ".parquet")):
         raise missing(name, directory)
-    what = "--data, unless it is a path to an .npz or to a folder of them,"
-    raise unknown(what, name, SOURCES.names())
+    subject = "--data, unless it is a path to an .npz or to a folder of them,"
+    raise unknown(subject, name, SOURCES.names())
 
 
 def registered(name: str, skip_bad: bool) -> Any:
-    """What makes the data set of this name; of files that can be bad, without these if asked."""
+    """Returns the function that makes the data set of this name.
+
+    With `skip_bad` it leaves out files that cannot be read, if it can.
+    """
     make = SOURCES.get(name)
     if skip_bad and callable(make) and "skip_bad" in inspect.signature(make).parameters:
         return partial(make, skip_bad=True)
@@ -193,7 +198,7 @@ def registered(name: str, skip_bad: bool) -> Any:
 
 
 def table_named(name: str, directory: Path | None = None) -> Table | None:
-    """The table of this name or path, as it was read; None: it is none."""
+    """Reads the table of this name or path. None: it is no table."""
     from fedloom.data.readers import table_files
 
     if name in SOURCES.names():
@@ -211,18 +216,18 @@ def table_named(name: str, directory: Path | None = None) -> Table | None:
 
 
 def open_table(name: str, directory: Path | None = None) -> Table:
-    """The same, where it must be one."""
+    """Reads the table of this name or path, and refuses anything else."""
     table = table_named(name, directory)
     if table is not None:
         return table
     if name not in SOURCES.names() and locate(name, directory) is None:
         raise missing(name, directory)
     rule = f"--data {name} must be one table, as the run's data was"
-    raise FedloomError(rule, "it is none", "give a .csv or .parquet with the same columns")
+    raise FedloomError(rule, "it is no table", "give a .csv or .parquet with the same columns")
 
 
 def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
-    """A registered text or a text file, with another window and perhaps another stride."""
+    """Reads a registered text or a text file with this window, and perhaps this stride."""
     from fedloom.data.readers import text
 
     is_name = name in SOURCES.names()
@@ -233,9 +238,9 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
     path = locate(name, directory)
     if not is_name and path is not None and path.suffix.lower() == ".txt":
         return text.read_text(path, window, stride)
-    rule = f"--data {name} with a window behind it must be a text file or a registered text"
-    found = "it is none" if is_name or path else "there is no such thing"
-    raise FedloomError(rule, found, "leave the numbers out")
+    rule = f"--data {name} with a window after its name must be a text file or a registered text"
+    problem = "it is neither" if is_name or path else "there is no such thing"
+    raise FedloomError(rule, problem, "leave the numbers out")
 
 
 def read_path(
@@ -245,7 +250,7 @@ def read_path(
     least: int = LEAST_CLASSES,
     tables: TableRules = USUAL,
 ) -> Source:
-    """By what the files are called; every reader looks into them before it believes the name."""
+    """Chooses the reader by file names. Each reader checks the content before it trusts a name."""
     from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, table_files, text, tree
 
     if idx.is_idx(path):
@@ -270,14 +275,14 @@ def read_path(
         return cifar.read_files([path])
     if path.suffix.lower() == ".npz" or npz.holds_arrays(path):
         return npz.read_file(path, classes, least)
-    raise not_known(path)
+    raise unsupported(path)
 
 
-def not_known(path: Path) -> FedloomError:
+def unsupported(path: Path) -> FedloomError:
     from fedloom.data.readers.bad_files import unknown_format
     from fedloom.data.readers.image_files import is_picture
 
-    rule = f"--data {path} must be in a format that is known"
+    rule = f"--data {path} must be in a supported format"
     if is_picture(path.name):
         advice = "give the folder that holds the class folders, or a .csv of files and labels"
         return FedloomError(rule, "it is one image, without a label", advice)
@@ -285,7 +290,7 @@ def not_known(path: Path) -> FedloomError:
 
 
 def read_list(names: str, directory: Path | None) -> Source:
-    """Some files of CIFAR, in the order given."""
+    """Reads a comma-separated list of CIFAR files, in the order given."""
     from fedloom.data.readers import cifar
 
     files: list[Path] = []
@@ -295,7 +300,8 @@ def read_list(names: str, directory: Path | None) -> Source:
             raise missing(name.strip(), directory)
         if not cifar.is_batch(file):
             rule = "a comma-separated --data must list files of CIFAR's binary version"
-            raise FedloomError(rule, f"{name} is none", "name .bin files, or one .npz or folder")
+            advice = "name .bin files, or one .npz or folder"
+            raise FedloomError(rule, f"{name} is not one", advice)
         files.append(file)
     return cifar.read_files(files)
 
@@ -306,7 +312,7 @@ def called(
     directory: Path | None,
     tables: TableRules = USUAL,
 ) -> Source:
-    """What a registered callable gives for this folder, or for the one that was fetched."""
+    """Calls the function of a data set with this folder, or with the one it was fetched to."""
     result: Any = make
     if callable(make):
         result = make(directory or fetched(name))
@@ -314,18 +320,18 @@ def called(
         result = one_table(name, result, tables)
     if not callable(make) or not isinstance(result, Source):
         rule = f"--data {name} must be a callable (directory) -> Source"
-        found = f"got {type(result).__name__}"
-        raise FedloomError(rule, found, "return fedloom.data.sources.Source(name, x, y)")
+        problem = f"got {type(result).__name__}"
+        raise FedloomError(rule, problem, "return fedloom.data.sources.Source(name, x, y)")
     return result
 
 
-# Names and places
+# Names and paths
 
 
 def reference(name: str) -> str:
-    """`file.py:Name` with its full path.
+    """Returns `file.py:Name` with its full path, and any other name as it is.
 
-    A .json, unlike a network's, may also lie under --data-dir, and stays as it is.
+    A .json stays too, unlike that of a network: it may also lie under --data-dir.
     """
     if ".py:" in name:
         return absolute(name)
@@ -333,7 +339,7 @@ def reference(name: str) -> str:
 
 
 def sized(name: str) -> Sized:
-    """`play.txt:40:10` → `play.txt` and `:40:10`."""
+    """Splits `play.txt:40:10` into `play.txt` and `:40:10`."""
     match = re.fullmatch(r"(.+?)((?::\d+){1,2})", name)
     if match is None:
         return Sized(name, "")
@@ -341,9 +347,9 @@ def sized(name: str) -> Sized:
 
 
 def locate(name: str, directory: Path | None) -> Path | None:
-    """The file or folder that is meant.
+    """Returns the file or folder of this name, looked up under `directory` too, if there is one.
 
-    A pipe or a device, which would be waited for or never end, is none.
+    Pipes and devices do not count: reading them could block or never end.
     """
     path = Path(name).expanduser()
     places = [path]
@@ -353,17 +359,17 @@ def locate(name: str, directory: Path | None) -> Path | None:
         for place in places:
             if place.is_file() or place.is_dir():
                 return place
-    except OSError:  # a list of files can be longer than a name may be
+    except OSError:  # a list of files can be longer than a path may be
         return None
     return None
 
 
 def missing(name: str, directory: Path | None) -> FedloomError:
     rule = f"--data {name} must be a file or a folder"
-    found = "there is none"
+    problem = "there is none"
     if directory is not None:
-        found = f"there is none, nor under {directory}"
+        problem = f"there is none, nor under {directory}"
     if Path(name).parent == cache.folder():
-        again = "give the same torch data set to fedloom.search again, which writes it anew"
-        return FedloomError(rule, found, f"the cache was emptied: {again}")
-    return FedloomError(rule, found, "check the path and --data-dir")
+        again = "give the same torch data set to fedloom.search again, which writes it again"
+        return FedloomError(rule, problem, f"the cache was emptied: {again}")
+    return FedloomError(rule, problem, "check the path and --data-dir")

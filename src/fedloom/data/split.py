@@ -1,6 +1,6 @@
-"""The split file: every client's test part and the fixed order of the rest.
+"""The split file: each client's test part and the fixed order of its other samples.
 
-It is the same for every method.
+Every method that is given the same split file works on the same parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEYS = {"format", "hash", *FACTS, *ARRAYS}
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value; compare hashes
 class Split:
-    """Flat arrays, so that 10^5 clients cost no Python objects."""
+    """Who holds which samples, as flat arrays: 10^5 clients then need no Python objects."""
 
     data: str
     digest: str  # of the source
@@ -47,32 +47,35 @@ class Split:
     partition: str
     seed: int
     test_share: float
-    indices: np.ndarray  # client after client: its test part, then the rest in its random order
+    # Indices into the source, client by client: its test part, then the rest in random order.
+    indices: np.ndarray
     offsets: np.ndarray  # [clients+1]: where each client's slice of `indices` begins
-    tests: np.ndarray  # [clients]: how many of its slice are its test part
-    server: np.ndarray  # the central validation set, carved out before partitioning; may be empty
+    tests: np.ndarray  # [clients]: the size of each client's test part
+    server: np.ndarray  # the central validation set, set aside before partitioning; may be empty
 
     def __len__(self) -> int:
         return len(self.tests)
 
     def client(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices into the source: the rest, to train and validate on, and the test part."""
+        """Returns client k's samples to train and validate on, and its test samples.
+
+        Both are indices into the source.
+        """
         return client_slices(self.indices, self.offsets, self.tests, k)
 
     def check(self, source: Source) -> None:
-        """Whether it was made of this data."""
+        """Refuses data other than that of which the split was made."""
         if self.digest != source.digest:
             rule = f"the split must be of the data {source.name} as it is now"
             digests = f"digest {self.digest[:12]}, not {source.digest[:12]}"
-            found = f"it was made of {self.data} with {digests}"
-            advice = "give the data it was made of (with another --resize it is other data)"
-            advice += ", or make a new split"
-            raise FedloomError(rule, found, advice)
+            problem = f"it was made of {self.data} with {digests}"
+            advice = "give the data it was made of, with the same --resize, or make a new split"
+            raise FedloomError(rule, problem, advice)
 
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the file's JSON without its `hash`, keys sorted, no spaces."""
-        return sealed(self.content())
+        return hash_of(self.content())
 
     def content(self) -> dict[str, Any]:
         content: dict[str, Any] = {"format": FORMAT}
@@ -83,7 +86,7 @@ class Split:
         return content
 
     def save(self, path: Path) -> None:
-        """Written beside and moved into place: a reader finds the old file or the new, whole."""
+        """Replaces the file at once: readers see either the old content or the new one."""
         path.parent.mkdir(parents=True, exist_ok=True)
         text = canonical({**self.content(), "hash": self.hash}) + "\n"
         write_whole(path, [text.encode()], durable=True)
@@ -94,9 +97,9 @@ class Split:
         for name in ARRAYS:
             fields[name] = array(path, name, fields[name])
         split = cls(**fields)
-        trouble = problem(split)
-        if trouble:
-            raise refused(path, trouble)
+        problem = inconsistency(split)
+        if problem:
+            raise refused(path, problem)
         return split
 
 
@@ -111,21 +114,24 @@ def make_split(
     server_share: float = 0.0,
     parts: str | None = None,
 ) -> Split:
-    """With `parts` "official" a client's test part is what the data set has for it.
+    """Deals the samples out to clients, and chooses each client's test part.
 
-    Else it is a random share.
+    If `parts` is "official", a client's test part are those of its samples that belong to the data
+    set's own test part. Otherwise it is a random share.
     """
     check_shares(test, server_share, min_samples)
     shuffled = rng(seed, "server").permutation(len(source.y))
     if parts == "official" and source.official is not None:
-        # What one selects on must not come from the test part.
+        # Validation samples must not come from the test part, if there are others.
         shuffled = shuffled[np.argsort(source.official[shuffled] == TEST, kind="stable")]
-    carved = 0
+    carved = 0  # samples of the central validation set
     if server_share:
         carved = max(1, round(server_share * len(shuffled)))
-    owned = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
-    sizes = np.array([len(own) for own in owned])
-    orders = [own[own_order(seed, k, len(own))] for k, own in enumerate(owned)]
+    samples_by_client = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
+    sizes = np.array([len(samples) for samples in samples_by_client])
+    orders = []
+    for k, samples in enumerate(samples_by_client):
+        orders.append(samples[own_order(seed, k, len(samples))])
     tests = np.array([size_of_test(int(size), test) for size in sizes])
     if parts == "official":
         orders, tests = official_first(source, orders)
@@ -152,7 +158,7 @@ class ClientPart(NamedTuple):
 
 
 def split_of(split: Split, parts: Sequence[ClientPart], partition: str) -> Split:
-    """A split of these clients alone, with these samples of the same data."""
+    """Returns a split of the same data with these clients and samples only."""
     indices = []
     for part in parts:
         indices += [part.test, part.rest]
@@ -175,7 +181,7 @@ def client_slices(
     tests: np.ndarray,
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of client k: the rest, and the test part."""
+    """Returns client k's indices: those of the rest, and those of its test part."""
     if not 0 <= k < len(tests):
         raise IndexError(f"client {k} of {len(tests)}")
     own = indices[offsets[k] : offsets[k + 1]]
@@ -183,20 +189,21 @@ def client_slices(
 
 
 def canonical(content: dict[str, Any]) -> str:
+    """Returns the one JSON text of this content: keys sorted, no spaces."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
-def sealed(content: dict[str, Any]) -> str:
+def hash_of(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
-def refused(path: Path, found: str) -> FedloomError:
+def refused(path: Path, problem: str) -> FedloomError:
     rule = f"{path} must be a split file as fedloom wrote it"
-    return FedloomError(rule, found, "restore it or make a new one")
+    return FedloomError(rule, problem, "restore it or make a new one")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The file's content, if it has every key, no other, and its own hash."""
+    """Returns the file's content. Refuses missing or additional keys, and a wrong hash."""
     try:
         raw = read_large_json(path)
     except Unreadable as error:
@@ -206,9 +213,9 @@ def read(path: Path) -> dict[str, Any]:
     if set(raw) != KEYS:
         missing = ", ".join(sorted(KEYS - set(raw)))
         surplus = ", ".join(sorted(set(raw) - KEYS))
-        raise refused(path, f"keys are missing ({missing}) or too many ({surplus})")
-    if raw.pop("hash") != sealed(raw):
-        raise refused(path, "its hash is of another content: it was damaged or edited")
+        raise refused(path, f"it lacks keys ({missing}) or has unknown ones ({surplus})")
+    if raw.pop("hash") != hash_of(raw):
+        raise refused(path, "its hash does not match its content: it was damaged or edited")
     for name, kind in FACTS.items():
         if type(raw[name]) is not kind:
             raise refused(path, f"{name} is {raw[name]!r}")
@@ -224,8 +231,8 @@ def array(path: Path, name: str, values: Any) -> np.ndarray:
         raise refused(path, f"{name} has an integer beyond 64 bits") from error
 
 
-def problem(split: Split) -> str | None:
-    """What no honest split has; None: every index is in range, and nowhere twice."""
+def inconsistency(split: Split) -> str | None:
+    """Returns what is wrong with a split. None: every index is in range and occurs once."""
     try:
         parse(split.partition)
     except FedloomError:
@@ -245,7 +252,7 @@ def problem(split: Split) -> str | None:
     used = np.sort(np.concatenate([split.indices, split.server]))
     if used[0] < 0 or used[-1] >= split.samples:
         return f"an index lies outside 0..{split.samples - 1}"
-    twice = used[1:][np.diff(used) == 0]
-    if len(twice):
-        return f"sample {twice[0]} is in two places"
+    repeated = used[1:][np.diff(used) == 0]
+    if len(repeated):
+        return f"sample {repeated[0]} is in two places"
     return None

@@ -1,4 +1,4 @@
-"""What `fedloom federation ACTION` does."""
+"""The actions of `fedloom federation`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.site_data import OPTIONS, site_data
 from fedloom.deploy.submission import current
 from fedloom.errors import FedloomError
+from fedloom.types import Json
 
 
 def init(options: argparse.Namespace) -> int:
@@ -20,7 +21,7 @@ def init(options: argparse.Namespace) -> int:
     address = f"{federation.host}:{federation.port}"
     print(f"{path}: a federation of {len(federation.sites)} sites at {address}")
     for site in federation.sites:
-        print(f"  hand {path}/kits/{site} to {site}, by a way that nobody else can read")
+        print(f"  give {path}/kits/{site} to {site}, by a channel that nobody else can read")
     print(f"next, here:  fedloom federation server {path}")
     print("at a site:   fedloom federation site KIT --data …")
     return 0
@@ -48,7 +49,9 @@ def status(options: argparse.Namespace) -> int:
     run = current(federation)
     if options.json:
         rows = [site.to_json() for site in sites]
-        answer = {"sites": rows, "run": None if run is None else run.to_json()}
+        answer: dict[str, Json] = {"sites": rows, "run": None}
+        if run is not None:
+            answer["run"] = run.to_json()
         print(json.dumps(answer), file=options.stream)
         return 0
     print(f"{'site':20} {'status':14} last seen")

@@ -1,9 +1,9 @@
-"""Tiers of a federation's sites, by what they tell of their devices.
+"""The device tiers of a federation's sites, by the limits that the sites report.
 
-A site is of the highest tier all of whose networks its `[device]` allows. One that tells no limit
-is of the highest tier; one that allows less than the first tier asks for is of the first, and
-declines what does not fit. An operation that one site of a tier does not support is left out of the
-tier's paths.
+A site belongs to the highest tier all of whose networks its `[device]` section allows. A site that
+reports no limit belongs to the highest tier. A site that allows less than the first tier needs
+belongs to the first tier, and declines networks that do not fit. An operation that one site of a
+tier does not support is left out of the tier's paths.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedloom.runs.tiers import check_leaves_a_path, deal_of
 from fedloom.spaces.cost_table import CostTable, Unit
 from fedloom.types import Tier, TierDeal
 
-COUNTED: tuple[Unit, ...] = ("macs", "params")  # of a device's limits, those that a table can tell
+COUNTED: tuple[Unit, ...] = ("macs", "params")  # the limits of a device that a cost table covers
 
 
 @dataclass(frozen=True)
 class SiteTiers:
-    """The tiers of a federation's run, and what its operator should hear of them."""
+    """The tiers of a federation's run, and notices about them for its operator."""
 
     deal: TierDeal
     notices: tuple[str, ...]
@@ -36,7 +36,7 @@ def tiers_of_sites(
     devices: Mapping[str, DeviceLimit],
     seed: int,
 ) -> SiteTiers:
-    """In the order of the sites' numbers, which is that of their names."""
+    """The tier of each site, in the order of the sites' numbers, which is that of their names."""
     names = sorted(devices)
     deal = deal_of(config, tiered, len(names), seed)
     of_client = list(deal.of_client)
@@ -50,24 +50,25 @@ def tiers_of_sites(
                 notices.append(too_small(name, deal.tiers[0]))
     tiers = []
     for tier in deal.tiers:
-        own = []
+        devices_of_tier = []
         for name, number in zip(names, of_client, strict=True):
             if number == tier.number:
-                own.append(devices[name])
-        tiers.append(without_unsupported(tier, own, tiered))
-        if not own:
-            notices.append(f"tier {tier.number} has no site of its own")
+                devices_of_tier.append(devices[name])
+        tiers.append(without_unsupported(tier, devices_of_tier, tiered))
+        if not devices_of_tier:
+            notices.append(f"no site belongs to tier {tier.number}")
     return SiteTiers(TierDeal(tuple(tiers), tuple(of_client)), tuple(notices))
 
 
 def too_small(name: str, first: Tier) -> str:
+    """The notice for a site whose device allows less than the first tier needs."""
     limit = ", ".join(f"{most:,.10g} {unit}" for unit, most in first.limit.items())
-    text = f"the [device] of {name} allows less than tier 1 asks for ({limit})"
-    return f"{text}: it is of tier 1, and declines networks that do not fit"
+    text = f"the [device] section of {name} allows less than tier 1 needs ({limit})"
+    return f"{text}: the site is put into tier 1, and declines networks that do not fit"
 
 
 def tier_for(device: DeviceLimit, tiers: Sequence[Tier], table: CostTable) -> int | None:
-    """The highest tier all of whose networks the device allows; None: not even the first."""
+    """The highest tier all of whose networks the device allows, or None if there is none."""
     number = None
     for tier in tiers:
         if allows(device, tier, table):
@@ -83,24 +84,24 @@ def allows(device: DeviceLimit, tier: Tier, table: CostTable) -> bool:
             return False
     latency = device.most.latency_ms
     if latency is None or "latency_ms" not in tier.limit:
-        return True  # a latency that the run does not limit is nobody's to tell
+        return True  # if the run does not limit latency, its networks' latency is unknown
     return tier.limit["latency_ms"] <= latency
 
 
 def dearest_within(tier: Tier, unit: Unit, table: CostTable) -> float:
-    """A bound on what the tier's networks cost in this unit."""
+    """An upper bound on what the tier's networks cost in this unit."""
     bounds = [float(table.dearest(unit))]
     if unit in tier.limit:
         bounds.append(tier.limit[unit])
     if unit == "macs" and "macs_paper" in tier.limit:
-        bounds.append(tier.limit["macs_paper"])  # which counts no less
+        bounds.append(tier.limit["macs_paper"])  # this count is never below `macs`
     return min(bounds)
 
 
-def without_unsupported(tier: Tier, own: Sequence[DeviceLimit], tiered: Tiered) -> Tier:
-    """The tier without what one of its own sites does not support."""
+def without_unsupported(tier: Tier, devices: Sequence[DeviceLimit], tiered: Tiered) -> Tier:
+    """The tier without operations that one of its sites does not support."""
     missing: set[str] = set()
-    for limit in own:
+    for limit in devices:
         missing |= limit.unsupported & tiered.operations
     missing -= set(tier.unsupported)
     if not missing:

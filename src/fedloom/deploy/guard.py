@@ -1,11 +1,12 @@
-"""Flower's SuperLink and SuperNode with two locks that they come without.
+"""Flower's SuperLink and SuperNode, with two additional locks.
 
-A SuperLink takes runs, which are programs, from whoever reaches its port: here only from its own
-machine; everybody else gets no further than the sites' door, where keys are asked for. A SuperNode
-runs whatever program a run brings: here only the one that points at the installed fedloom, so that
-a site's policy stands between its data and any server.
+By itself, a SuperLink accepts runs, which are programs, from anybody who can reach its port. Here
+it accepts them only from its own machine. Callers from other machines reach only the sites'
+interface, which requires a key. By itself, a SuperNode runs any program that a run brings. Here it
+runs only the one that points at the installed fedloom, so that a site's policy always stands
+between its data and a server.
 
-    python -m fedloom.flower.guard superlink|supernode OPTIONS-OF-FLOWERS
+    python -m fedloom.flower.guard superlink|supernode FLOWER-OPTIONS
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import Any
 log = logging.getLogger("flwr")
 
 HERE = ("127.0.0.1", "::1")
-SITES = "/v1/fleet/"  # where SuperNodes call
-MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one, of a few lines
+SITES = "/v1/fleet/"  # the path of all calls that SuperNodes make
+MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one with a few lines
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
-FILES = [".info/CONTENT", "pyproject.toml"]  # all that travels: no code
-NO_PROGRAM = (  # what reading anything else raises
+FILES = [".info/CONTENT", "pyproject.toml"]  # the files of our program, which has no code
+NO_PROGRAM = (  # the errors that reading anything else can raise
     zipfile.BadZipFile,
     ValueError,
     KeyError,
@@ -41,7 +42,7 @@ Send = Callable[[Scope], Awaitable[None]]
 
 
 class Door:
-    """Before everything else of a SuperLink: from another machine only sites' calls pass."""
+    """The first middleware of a SuperLink: from other machines only sites' calls pass."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
@@ -62,7 +63,7 @@ class Door:
 
 def passes(scope: Scope) -> bool:
     """Whether a call comes from this machine, or is one that sites make."""
-    caller = scope.get("client")  # host and port; None: unknown
+    caller = scope.get("client")  # host and port, or None if unknown
     if caller and caller[0] in HERE:
         return True
     if scope["type"] != "http":
@@ -71,7 +72,7 @@ def passes(scope: Scope) -> bool:
 
 
 def is_ours(program: bytes) -> bool:
-    """Whether a program that a server sent holds no code and points at the installed fedloom."""
+    """Whether a program from a server contains no code and points at the installed fedloom."""
     try:
         with zipfile.ZipFile(io.BytesIO(program)) as archive:
             files = archive.infolist()
@@ -82,10 +83,10 @@ def is_ours(program: bytes) -> bool:
                 return False
             project = tomllib.loads(archive.read("pyproject.toml").decode())
         components = project["tool"]["flwr"]["app"]["components"]
-        needs = project["project"]["dependencies"]
+        dependencies = project["project"]["dependencies"]
     except NO_PROGRAM:
         return False
-    return bool(components == COMPONENTS and needs == [])
+    return bool(components == COMPONENTS and dependencies == [])
 
 
 def superlink() -> None:
@@ -98,27 +99,30 @@ def superlink() -> None:
 
 
 def supernode() -> None:
-    """Flower can refuse programs that nobody it trusts has signed; here that is our own check."""
+    """Start a SuperNode whose check of signed programs is replaced by `is_ours`.
+
+    Flower can refuse programs that no trusted party has signed.
+    """
     from flwr.supercore.fab import Fab
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     node: Any = start_client_internal
     pull = node._pull_and_store_message
-    if not callable(node._verify_fab):  # of Flower's inside: without it, nothing starts
+    if not callable(node._verify_fab):  # it is internal to Flower; nothing starts without it
         raise TypeError("Flower's check of programs is not what it was")
 
     def guarded(
         *,
         get_fab: Callable[[str, int], Fab],
         trusted_entities: object,
-        **rest: Any,
+        **options: Any,
     ) -> int | None:
         def licensed(fab_hash: str, run_id: int) -> Fab:
             content = get_fab(fab_hash, run_id).content
             return Fab(fab_hash, content, {"valid_license": "checked here"})
 
-        run_id: int | None = pull(get_fab=licensed, trusted_entities={"fedloom": ""}, **rest)
+        run_id: int | None = pull(get_fab=licensed, trusted_entities={"fedloom": ""}, **options)
         return run_id
 
     def verify(fab: Fab, _: object) -> bool:
@@ -130,7 +134,7 @@ def supernode() -> None:
 
 
 def main() -> None:
-    """One of Flower's two programs, which the first word of the command line names."""
+    """Start one of Flower's two programs, which the first argument names."""
     start = {"superlink": superlink, "supernode": supernode}[sys.argv.pop(1)]
     sys.argv[0] = f"flower-{start.__name__}"
     start()

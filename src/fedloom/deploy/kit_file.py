@@ -1,4 +1,4 @@
-"""kit.json in a site's start kit: who the site is, and where its server is."""
+"""kit.json in a site's start kit: the name of the site, and the address of its server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedloom.reading import Unreadable, read_json
 
 NAME = "kit.json"
 SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-# A certificate's name has at most 64 characters.
+# The name in a certificate has at most 64 characters.
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?")
 SERVER = re.compile(rf"{HOST.pattern}:[0-9]{{1,5}}")
 
 
 class KitFile(BaseModel):
-    """What it says. A newer version may say more."""
+    """The content of kit.json. Newer versions may add fields."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -38,7 +38,7 @@ class KitFile(BaseModel):
         try:
             return cls.model_validate(read_json(path))
         except Unreadable as error:
-            rule = f"{path} must be that of a site's start kit"
+            rule = f"{path} must be the file of a site's start kit"
             advice = "ask whoever runs the federation for yours"
             raise FedloomError(rule, f"{error}", advice) from None
         except ValidationError:

@@ -1,16 +1,16 @@
 """A federation's folder and the start kits of its sites: certificates, keys, addresses, policies.
 
 DIR/federation.json   name of the server, port, sites in client order, and each site's node id
-DIR/ca.crt, ca.key    the federation's own authority
-DIR/server.crt, .key  the server's, signed by it
-DIR/keys/SITE.pub     what the server knows of a site
-DIR/samples.json      how many samples each site told of in its last experiment
-DIR/INSECURE          there if the server was last started with --insecure
-DIR/kits/SITE/        to be handed to the site: kit.json, ca.crt, site.key and its certificate,
+DIR/ca.crt, ca.key    the federation's own certificate authority
+DIR/server.crt, .key  the server's certificate, signed by that authority, and its key
+DIR/keys/SITE.pub     the public key by which the server recognises a site
+DIR/samples.json      how many samples each site reported in its last experiment
+DIR/INSECURE          exists if the server was last started with --insecure
+DIR/kits/SITE/        the kit to give to the site: kit.json, ca.crt, site.key and its certificate,
                       policy.toml
 
-Whoever holds a site's key is that site. A kit holds no private key but its own, and only its owner
-can read it.
+Whoever has a site's key can act as that site. A kit contains no private keys of others, and only
+its owner can read it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ YEARS = 2
 
 @dataclass(frozen=True)
 class Federation:
-    """The server's side."""
+    """A federation, as its server knows it."""
 
     path: Path
     host: str
     port: int
-    sites: tuple[str, ...]  # sorted: a site's place is its client number
-    nodes: dict[str, int]  # the node id that a site's key was given
+    sites: tuple[str, ...]  # sorted; a site's position is its client number
+    nodes: dict[str, int]  # the node id that Flower gave to each site's key
 
     @classmethod
     def create(cls, path: Path, sites: Sequence[str], host: str, port: int) -> Federation:
@@ -79,7 +79,7 @@ class Federation:
     @classmethod
     def open(cls, path: Path) -> Federation:
         file = path / "federation.json"
-        raw = read_json(file, "the folder of a federation", "`fedloom federation init`")
+        raw = read_json(file, "a federation's folder", "`fedloom federation init`")
         try:
             federation = cls(
                 path=path.resolve(),
@@ -91,7 +91,7 @@ class Federation:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise damaged(file) from None
         check_private(path / "server.key")
-        if (path / "ca.key").exists():  # its owner may keep it in a safer place
+        if (path / "ca.key").exists():  # its owner may have moved it to a safer place
             check_private(path / "ca.key")
         for name in ("server.crt", "ca.crt"):
             check_certificate(path / name)
@@ -99,9 +99,9 @@ class Federation:
 
     @property
     def insecure(self) -> bool:
-        """Whether its server was last started so.
+        """Whether its server was last started with --insecure.
 
-        Then nobody is authenticated, and a site is whoever it says it is.
+        Then nobody is authenticated, and sites can claim any name.
         """
         return (self.path / INSECURE).exists()
 
@@ -118,14 +118,14 @@ class Federation:
 
 
 def check_new(path: Path, sites: Sequence[str], host: str) -> None:
-    """Whether a federation can be created of this."""
+    """Raise an error if a federation cannot be created with these arguments."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         rule = "a federation must get a new folder"
-        raise FedloomError(rule, f"{path} has content", "name another one")
+        raise FedloomError(rule, f"{path} is not empty", "name another one")
     for name in sites:
         if not SITE_NAME.fullmatch(name):
             raise FedloomError(
-                "a site's name must be of lower-case letters, digits and hyphens",
+                "a site's name must consist of lower-case letters, digits and hyphens",
                 f"got {name!r}",
                 "try --site hospital-a",
             )
@@ -140,7 +140,7 @@ def check_new(path: Path, sites: Sequence[str], host: str) -> None:
 
 @dataclass(frozen=True)
 class Kit:
-    """A site's side."""
+    """A site's start kit, as the site uses it."""
 
     path: Path
     site: str
@@ -149,19 +149,20 @@ class Kit:
 
     @classmethod
     def open(cls, path: Path) -> Kit:
-        about = KitFile.read(path)
+        file = KitFile.read(path)
         for name in ("node.key", "site.key"):
             check_private(path / name)
         for name in ("site.crt", "ca.crt"):
             check_certificate(path / name)
-        return cls(path.resolve(), about.site, about.server, read_policy(path / "policy.toml"))
+        return cls(path.resolve(), file.site, file.server, read_policy(path / "policy.toml"))
 
 
-def read_json(path: Path, what: str, advice: str) -> Json:
+def read_json(path: Path, owner: str, advice: str) -> Json:
+    """Read a file of `owner`, which names a folder or kit in the error."""
     try:
         return reading.read_json(path)
     except reading.Unreadable as error:
-        raise FedloomError(f"{path} must be that of {what}", f"{error}", advice) from None
+        raise FedloomError(f"{path} must be the file of {owner}", f"{error}", advice) from None
 
 
 def damaged(path: Path) -> FedloomError:
@@ -170,7 +171,7 @@ def damaged(path: Path) -> FedloomError:
 
 
 def check_private(path: Path) -> None:
-    """A key that others can read is not a secret."""
+    """Raise an error unless the owner of a key, and nobody else, can read it."""
     try:
         mode = path.stat().st_mode
         path.read_bytes()
@@ -183,7 +184,7 @@ def check_private(path: Path) -> None:
 
 
 def check_certificate(path: Path) -> None:
-    """One that others would turn away is better named here."""
+    """Raise an error for a certificate that the other side would reject."""
     rule = f"{path} must be a certificate that is valid now"
     advice = "restore it, or make a new federation"
     try:
@@ -191,7 +192,7 @@ def check_certificate(path: Path) -> None:
     except OSError as error:
         raise FedloomError(rule, f"it cannot be read ({error.strerror})", advice) from None
     except ValueError:
-        raise FedloomError(rule, "it is none", advice) from None
+        raise FedloomError(rule, "it is not a certificate", advice) from None
     now = datetime.datetime.now(datetime.UTC)
     start = certificate.not_valid_before_utc
     end = certificate.not_valid_after_utc
@@ -217,7 +218,7 @@ class Identity:
     certificate: x509.Certificate
 
     def save(self, stem: Path) -> None:
-        """STEM.key, for its owner alone, and STEM.crt."""
+        """Write STEM.key, which only its owner can read, and STEM.crt."""
         key = self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -228,7 +229,7 @@ class Identity:
         write_whole(stem.with_suffix(".crt"), [certificate], durable=True)
 
     def ssh_private(self) -> bytes:
-        """As Flower wants a node's key."""
+        """The private key in the format that Flower expects of a node."""
         key = self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.OpenSSH,
@@ -255,7 +256,7 @@ class Authority(Identity):
         return cls(key, draft.sign(key, hashes.SHA384()))
 
     def issue(self, name: str, alternatives: Sequence[str], days: int = 365 * YEARS) -> Identity:
-        """A key of its own, and a certificate that this authority signs."""
+        """A new key with a certificate that this authority signs."""
         key = ec.generate_private_key(ec.SECP384R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         names = [address(text) for text in dict.fromkeys(alternatives)]
@@ -272,7 +273,7 @@ def builder(
     key: ec.EllipticCurvePrivateKey,
     days: int = 365 * YEARS,
 ) -> Any:
-    """A certificate that only lacks its extensions and its signature."""
+    """A certificate without its extensions and its signature."""
     now = datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(days=days)
     start = min(now, end) - datetime.timedelta(minutes=5)  # clocks differ

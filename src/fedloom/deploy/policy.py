@@ -1,4 +1,4 @@
-"""A site's policy.toml: what it agrees to, and what a network may cost on its device."""
+"""A site's policy.toml: what the site agrees to, and what a network may cost on its device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ resize = 512             # pixels a side, up to which a run may have images resi
 
 
 def amount_in(value: object) -> object:
-    """`100M` as a number; anything else is left for the schema to judge."""
+    """The number that a text such as `100M` stands for. Other values are left to the schema."""
     if not isinstance(value, str):
         return value
     number = reading.parse_number(value)
@@ -48,7 +48,7 @@ Amount = Annotated[float, BeforeValidator(amount_in), Field(gt=0)]
 
 
 class DevicePolicy(Options):
-    """What a network may cost on the site's device; what is absent is not limited."""
+    """What a network may cost on the site's device. A missing value means no limit."""
 
     macs: Amount | None = None
     params: Amount | None = None
@@ -78,9 +78,9 @@ class Policy(Options):
         return checked_histograms(value)
 
     def allows_histograms(self, asked: str) -> bool:
-        """Whether label counts may leave so.
+        """Whether label counts may leave in the way that a run asks for.
 
-        Noise of another E would be another draw: several of them tell more than either.
+        Noise with another E would be another draw, and several draws reveal more than one.
         """
         if self.histograms == EXACT:
             return True
@@ -92,6 +92,6 @@ def read_policy(path: Path) -> Policy:
         raw = reading.read_toml(path)
     except reading.Unreadable as error:
         rule = f"{path} must be a site's policy in TOML"
-        raise FedloomError(rule, f"{error}", "mend or restore it") from None
+        raise FedloomError(rule, f"{error}", "fix or restore it") from None
     policy: Policy = validated(Policy, raw)
     return policy

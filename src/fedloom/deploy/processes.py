@@ -1,8 +1,8 @@
-"""Flower's own programs, started and asked by ours: the SuperLink, a SuperNode, its command line.
+"""Starts and calls Flower's own programs: the SuperLink, a SuperNode, and its command line.
 
 Everything runs with TLS and node authentication, without telemetry, update checks or installation
-of packages at run time. `insecure` turns TLS and authentication off, for a try on one machine, and
-is loud about it.
+of packages at run time. `insecure` turns TLS and authentication off, for tests on one machine, and
+prints a loud warning.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ import tomli_w
 from fedloom.config.models import DataConfig
 from fedloom.deploy.guard import COMPONENTS
 from fedloom.deploy.kits import INSECURE, Federation, Kit
-from fedloom.deploy.site_data import site_source, site_table, to_words
+from fedloom.deploy.site_data import site_source, site_table, to_flags
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower import QUIET
 from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
-# Seconds that a site keeps trying: after a crash the server believes it connected for a minute.
+# Seconds for which a site keeps trying: after a crash of the site, the server believes for a minute
+# that it is still connected.
 TURNED_AWAY = 90.0
-AGAIN = 5.0
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+AGAIN = 5.0  # seconds between two attempts
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
 
-# All that travels as an app: it points at the installed package.
+# The app that Flower sends to sites. It only points at the installed package.
 APP = {
     "project": {
         "name": "fedloom-app",
@@ -61,20 +62,23 @@ APP = {
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Programs of this very Python first; Flower's files in a folder of ours."""
+    """The environment of Flower's programs.
+
+    Programs of this Python installation come first, and Flower's files go to the folder `home`.
+    """
     home.mkdir(mode=0o700, exist_ok=True)
     programs = str(Path(sys.executable).parent)
-    ours = {
+    settings = {
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
         "FLWR_HOME": str(home),
         "OMP_NUM_THREADS": "1",
-        "FORWARDED_ALLOW_IPS": "127.0.0.1",  # nobody else may say whom a call comes from
+        "FORWARDED_ALLOW_IPS": "127.0.0.1",  # others must not claim a call's origin
     }
-    return {**os.environ, **QUIET, **ours}
+    return {**os.environ, **QUIET, **settings}
 
 
 def as_words(values: Mapping[str, str]) -> str:
-    """Values as Flower's command line takes them: quoted as in TOML, no quotation mark inside."""
+    """Values as Flower's command line takes them: quoted as in TOML, without quotes inside."""
     words = []
     for name, value in values.items():
         text = json.dumps(value, ensure_ascii=False)[1:-1]
@@ -84,7 +88,11 @@ def as_words(values: Mapping[str, str]) -> str:
 
 
 def guarded(program: str) -> list[str]:
-    """-P: never code from the folder that it runs in, which is a kit that somebody handed over."""
+    """The command that starts one of Flower's programs under our guard.
+
+    With -P, Python never imports code from the folder that it runs in, which is a kit that somebody
+    else has made.
+    """
     return [sys.executable, "-P", "-m", "fedloom.flower.guard", program]
 
 
@@ -122,14 +130,17 @@ def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[
 
 
 def bound(federation: Federation) -> str:
-    """Where the server listens: a federation on one machine is nobody else's business."""
+    """The address at which the server listens: only locally if the federation is on one machine."""
     if federation.host in ("127.0.0.1", "localhost"):
         return "127.0.0.1"
     return "0.0.0.0"
 
 
 def mark(federation: Federation, *, insecure: bool) -> None:
-    """For the server's app and for whoever submits a run: they must know whom they believe."""
+    """Record how the server is started.
+
+    The server's app and the process that submits a run must know whether sites are authenticated.
+    """
     if insecure:
         warn()
         (federation.path / INSECURE).touch()
@@ -143,7 +154,10 @@ def warn() -> None:
 
 
 def write_connection(federation: Federation) -> None:
-    """Where Flower's command line finds the server. Without it, that would start one of its own."""
+    """Write the file in which Flower's command line finds the server.
+
+    Without this file, it would start a server of its own.
+    """
     server: dict[str, Json] = {"address": f"127.0.0.1:{federation.port}"}
     if federation.insecure:
         server["insecure"] = True
@@ -183,13 +197,14 @@ def not_started(federation: Federation, reason: str) -> FedloomError:
 
 
 def answers(federation: Federation) -> bool:
+    """Whether something listens at the server's port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", federation.port)) == 0
 
 
 def register(federation: Federation) -> Federation:
-    """Tell Flower every site's public key; the node id it gives is the site from now on."""
+    """Register every site's public key with Flower. Its node id then identifies the site."""
     nodes = dict(federation.nodes)
     for site in federation.sites:
         if site in nodes:
@@ -203,7 +218,7 @@ def register(federation: Federation) -> Federation:
 
 
 def ask_flower(federation: Federation, *words: str) -> Json:
-    """One command of Flower's command line, its answer as JSON."""
+    """Run one command of Flower's command line, and return its answer as JSON."""
     advice = "start it with `fedloom federation server`"
     if not answers(federation):
         silence = f"nothing answers at port {federation.port}"
@@ -220,7 +235,7 @@ def ask_flower(federation: Federation, *words: str) -> Json:
 
 
 def answer_in(done: subprocess.CompletedProcess[str]) -> Json:
-    """The JSON that Flower's command printed; without any, what it said instead is the error."""
+    """The JSON that Flower's command printed. If there is none, its output is the error."""
     try:
         return json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
@@ -233,7 +248,7 @@ class SiteStatus:
 
     site: str
     status: str  # as Flower calls it, or "not registered"
-    seen: str | None = None  # since when it is online, or when it last was; None: not known
+    seen: str | None = None  # since when it is online, or when it last was; None: unknown
 
     def to_json(self) -> dict[str, Json]:
         return asdict(self)
@@ -244,7 +259,7 @@ def status(federation: Federation) -> list[SiteStatus]:
     for node in ask_flower(federation, "supernode", "list")["nodes"]:
         nodes[int(node["node-id"])] = node
     sites = []
-    if federation.insecure:  # nobody knows which site a node is
+    if federation.insecure:  # it is unknown which site a node is
         for number, node in nodes.items():
             sites.append(SiteStatus(f"node {number}", node["status"]))
         return sites
@@ -269,9 +284,10 @@ def last_seen(node: Mapping[str, Json]) -> str | None:
 
 
 def samples_of(data: DataConfig) -> int:
-    """How many there are; errors and files that are left out are better reported here.
+    """The number of a site's samples.
 
-    Which column of a table is the label is for a run to say.
+    Reading them also reports errors and skipped files early. Which column of a table is the label
+    is decided by a run.
     """
     table = site_table(data)
     if table is not None:
@@ -290,7 +306,7 @@ def attend(
     port: int,
     insecure: bool = False,
 ) -> int:
-    """Run the SuperNode until it is stopped."""
+    """Run a site's SuperNode until it is stopped."""
     count = samples_of(data)
     check_server(kit, insecure=insecure)
     samples = f"{count} samples"
@@ -317,7 +333,7 @@ def attend(
 
 
 def check_server(kit: Kit, *, insecure: bool) -> None:
-    """Say in a sentence what Flower would say in many: this site and that server cannot talk."""
+    """Raise a short error if this site and its server cannot talk, before Flower raises many."""
     host, _, port = kit.server.rpartition(":")
     context = ssl.create_default_context(cafile=kit.path / "ca.crt")
     speaks_tls = True
@@ -338,7 +354,7 @@ def check_server(kit: Kit, *, insecure: bool) -> None:
     if insecure:
         if speaks_tls:
             raise FedloomError(
-                "a server for --insecure must be started so too",
+                "with --insecure, the server must be started with --insecure too",
                 "this one speaks TLS",
                 "leave it out",
             )
@@ -362,7 +378,7 @@ def start_site(
 ) -> subprocess.Popen[bytes]:
     if insecure:
         warn()
-    config = {"kit": str(kit.path), "device": device, **to_words(data)}
+    config = {"kit": str(kit.path), "device": device, **to_flags(data)}
     command = [*guarded("supernode"), "--superlink", kit.server]
     if insecure:
         command += ["--insecure"]
@@ -376,7 +392,7 @@ def start_site(
 
 
 def submit(folder: RunFolder, federation: Federation) -> str:
-    """Hand a run to Flower's server; the number it gives."""
+    """Submit a run to Flower's server, and return the number that it gives the run."""
     app = folder.fresh("app")
     (app / "pyproject.toml").write_text(tomli_w.dumps(APP))
     config = as_words({"run": str(folder.path.resolve()), "federation": str(federation.path)})
@@ -392,7 +408,7 @@ def withdraw(federation: Federation, number: str) -> None:
 
 
 def launch(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it and all it starts can be ended together."""
+    """Start a process in its own session, so that it and its children can be ended together."""
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -404,18 +420,18 @@ def launch(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subp
 
 
 def end_with_parent() -> None:
-    """For a new process: SIGTERM when the one that started it is gone, even killed.
+    """Let a new process get SIGTERM when the process that started it ends, even if it is killed.
 
-    Linux can do that.
+    Only Linux supports this.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end_without_parent(seconds: float = 1.0) -> None:
-    """For a process that Flower started: end soon after the one that did, even if it was killed.
+    """Let a process that Flower started end soon after its parent, even if that is killed.
 
-    It would otherwise wait for ever for a server that is gone, and hold the lock of the run's
+    Otherwise it would wait forever for a server that is gone, and hold the lock of the run's
     folder.
     """
     parent = os.getppid()
@@ -423,13 +439,13 @@ def end_without_parent(seconds: float = 1.0) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(seconds)
-        os._exit(3)  # what was saved is whole: every file is written beside and renamed
+        os._exit(3)  # saved files are complete: each is written under another name and renamed
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Until it ends by itself; Ctrl-C and SIGTERM end it."""
+    """Wait until a process ends by itself, or until Ctrl-C or SIGTERM ends it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return process.wait()
@@ -438,7 +454,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
-    """Politely first; then whatever remains of its session."""
+    """End a process and its session, first with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

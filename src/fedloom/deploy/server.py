@@ -1,8 +1,8 @@
-"""The server's side of a deployment: Flower starts it for a run that somebody submitted.
+"""The server's side of a deployment: Flower starts it for each run that is submitted.
 
-`fedloom run --federation` submits one. The server asks the sites for the facts of their data,
-settles the task, and then runs the very loop of an embedded run, in the same run folder. What
-happens is noted there line by line, for whoever submitted it to read.
+`fedloom run --federation` submits a run. The server asks the sites for the facts about their data,
+settles the task, and then runs the same loop as an embedded run, in the same run folder. It writes
+its progress there line by line, for the process that submitted the run.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ from fedloom.types import Json
 EVENTS = "events.jsonl"
 log = logging.getLogger("fedloom")
 
-Tell = Callable[[Json], None]  # notes an event for whoever submitted the run
+Tell = Callable[[Json], None]  # writes an event for the process that submitted the run
 
 
 def main(grid: Grid, context: Context) -> None:
+    """Carry out the submitted run, and write its events to the run folder."""
     end_without_parent()
     folder = RunFolder.open(Path(str(context.run_config["run"])))
     with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
@@ -83,14 +84,14 @@ def main(grid: Grid, context: Context) -> None:
         except FedloomError as error:
             tell({"event": "stopped", "text": str(error), "code": error.code})
         except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-            text = f"the server's process failed ({text})"
+            text = f"the server's process failed ({type(error).__name__}: {error})"
             tell({"event": "stopped", "text": text, "code": 3})
             (folder.path / "run.log").open("a").write(traceback.format_exc())
             raise
 
 
 def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell) -> None:
+    """Run or resume a federation's run."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
 
         def pass_on(event: Event) -> None:
@@ -101,7 +102,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell)
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
             rule = "every site must be known to the server"
-            raise RunStopped(rule, f"{missing} is not", "start it, then resume")
+            raise RunStopped(rule, f"{missing} is not", "start it, then resume the run")
         prepared = prepare(folder, federation, grid, nodes, tell)
         names = sorted(kept_facts(folder))
         clients = {number: nodes[name] for number, name in enumerate(names)}
@@ -117,7 +118,7 @@ def prepare(
     nodes: Mapping[str, int],
     tell: Tell,
 ) -> Prepared:
-    """What the run is about; asked once, and the same when it is resumed."""
+    """The settled run. The sites are asked once, and not again when the run resumes."""
     if not (folder.path / "split.json").exists():
         settle(folder, ask_all(grid, nodes, tell, Survey.of(folder.config())))
     prepared = checked(folder, federation.path)
@@ -129,7 +130,7 @@ def prepare(
 
 
 def note_tiers(folder: RunFolder, prepared: Prepared, tell: Tell) -> None:
-    """What the operator should hear of the sites' tiers."""
+    """Tell the operator about the sites' tiers."""
     if prepared.tiers is None:
         texts = tuple(notices.of_tiers(prepared))
     else:
@@ -147,7 +148,10 @@ def nodes_of(
     tell: Tell,
     survey: Survey,
 ) -> dict[str, int]:
-    """Every site's node: the one that its registered key was given, never its own claim."""
+    """Every site's node, by its registered key.
+
+    Only with --insecure, where there are no keys, the server relies on the names that sites claim.
+    """
     if not federation.insecure:
         return in_site_order(federation, federation.nodes)
     until = time.monotonic() + PATIENCE
@@ -160,7 +164,7 @@ def nodes_of(
     for node, message in ask(grid, nodes, until, survey).items():
         name = name_in(message)
         if not name and message.has_content():
-            tell(Notice(f"a site that does not say its name: {why_not(message)}").to_json())
+            tell(Notice(f"a site did not give its name: {why_not(message)}").to_json())
         claims[name] = node
     return in_site_order(federation, claims)
 
@@ -174,7 +178,7 @@ def in_site_order(federation: Federation, nodes: Mapping[str, int]) -> dict[str,
 
 @dataclass(frozen=True)
 class Survey:
-    """What sites are asked for beside the facts of their data, and how they are to read it."""
+    """What sites are asked for besides the facts about their data, and how to read the data."""
 
     asks_device: bool = False
     size: ImageSize | None = None
@@ -182,12 +186,12 @@ class Survey:
 
     @classmethod
     def of(cls, config: Experiment) -> Survey:
-        """What a run wants to know of every site."""
+        """The survey of a run."""
         asks_device = recipe(config.method).tiered is not None
         return cls(asks_device, ImageSize.of(config.data), TableQuestion.of(config.data))
 
     def to_record(self) -> ConfigRecord:
-        """Without what the run does not say of images or tables."""
+        """The survey as a record, without what the run leaves open about images or tables."""
         record = ConfigRecord({"ask": "facts", DEVICE: self.asks_device})
         if self.size is not None:
             record[SIZE] = self.size.model_dump_json()
@@ -202,25 +206,26 @@ def ask_all(
     tell: Tell,
     survey: Survey,
 ) -> dict[str, Facts]:
-    """The facts of every site's data, and of its device if the method knows tiers of devices."""
+    """The facts about every site's data, and about its device if the method uses device tiers."""
     until = time.monotonic() + PATIENCE
     wait_for_all(grid, nodes, tell, until)
     answers = ask(grid, list(nodes.values()), until, survey)
     silent = sorted(name for name, node in nodes.items() if node not in answers)
     if silent:
         rule = "every site must answer"
-        raise RunStopped(rule, f"{', '.join(silent)} did not", "see its log, then resume")
+        raise RunStopped(rule, f"{', '.join(silent)} did not", "see its log, then resume the run")
     return {name: facts_in(answers[node], name) for name, node in nodes.items()}
 
 
 def wait_for_all(grid: Grid, nodes: Mapping[str, int], tell: Tell, until: float) -> None:
-    """Until every site is connected."""
+    """Wait until every site is connected."""
     missing = not_connected(grid, nodes)
     while missing:
         tell({"event": "waiting", "sites": missing})
         if time.monotonic() > until:
             rule = "every site must be connected"
-            raise RunStopped(rule, f"{', '.join(missing)} is not", "start it, then resume")
+            problem = f"{', '.join(missing)} is not"
+            raise RunStopped(rule, problem, "start it, then resume the run")
         time.sleep(1.0)
         missing = not_connected(grid, nodes)
 
@@ -236,7 +241,7 @@ def ask(
     until: float,
     survey: Survey,
 ) -> dict[int, Message]:
-    """What these nodes answer to the survey. Whoever was away for a moment is asked again."""
+    """The nodes' answers to the survey. Nodes that were briefly disconnected are asked again."""
     waiting = push_survey(grid, nodes, survey)
     answers: dict[int, Message] = {}
     with replies_of(grid, thread_per_reply=True) as look:
@@ -255,7 +260,7 @@ def ask(
 
 
 def push_survey(grid: Grid, nodes: Sequence[int], survey: Survey) -> dict[str, int]:
-    """The ids of the questions, and whom they were sent to."""
+    """Send the survey. Returns the node to which each message went, by the message's id."""
     if not nodes:
         return {}
     questions = []
@@ -266,7 +271,7 @@ def push_survey(grid: Grid, nodes: Sequence[int], survey: Survey) -> dict[str, i
 
 
 def name_in(message: Message) -> str:
-    """The site that a node says it is; empty: it says nothing."""
+    """The site name that a node claims; empty if it claims none."""
     if not message.has_content():
         return ""
     records = message.content.config_records
@@ -280,9 +285,9 @@ def facts_in(message: Message, name: str) -> Facts:
         report = readable(f"Flower reports: {message.error.reason}")
         raise RunStopped(f"site {name} must answer", report, "see its log")
     records = message.content.config_records
-    rule = f"site {name} must tell of its data"
+    rule = f"site {name} must describe its data"
     if "facts" not in records:
-        raise RunStopped(rule, why_not(message), "mend it there, then resume")
+        raise RunStopped(rule, why_not(message), "fix it there, then resume the run")
     try:
         return Facts.read(str(records["facts"].get("json", "")))
     except ValueError as error:
@@ -290,13 +295,13 @@ def facts_in(message: Message, name: str) -> Facts:
 
 
 def why_not(message: Message) -> str:
-    """What a site says instead."""
+    """The reason that a site gives instead of facts."""
     try:
         fault = from_outside(opened(message)[1]).fault
     except NONE_OF_OURS:
         fault = None
     if fault is None:
-        return readable("its message is none of ours")
+        return readable("its message is not from fedloom")
     return readable(fault.text.rstrip("."))
 
 

@@ -1,7 +1,7 @@
-"""A federation's run, opened again from its folder.
+"""Opens a federation's run from its folder.
 
-The server opens one to go on with it; others do to take a model out of it afterwards. At a site
-that happens with the site's own data and private state.
+The server does this to go on with the run. Others do it afterwards to export a model from it. At a
+site the model is exported with the site's own data and private state.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from fedloom.types import Task
 
 
 def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
-    """Keep what the sites told when the run began; it stands for the whole run.
+    """Save the facts that the sites reported when the run began. They hold for the whole run.
 
-    The split comes last: where there is one, everything has been kept.
+    The split is written last: if it exists, everything has been saved.
     """
     config = folder.config()
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
@@ -73,10 +73,11 @@ def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
 
 
 def checked(folder: RunFolder, federation: Path) -> Prepared:
-    """A settled run that can go on.
+    """A settled run, after checking that it can go on.
 
-    When it begins, the sites' counts are compared and kept, after all checks: a run that is refused
-    must not use up the question whether a site's data grew.
+    When the run begins, the sites' sample counts are compared with the last run's and saved. This
+    comes after all checks: a run that is refused must not replace the counts with which the next
+    one is compared.
     """
     prepared = prepared_from(folder)
     check(prepared)
@@ -89,14 +90,14 @@ def checked(folder: RunFolder, federation: Path) -> Prepared:
 
 
 def check_settled_space(folder: RunFolder, at: Checkpoint) -> None:
-    """Whether a federation's run can go on with the space that is installed now."""
+    """Raise an error if a federation's run cannot go on with the currently installed space."""
     is_settled = (folder.path / "split.json").exists()
     if is_settled and searches_foreign_space(folder.config()):
         check_space_again(prepared_from(folder).task, at)
 
 
 def prepared_from(folder: RunFolder) -> Prepared:
-    """What the run is about, as its sites told when it began. There are no samples."""
+    """The run as its sites described it when it began. It contains no samples."""
     config = config_of(folder)
     facts = kept_facts(folder)
     table = None
@@ -141,12 +142,12 @@ def prepared_from(folder: RunFolder) -> Prepared:
 
 
 def table_sums_in(facts: Mapping[str, Facts]) -> dict[str, TableSums]:
-    """Of the sites that have tables."""
+    """The column sums of the sites that have tables."""
     return {name: site.table for name, site in facts.items() if site.table is not None}
 
 
 def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> SiteTiers | None:
-    """None: the method does not know tiers of devices."""
+    """The device tiers of the sites, or None if the method does not use tiers."""
     tiered = recipe(task.method).tiered
     if tiered is None:
         return None
@@ -159,7 +160,7 @@ def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> Si
 
 
 def notices_of_labels(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
-    """What the operator of a federation should hear of its sites' classes and columns."""
+    """Notices for the operator of a federation about its sites' classes and columns."""
     labels = prepared.task.labels
     facts = kept_facts(folder)
     agreed = agreed_table(facts, prepared.config.data.task)
@@ -167,23 +168,24 @@ def notices_of_labels(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
         return agreed.notices
     by_site = {}
     for name, site in facts.items():
-        if site.kind != "text" and set(site.labels) <= set(labels):  # others are refused by name
+        # Sites with other labels are refused, and that names them.
+        if site.kind != "text" and set(site.labels) <= set(labels):
             by_site[name] = site.labels
     return label_notices(by_site, labels)
 
 
 def notices_of_skipped(folder: RunFolder) -> tuple[str, ...]:
-    """What the operator of a federation should hear of files that sites cannot read."""
+    """Notices for the operator of a federation about files that sites cannot read."""
     notices = []
     for name, site in kept_facts(folder).items():
         if site.skipped:
-            files = f"files that {name} cannot read and left out (--skip-bad there)"
+            files = f"files that {name} could not read and left out (it uses --skip-bad)"
             notices.append(f"{files}: {site.skipped}; its own log names them")
     return tuple(notices)
 
 
 def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
-    """What the operator of a federation should hear of its sites' tiers."""
+    """Notices for the operator of a federation about its sites' tiers."""
     of_sites = site_tiers(prepared.config, prepared.task, kept_facts(folder))
     if of_sites is None:
         return ()
@@ -191,32 +193,34 @@ def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
 
 
 def kept_facts(folder: RunFolder) -> dict[str, Facts]:
-    """What the sites told, as it was kept."""
+    """The facts that the sites reported, from the run's folder."""
     try:
         sites = Sites.read(folder.path)
         return {name: Facts.read(json.dumps(row)) for name, row in sites.facts.items()}
     except (Unreadable, ValueError) as error:
-        rule = f"{folder.path / SITES} must be what the sites told of their data"
+        rule = f"{folder.path / SITES} must contain the facts about the sites' data"
         raise FedloomError(rule, f"{error}", "restore it, or start a new run") from None
 
 
 def note_identity(folder: RunFolder, prepared: Prepared) -> None:
-    """The sites keep their states under the run's id, which comes from config.toml.
+    """Save the run's id when it begins, and raise an error if it has changed.
 
-    An edited one is named before every site is asked for a state that it never had.
+    The id is a hash of config.toml, and the sites keep their states under it. If the file was
+    edited, the error comes before every site is asked for a state that it never had.
     """
     noted = folder.head().experiment
     identity = experiment_id(prepared)
     if noted is None:
         folder.write_head(experiment=identity)
     elif noted != identity:
-        rule = f"{folder.path / CONFIG} must be as the run was started with"
+        rule = f"{folder.path / CONFIG} must be as it was when the run started"
         reason = "its sites keep their states under its hash"
         advice = "undo the edit, or start a new run"
         raise FedloomError(f"{rule}: {reason}", "it was edited since", advice)
 
 
 def terms_of(prepared: Prepared) -> Terms:
+    """How the sites of a run read and divide their samples."""
     data = prepared.config.data
     encoding = None
     if prepared.source.table is not None:
@@ -231,19 +235,20 @@ def terms_of(prepared: Prepared) -> Terms:
 
 
 def open_at_site(path: Path | str, kit: Path, data: DataConfig) -> Finished:
-    """A finished run of a federation at one of its sites: with its own data and private state."""
+    """A finished run at one of its sites, with the site's own data and private state."""
     finished = open_finished(path)
     folder = RunFolder(finished.run.path)
     if not folder.config().is_federated:
         rule = "--kit must be for a run of a federation"
-        raise FedloomError(rule, f"{path} is a simulation", "leave --kit out: all of it is here")
+        advice = "leave --kit out: a simulation needs none"
+        raise FedloomError(rule, f"{path} is a simulation", advice)
     prepared = prepared_from(folder)
     client = client_of(kit, prepared)
     return replace(finished, site=site_of(kit, data, prepared), here=client)
 
 
 def client_of(kit: Path, prepared: Prepared) -> int:
-    """The number in the run of the site whose start kit this is."""
+    """The client number of the site whose start kit this is."""
     names = prepared.source.group_names
     name = KitFile.read(kit).site
     if name not in names:
@@ -253,7 +258,7 @@ def client_of(kit: Path, prepared: Prepared) -> int:
 
 
 def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
-    """The site whose start kit this is, with its own samples and states."""
+    """The site whose start kit this is, with its own samples and private states."""
     task = prepared.task
     terms = terms_of(prepared)
     samples = site_source(data, terms.size, terms.table, task.labels)

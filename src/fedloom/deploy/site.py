@@ -1,7 +1,7 @@
-"""The site's side of a deployment: Flower starts it anew for every message.
+"""The site's side of a deployment: Flower starts a new process for every message.
 
-It holds the data and the private state, keeps to its own policy, and lets out a reply, the seconds
-it took, and nothing else: no MACs, no architecture, no traceback. Those stay in its own log.
+The site holds the data and the private state, and enforces its own policy. Only its reply and the
+seconds it took leave the site: no MACs, no architecture, no traceback. Those stay in its own log.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of privat
 
 
 def handle(message: Message, context: Context) -> Message:
+    """Answer a survey or an order."""
     end_without_parent()
     torch.set_num_threads(1)
     settle()
@@ -77,21 +78,21 @@ def handle(message: Message, context: Context) -> Message:
 
 
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
-    """The facts of the data, and of the device where that is asked for and may leave.
+    """The facts about the data, and about the device if the server asks and the policy allows it.
 
-    The site's name is believed only where nobody is authenticated (--insecure).
+    The server uses the site's name only if nobody is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     asked = message.content.config_records["survey"]
     size = size_in(asked, kit.policy)
-    device = told_device(kit.policy, bool(asked.get(DEVICE, False)))
+    device = device_facts(kit.policy, bool(asked.get(DEVICE, False)))
     facts = facts_here(site_data(config), kit.policy, size, question_in(asked), device)
     record = ConfigRecord({"json": facts.to_json(), "site": kit.site})
     return Message(RecordDict({"facts": record}), reply_to=message)
 
 
 def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
-    """What the run has images brought to; None: it leaves them as they are."""
+    """The size to which the run resizes images, or None if it leaves them as they are."""
     if SIZE not in asked:
         return None
     try:
@@ -103,7 +104,7 @@ def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
 
 
 def question_in(asked: Mapping[str, object]) -> TableQuestion:
-    """Which columns of a table are what, if this site has one."""
+    """The roles of a table's columns, in case that this site has a table."""
     if TABLE not in asked:
         return USUAL_TABLE
     try:
@@ -113,7 +114,7 @@ def question_in(asked: Mapping[str, object]) -> TableQuestion:
 
 
 def no_survey(error: ValueError) -> FedloomError:
-    rule = "a survey must be a message of fedloom's"
+    rule = "a survey must be a message from fedloom"
     return FedloomError(rule, f"{error}", "use the same version")
 
 
@@ -124,7 +125,10 @@ def facts_here(
     question: TableQuestion,
     device: DeviceFacts | None,
 ) -> Facts:
-    """Of a table the sums of its columns, if the policy lets them leave."""
+    """The facts about this site's data. For a table, these are sums of its columns.
+
+    The policy must allow the sums to leave.
+    """
     table = site_table(data, size)
     if table is None:
         source = site_source(data, size)
@@ -134,19 +138,20 @@ def facts_here(
     return Facts.of_table(sums, len(table), device)
 
 
-def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
-    """The owner's limit, if somebody asks and the policy lets it leave."""
+def device_facts(policy: Policy, asked: bool) -> DeviceFacts | None:
+    """The limits of this site's device, if the server asks and the policy lets them leave."""
     if not asked or not matches(DEVICE, policy.fields):
         return None
     return DeviceFacts.of(policy.device.limit())
 
 
 def has_named_labels(source: Source) -> bool:
-    """Whether its labels have names of their own; bare numbers may go further at another site."""
+    """Whether the labels have names; if they are bare numbers, another site may have more."""
     return source.labels != tuple(map(str, range(len(source.labels))))
 
 
 def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list[Chunk], Envelope]:
+    """Carry out an order, if the policy allows it and its reply."""
     records = message.content.config_records
     try:
         head = records["order"]["head"]
@@ -157,7 +162,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
         order = read_order(head, body)
         terms = Terms.read(str(records["terms"]["json"]))
     except (KeyError, TypeError, ValueError) as error:
-        rule = "an order must be a message of fedloom's"
+        rule = "an order must be a message from fedloom"
         raise FedloomError(rule, f"{error}", "use the same version") from None
     stamp = check(kit.policy, order)
     check_image_size(kit.policy, terms.size)
@@ -169,7 +174,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
 
 
 def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
-    """This site as one experiment meets it."""
+    """This site for one experiment."""
     samples = site_source(site_data(config), terms.size, terms.table, stamp.task.labels)
     source = with_labels(samples, stamp.task.labels)
 
@@ -180,28 +185,28 @@ def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit)
     return Site(
         data=divided,
         store=ClientStore(states / stamp.experiment),
-        # One for all experiments: with noise of each its own, a server could ask again and average.
+        # All experiments share it. With new noise for each, a server could ask again and average.
         secret=ClientStore(states).secret,
         resolve=stages,
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
         device=str(config.get("device", "cpu")),
-        limit=kit.policy.device.limit,  # the kit was opened for this order
+        limit=kit.policy.device.limit,  # current, because the kit was opened for this order
         tells_confusion=matches("confusion", kit.policy.fields),
     )
 
 
 def private(folder: Path) -> Path:
-    """For its owner alone, also where the kit was unpacked with other modes."""
+    """A folder that only its owner can read, even if the kit was unpacked with other modes."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     return folder
 
 
 def check(policy: Policy, order: Order) -> Stamp:
-    """Whether this site takes such orders.
+    """Raise an error unless this site accepts such orders.
 
-    The server may be anybody's: nothing in an order names a path.
+    The server may be malicious, so nothing in an order may name a path.
     """
     stamp = order.stamp
     if stamp is None or not EXPERIMENT.fullmatch(stamp.experiment):
@@ -212,13 +217,13 @@ def check(policy: Policy, order: Order) -> Stamp:
     if is_file(method) or any(map(is_file, stamp.task.options.values())):
         rule = "methods and networks must be installed here"
         raise FedloomError(rule, "the order names a file", "name an installed one")
-    # It would build whatever network an order describes, beyond the policy's methods.
+    # This method would build any network that an order describes, beyond the policy's methods.
     if method == ADAPT:
         rule = "newcomers must adapt on their own machine"
         raise FedloomError(rule, "the order asks for it", "use `fedloom adapt`")
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
-        raise FedloomError(rule, f"{method} is not among its methods", "ask it")
+        raise FedloomError(rule, f"{method} is not among its methods", "ask the site")
     asked = order.meta.get("histograms")
     if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
         rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"
@@ -230,31 +235,32 @@ def check(policy: Policy, order: Order) -> Stamp:
 
 
 def check_image_size(policy: Policy, size: ImageSize | None) -> None:
-    """Resized images lie on this site's disk: their size is not for the server alone to say."""
+    """Raise an error if resized images would be too large for this site's disk by its policy."""
     if size is not None and size.resize > policy.resize:
         rule = f"a run must resize images to at most {policy.resize} pixels a side here"
         raise FedloomError(rule, f"it asks for {size.resize}", "ask the site")
 
 
-def check_size(policy: Policy, size: int, what: str) -> None:
+def check_size(policy: Policy, size: int, message: str) -> None:
     if size > policy.megabytes * MEGABYTE:
-        rule = f"{what} must have at most {policy.megabytes:g} MB here"
+        rule = f"{message} must have at most {policy.megabytes:g} MB here"
         raise FedloomError(rule, f"it has {size / MEGABYTE:.1f}", "ask the site")
 
 
 def check_reply(policy: Policy, reply: bytes) -> None:
-    """Whether this may leave."""
+    """Raise an error unless this reply may leave the site."""
     check_size(policy, len(reply), "a reply")
     content = read_reply(reply)
     check_names(content.meta, policy.fields, "fields")
     check_names(content.tensors, policy.tensors, "tensors")
 
 
-def check_names(names: Iterable[str], allowed: Sequence[str], what: str) -> None:
+def check_names(names: Iterable[str], allowed: Sequence[str], section: str) -> None:
+    """Raise an error if a name is not in this list of the policy."""
     for name in names:
         if not matches(name, allowed):
             rule = "this site's policy must allow what leaves"
-            raise FedloomError(rule, f"{name!r} is not among its {what}", "ask it")
+            raise FedloomError(rule, f"{name!r} is not among its {section}", "ask the site")
 
 
 app = ClientApp()

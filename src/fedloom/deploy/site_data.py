@@ -1,4 +1,4 @@
-"""A site's own samples: as its owner named them on the command line, and as a run asks for them."""
+"""A site's own samples: how its owner names them, and how a run asks for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedloom.data.tables.table import Table
 from fedloom.deploy.terms import ImageSize
 from fedloom.errors import FedloomError
 
-# What a site's process is told of its data, by the names of the flags.
+# The flags that name a site's data, and the options in section [data] that they set.
 OPTIONS = {
     "data": "name",
     "data-dir": "dir",
@@ -31,7 +31,10 @@ OPTIONS = {
 
 
 def site_data(flags: Mapping[str, object]) -> DataConfig:
-    """Of flags by their names, or of what `to_words` made of them; others are left alone."""
+    """The configuration of a site's data, from flags or from the result of `to_flags`.
+
+    Other flags are ignored.
+    """
     section: dict[str, Any] = {}
     for flag, option in OPTIONS.items():
         if flags.get(flag) is not None:
@@ -40,14 +43,14 @@ def site_data(flags: Mapping[str, object]) -> DataConfig:
     return data
 
 
-def to_words(data: DataConfig) -> dict[str, str]:
-    """For the process that Flower starts, which works in another folder."""
+def to_flags(data: DataConfig) -> dict[str, str]:
+    """The flags that name a site's data, for the process that Flower starts in another folder."""
     data = found_anywhere(data)
-    words = {}
+    flags = {}
     for flag, option in OPTIONS.items():
         if option in data.model_fields_set and getattr(data, option) is not None:
-            words[flag] = str(getattr(data, option))
-    return words
+            flags[flag] = str(getattr(data, option))
+    return flags
 
 
 def site_source(
@@ -56,28 +59,31 @@ def site_source(
     agreed: Encoding | None = None,
     classes: Sequence[str] = (),
 ) -> Source:
-    """The site's samples, with images of the run's size, if it names one.
+    """The site's samples, with images of the run's size if the run names one.
 
-    `agreed` is what the columns of a table become at all sites of the run, and `classes` its
-    classes. Samples may be of one class: other sites have the others.
+    `agreed` is how all sites of the run encode the columns of a table, and `classes` are the run's
+    classes. All samples may be of one class, because other sites have the other classes.
     """
     return configured_source(as_asked(data, size), agreed, classes, least=LEAST_OF_A_SITE)
 
 
 def site_table(data: DataConfig, size: ImageSize | None = None) -> Table | None:
-    """The site's table, as it was read; None: it has none. Nothing in it can be resized."""
+    """The site's table as it was read, or None if its data is not a table.
+
+    A table cannot be resized.
+    """
     table = table_named(data.name, optional_path(data.dir))
     if table is None:
         return None
-    image_rules(data)  # whose error names a --fit without --resize
+    image_rules(data)  # raises an error for --fit without --resize
     if as_asked(data, size).resize is not None:
-        found = f"{data.name} is a table"
-        raise FedloomError("--resize must be given to images", found, "leave it out")
+        rule = "--resize must be given to images"
+        raise FedloomError(rule, f"{data.name} is a table", "leave it out")
     return table
 
 
 def as_asked(data: DataConfig, size: ImageSize | None) -> DataConfig:
-    """A run's size holds at every site; a site's own where the run names none."""
+    """The site's data in the size that the run names, or else in the site's own size."""
     if size is None:
         return data
     return data.model_copy(update={"resize": size.resize, "fit": size.fit})

@@ -27,8 +27,8 @@ from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.clusters import check_clusters_used, check_for_federation, with_topology
-from fedloom.runs.configure import resolve_options
-from fedloom.runs.experiment import short_name
+from fedloom.runs.configure import full_network_name, resolve_options
+from fedloom.runs.experiment import check_has_amount, short_name
 from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.preparing import normalised_as, options_asked_for, sized_as
 from fedloom.runs.results import Run
@@ -123,12 +123,6 @@ def active_sites(config: Experiment, federation: Federation) -> int:
 
 def check(config: Experiment) -> None:
     """What cannot be had across a network."""
-    if config.budget.equal in ("macs", "seconds"):
-        rule = "a federation's budget must be in rounds or bytes"
-        raise FedloomError(rule, "sites do not tell their MACs", "use --equal rounds or bytes")
-    if {"macs", "seconds"} & (config.budget.limits or {}).keys():
-        rule = "the limits of a federation must be wan or bytes"
-        raise FedloomError(rule, "sites do not tell their MACs", "use --budget wan=…")
     if config.clock != ClockConfig():
         raise FedloomError(
             "a federation must run by the clock of its sites",
@@ -140,17 +134,45 @@ def check(config: Experiment) -> None:
         advice = "use `fedloom adapt` where the newcomer's data is"
         raise FedloomError(rule, "adapt is each newcomer's own", advice)
     for what, name in {"method": config.method, **config.options}.items():
-        if what == "space" and isinstance(name, str):
-            name = full_name(name)  # what a TOML file defines travels without the file
-        if is_file(name):
+        if needs_a_file(what, name):
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
+    check_budget(config)
     if config.tiers.shares is not None:
         rule = "the tiers of a federation's sites must come from their devices, not from --shares"
         advice = "leave it out: a site's policy says its limit; or name tiers by --tier-file"
         raise FedloomError(rule, "got shares", advice)
     check_tiers(config)
     check_data(config.data)
+
+
+def needs_a_file(option: str, value: object) -> bool:
+    """Whether what an option names lies in a file, which sites do not have."""
+    if not isinstance(value, str):
+        return False
+    if option == "space":
+        value = full_name(value)  # what a TOML file defines travels without the file
+    if option == "network":
+        value = full_network_name(value)
+    return is_file(value)
+
+
+def check_budget(config: Experiment) -> None:
+    """A site tells no MACs and has no simulated clock; of some methods the server knows MACs."""
+    check_has_amount(config.budget)
+    units = {config.budget.equal, *(config.budget.limits or {})}
+    if "seconds" in units:
+        raise FedloomError(
+            "a federation's budget must be in rounds, bytes, wan or macs",
+            "it has no simulated clock to count seconds by",
+            "use --equal bytes, or --budget wan=…",
+        )
+    if "macs" in units and not recipe(config.method).tells_macs:
+        raise FedloomError(
+            "a budget in MACs must be of a method whose work the server can compute",
+            f"the server cannot tell what clients of {config.method} compute, and sites do not",
+            "use --equal rounds or bytes, or --budget wan=…",
+        )
 
 
 def check_tiers(config: Experiment) -> None:

@@ -1,7 +1,7 @@
-"""What a server asks of a site beside its orders: facts of its data, then how to divide it.
+"""What a server and a site agree on besides orders: facts about the data, and how to divide it.
 
-Of a table a site tells sums of its columns. From those of all sites the server makes what columns
-become, and sends it with the terms.
+For a table, a site reports sums of its columns. From the sums of all sites the server derives how
+columns are encoded, and sends the encoding with the terms.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import read_json
 from fedloom.types import Json, Task
 
-MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
+MOST_SAMPLES = 1 << 25  # of a site, because a split lists them one by one
 MOST_VALUES = 1 << 28  # of one sample
-MOST_FACTS = 16 << 20  # characters
+MOST_FACTS = 16 << 20  # characters of a site's facts
 MOST_OPERATIONS = 1000  # that a device does not support
 
-DEVICE = (
-    "device"  # in a survey: whether the site's device is asked for; in a policy: whether it may
-)
-SIZE = "size"  # in a survey: what images are brought to
-TABLE = "table"  # in a survey: which columns of a table are what
+# In a survey: whether the site's device limits are asked for. In a policy: whether they may leave.
+DEVICE = "device"
+SIZE = "size"  # in a survey: the size to which images are resized
+TABLE = "table"  # in a survey: the roles of a table's columns
 COLUMNS = "columns"  # in a policy: whether sums of a table's columns may leave
 
-# What the labels of a site are, where sites' labels are joined.
+# The kinds of labels that a site can have, if the labels of all sites are joined.
 NUMBERS = "numbers"
 NAMES = "names"
 
@@ -53,18 +52,20 @@ Label = Annotated[str, Field(max_length=1000)]
 
 
 class Closed(BaseModel):
+    """A schema that allows no other fields than those it names."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class ImageSize(Closed):
-    """What images are brought to at every site of a run, whatever they are there."""
+    """The size to which every site of a run resizes its images."""
 
     resize: int = Field(ge=LEAST_SIDE, le=MOST_SIDE)
     fit: Fit = "stretch"
 
     @classmethod
     def of(cls, data: DataConfig) -> ImageSize | None:
-        """None: the run leaves images as its sites have them."""
+        """The size that a run's configuration names, or None if images keep their sizes."""
         if data.resize is None:
             return None
         return cls(resize=data.resize, fit=data.fit)
@@ -72,35 +73,35 @@ class ImageSize(Closed):
     @classmethod
     def read(cls, text: str) -> ImageSize:
         size = cls.model_validate_json(text)
-        read_json(text)  # refuses a key that stands twice
+        read_json(text)  # refuses an object with the same key twice
         return size
 
 
 class Terms(Closed):
     """How a site reads and divides its samples.
 
-    It is alike at all sites of a run, and fixed by its configuration.
+    The terms are the same for all sites of a run, and follow from its configuration.
     """
 
     seed: int
     test: float = Field(gt=0, lt=1)
     hold: float = Field(ge=0, lt=1)
-    size: ImageSize | None = None  # what images are brought to; None: they stay as they are
-    table: Encoding | None = None  # what the columns of a table become; None: it is none
+    size: ImageSize | None = None  # to which images are resized; None: they stay as they are
+    table: Encoding | None = None  # how a table's columns are encoded; None: there is no table
 
     def to_json(self) -> str:
-        """Without what is not asked for: a site of an earlier version knows nothing of it."""
+        """The terms without unset fields, which sites of earlier versions would not know."""
         return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def read(cls, text: str) -> Terms:
         terms = cls.model_validate_json(text)
-        read_json(text)  # refuses a key that stands twice
+        read_json(text)  # refuses an object with the same key twice
         return terms
 
 
 class TableQuestion(Closed):
-    """Which columns of a table are what, as the run's configuration has it."""
+    """The roles of a table's columns, as the run's configuration gives them."""
 
     label: Label | None = None
     task: TableTask = "auto"
@@ -122,7 +123,7 @@ class TableQuestion(Closed):
     @classmethod
     def read(cls, text: str) -> TableQuestion:
         question = cls.model_validate_json(text)
-        read_json(text)  # refuses a key that stands twice
+        read_json(text)  # refuses an object with the same key twice
         return question
 
     @property
@@ -130,11 +131,11 @@ class TableQuestion(Closed):
         return TableRules(self.label, self.task, self.ignore, self.categorical)
 
 
-USUAL_TABLE = TableQuestion()  # of a run whose configuration says nothing of tables
+USUAL_TABLE = TableQuestion()  # for a run whose configuration has no options for tables
 
 
 class DeviceFacts(Closed):
-    """What a site's owner lets a network cost there; what is absent is not limited."""
+    """What a network may cost on a site's device. A missing value means no limit."""
 
     macs: float | None = Field(None, gt=0)
     params: float | None = Field(None, gt=0)
@@ -158,22 +159,23 @@ class DeviceFacts(Closed):
 
 
 class Facts(Closed):
-    """What a site tells of its data before a run: no sample, no label's count.
+    """What a site reports about its data before a run: no samples, and no counts per label.
 
-    To a method that knows tiers of devices it also tells its own limit. Whoever sends them, they
-    are nothing absurd.
+    If the method uses device tiers, the site also reports its device's limits. The schema refuses
+    absurd values, whoever sends them.
     """
 
     kind: str
     shape: tuple[Annotated[int, Field(gt=0)], ...] = Field(min_length=1, max_length=4)
     labels: tuple[Label, ...] = Field(min_length=1, max_length=MAX_CLASSES)
-    named: bool  # whether labels have names of their own; numbers may go further at another site
+    named: bool  # whether labels have names; if they are numbers, another site may have more
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
     samples: int = Field(ge=0, le=MOST_SAMPLES)
-    skipped: int = Field(0, ge=0, le=MOST_SAMPLES)  # files that cannot be read, by --skip-bad there
-    device: DeviceFacts | None = None  # None: nobody asked, or the site keeps it to itself
-    # Of a table, whose columns and labels are settled by all sites: the rest says nothing of them.
+    skipped: int = Field(0, ge=0, le=MOST_SAMPLES)  # unreadable files, if it uses --skip-bad
+    device: DeviceFacts | None = None  # None: the server did not ask, or the policy forbids it
+    # The sums of a table's columns. All sites together determine columns and labels of a table, so
+    # the other fields say nothing about them.
     table: TableSums | None = None
 
     @model_validator(mode="after")
@@ -186,7 +188,7 @@ class Facts(Closed):
         if prod(self.shape) > MOST_VALUES:
             raise ValueError("a sample is too large")
         if not len(self.mean) == len(self.std) == channels:
-            raise ValueError("mean and std are not one a channel")
+            raise ValueError("mean and std do not have one value per channel")
         if not self.named and self.labels != tuple(map(str, range(len(self.labels)))):
             raise ValueError("labels without names are not numbers from 0")
         return self
@@ -207,7 +209,7 @@ class Facts(Closed):
 
     @classmethod
     def of_table(cls, sums: TableSums, samples: int, device: DeviceFacts | None = None) -> Facts:
-        """Of a table nothing but its sums is told: its form is the federation's to say."""
+        """The facts about a table: only its sums. All sites together determine its form."""
         return cls(
             kind="table",
             shape=(1,),
@@ -224,7 +226,7 @@ class Facts(Closed):
         return json.dumps(self.to_row())
 
     def to_row(self) -> dict[str, Json]:
-        """Without what is not told: a server of an earlier version knows nothing of it."""
+        """The facts without unset fields, which servers of earlier versions would not know."""
         row = self.model_dump(mode="json", exclude_none=True)
         if self.skipped == 0:
             del row["skipped"]
@@ -240,7 +242,7 @@ class Facts(Closed):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"])) or "facts"
             raise ValueError(f"{place}: {first['msg'].lower()}") from None
-        read_json(text)  # refuses a key that stands twice
+        read_json(text)  # refuses an object with the same key twice
         return facts
 
 
@@ -254,11 +256,11 @@ def settled(
     *,
     joins_labels: bool = True,
 ) -> Facts:
-    """What the run is about: what most sites have, with the user's normalisation, if any.
+    """The facts of the run: those of most sites, with the user's normalisation if there is one.
 
-    Without it all sites must use one: another one says that its values are in other units, and the
-    network would be fed with them all the same. `joins_labels` is not so in runs of versions that
-    took the classes of most sites, and refused the others.
+    Without it, all sites must normalise alike: a different normalisation means that a site's values
+    are in other units, and the network would not notice. `joins_labels` is False for runs of
+    earlier versions, which took the classes of most sites and refused the other sites.
     """
     common = agreed(facts, joins_labels=joins_labels)
     if mean is None and std is None:
@@ -277,21 +279,21 @@ def settled(
 
 
 def check_units(facts: Mapping[str, Facts], common: Facts) -> None:
-    """Whether every site whose samples have the common shape normalises them alike."""
+    """Raise an error unless all sites with samples of the common shape normalise them alike."""
     for name, site in facts.items():
         if site.shape == common.shape and (site.mean, site.std) != (common.mean, common.std):
-            own = f"mean {list(site.mean)} and std {list(site.std)}"
-            others = f"{list(common.mean)} and {list(common.std)}"
-            change = "bring its data into the units of the others"
+            deviating = f"mean {list(site.mean)} and std {list(site.std)}"
+            usual = f"{list(common.mean)} and {list(common.std)}"
+            advice = "convert its data to the units of the others"
             raise FedloomError(
                 "all sites must normalise their data alike",
-                f"{name} has {own} where most have {others}",
-                f"{change}, or set data.mean and data.std for all",
+                f"{name} has {deviating} where most have {usual}",
+                f"{advice}, or set data.mean and data.std for all",
             )
 
 
 def agreed_table(facts: Mapping[str, Facts], task: TableTask) -> Agreement | None:
-    """What the columns and labels of all sites' tables are; None: they have none."""
+    """The agreed columns and labels of all sites' tables, or None if they have no tables."""
     sums: dict[str, TableSums] = {}
     for name in sorted(facts):
         table = facts[name].table
@@ -300,15 +302,16 @@ def agreed_table(facts: Mapping[str, Facts], task: TableTask) -> Agreement | Non
     if not sums:
         return None
     if len(sums) < len(facts):
+        with_table = next(iter(sums))
         without = next(name for name in sorted(facts) if name not in sums)
         rule = "all sites must have tables if one has"
-        found = f"{next(iter(sums))} has one and {without} has {facts[without].kind} data"
-        raise FedloomError(rule, found, "leave one out")
+        problem = f"{with_table} has one and {without} has {facts[without].kind} data"
+        raise FedloomError(rule, problem, "leave one out")
     return agreement(sums, task)
 
 
 def facts_agreed(agreed: Agreement, facts: Mapping[str, Facts]) -> Facts:
-    """What the run is about, where sites have tables."""
+    """The facts of a run whose sites have tables."""
     encoding = agreed.encoding
     return Facts(
         kind=agreed.kind,
@@ -323,7 +326,7 @@ def facts_agreed(agreed: Agreement, facts: Mapping[str, Facts]) -> Facts:
 
 @dataclass(frozen=True)
 class Traits:
-    """What sites are compared by when the most common is sought."""
+    """The facts by which sites are compared to find what most of them have."""
 
     kind: str
     shape: tuple[int, ...]
@@ -336,9 +339,9 @@ class Traits:
 
 
 def agreed(facts: Mapping[str, Facts], *, joins_labels: bool) -> Facts:
-    """What most sites have; one that has something else is refused when it is described."""
+    """The facts that most sites share. Other sites are refused when they are described."""
     votes: Counter[tuple[Traits, tuple[str, ...]]] = Counter()
-    for name in sorted(facts):  # of as many, the first in this order decide
+    for name in sorted(facts):  # if there is a tie, the first in this order wins
         votes[Traits.of(facts[name]), ballot_of(facts[name], joins_labels)] += 1
     (traits, ballot), _ = votes.most_common(1)[0]
     voters = []
@@ -364,10 +367,10 @@ def agreed(facts: Mapping[str, Facts], *, joins_labels: bool) -> Facts:
 
 
 def ballot_of(site: Facts, joins_labels: bool) -> tuple[str, ...]:
-    """Sites that have the same here have classes that can be in one list.
+    """A key that is equal for sites whose classes can be joined into one list.
 
-    Numbers are joined with numbers, and names with names. A text's symbols are its samples too, and
-    must be the same everywhere.
+    Numbers are joined with numbers, and names with names. In a text, symbols are also its samples,
+    so they must be the same everywhere.
     """
     if joins_labels and site.kind != "text":
         return (NUMBERS,) if are_numbers(site.labels) else (NAMES,)
@@ -378,9 +381,9 @@ def ballot_of(site: Facts, joins_labels: bool) -> tuple[str, ...]:
 
 
 def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> Split:
-    """The server's picture of a split whose samples it never sees: how many each site has.
+    """The split as the server knows it, by the number of samples at each site.
 
-    Sites are in client order.
+    The server never sees the samples. Sites are in client order.
     """
     for name, site in facts.items():
         if site.samples < least:
@@ -405,18 +408,18 @@ def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> 
 
 
 def own_data(source: Source, client: int, terms: Terms) -> ClientData:
-    """A site's parts, exactly as an embedded run with `--partition sites` makes them."""
+    """A site's parts, exactly as in an embedded run with `--partition sites`."""
     order = own_order(terms.seed, client, len(source.y))
     tests = size_of_test(len(order), terms.test)
-    rest = order[tests:]
-    cut = len(rest) - size_of_held(len(rest), terms.hold)
+    remaining = order[tests:]
+    cut = len(remaining) - size_of_held(len(remaining), terms.hold)
 
     def samples(chosen: np.ndarray) -> Samples:
         return to_samples(source.x, source.y, chosen)
 
     return ClientData(
-        train=samples(rest[:cut]),
-        validation=samples(rest[cut:]),
+        train=samples(remaining[:cut]),
+        validation=samples(remaining[cut:]),
         test=samples(order[:tests]),
     )
 

@@ -1,8 +1,8 @@
 """What a client's own architecture is worth to it: SPIDER (Mushtaq et al. 2023), §5.2.2 and Eq. 6.
 
-p_ij is the figure of client j's network after fine-tuning on client i's data, on client i's test
-part, p_ii included; it is the last epoch's. g_i is by how much client i's own network is ahead of
-the others', on average.
+Client j's network is fine-tuned on client i's data, for every i and j, i = j included. p_ij is then
+its figure on client i's test part after the last epoch. g_i is by how much client i's own network
+is ahead of the other clients' networks, on average.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ Matrix = Sequence[Sequence[float | None]]
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How p_ij is measured; the learning rate falls as a cosine from `lr` to 0."""
+    """How p_ij is measured. The learning rate falls along a cosine from `lr` to 0."""
 
     epochs: int = 30
-    # from client j's weights, or from weights drawn anew, which compares architectures alone
+    # "inherit": start from client j's weights. "fresh": start from newly drawn weights, which
+    # compares the architectures alone.
     start: Start = "inherit"
     lr: float = 0.025
 
@@ -44,9 +45,9 @@ def fine_tuned(
     client: int,
     device: str,
 ) -> Figures:
-    """p_ij, and the figures beside it: `net` is client j's, everything else client i's.
+    """Returns p_ij and the figures beside it. `net` is client j's, everything else is client i's.
 
-    For every j the draws are the same.
+    The random draws are the same for every j.
     """
     if how.start == "fresh":
         with seeded(key(task.seed, "gain")):
@@ -61,7 +62,7 @@ def fine_tuned(
 
 
 def draw_weights(net: nn.Module) -> None:
-    """Anew, of every module that has some."""
+    """Draws new weights for every module that has weights."""
     for module in net.modules():
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
@@ -69,15 +70,19 @@ def draw_weights(net: nn.Module) -> None:
 
 
 def sgd_of(options: Json) -> SgdOptions:
-    """The run's own settings of local SGD, as far as its method has them; one epoch at a time."""
-    own = {name: value for name, value in options.items() if name in SgdOptions.model_fields}
-    if own.get("bn") == RECEIVED:
-        own["bn"] = "averaged"  # nobody averages what is trained here
-    return SgdOptions(**{**own, "epochs": 1})
+    """Returns the run's settings of local SGD, as far as its method has them, for one epoch."""
+    settings = {}
+    for name, value in options.items():
+        if name in SgdOptions.model_fields:
+            settings[name] = value
+    if settings.get("bn") == RECEIVED:
+        settings["bn"] = "averaged"  # here no server averages the statistics
+    settings["epochs"] = 1
+    return SgdOptions(**settings)
 
 
 def gains(matrix: Matrix, *, lower_is_better: bool = False) -> list[float | None]:
-    """Eq. 6: g_i, the mean of p_ii − p_ij over the others; None where a figure is missing."""
+    """Eq. 6: g_i is the mean of p_ii − p_ij over the others. It is None if a figure is missing."""
     sign = 1.0
     if lower_is_better:
         sign = -1.0
@@ -89,7 +94,7 @@ def gains(matrix: Matrix, *, lower_is_better: bool = False) -> list[float | None
 
 
 def gain(own: float | None, others: Sequence[float | None], sign: float) -> float | None:
-    """g_i of one client."""
+    """Returns g_i of one client."""
     figures = [value for value in others if value is not None]
     if own is None or not figures or len(figures) < len(others):
         return None
@@ -97,7 +102,7 @@ def gain(own: float | None, others: Sequence[float | None], sign: float) -> floa
 
 
 def mean_gain(values: Sequence[float | None]) -> float | None:
-    """Over the clients that have one."""
+    """Returns the mean over the clients whose gain is known, or None if no gain is."""
     figures = [value for value in values if value is not None]
     if not figures:
         return None

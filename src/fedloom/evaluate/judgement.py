@@ -1,14 +1,15 @@
-"""What a comparison says beside its figures: whether they are worth something.
+"""What helps to judge a method's figures in a comparison.
 
-Balanced accuracy, AUC of two classes, what the most common class would give, how many clients'
-figures must be read with caution, and what stages before the last one ended with.
+That is balanced accuracy, AUC where there are two classes, the accuracy of always answering the
+most common class, how many clients' figures must be read with caution, and the figures that earlier
+stages ended with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedloom.evaluate.method_row import seeds
+from fedloom.evaluate.method_row import mean_and_std
 from fedloom.records.cautions import added_up
 from fedloom.records.comparison import MethodRow, OverSeeds, StageRow
 from fedloom.records.result import RunResult, StageEnd
@@ -16,28 +17,31 @@ from fedloom.types import Json
 
 
 def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
-    """The row of a method, with what its runs tell beside the metric; text has fewer of them."""
+    """Returns a method's row with the figures beside the metric. Text has fewer of them."""
     changes: dict[str, Json] = {"cautions": added_up(run.known_cautions for run in runs)}
     for name in runs[0].columns:
         if name in ("balanced_accuracy", "auc", "mae"):
-            changes[name] = seeds([run.spread_of(name).mean for run in runs])
-    changes.update(of_pooled_and_shared(runs))
-    most_common = seeds([run.most_common_class for run in runs])
+            changes[name] = mean_and_std([run.spread_of(name).mean for run in runs])
+    changes.update(figures_of_pooled_and_shared(runs))
+    most_common = mean_and_std([run.most_common_class for run in runs])
     if most_common.mean is not None:
         changes["most_common_class"] = most_common
-    gains = [run.known_gain.difference for run in runs if run.known_gain is not None]
+    gains = []
+    for run in runs:
+        if run.known_gain is not None:
+            gains.append(run.known_gain.difference)
     if gains:
-        changes["personal_gain"] = seeds(gains)
+        changes["personal_gain"] = mean_and_std(gains)
     stages = stages_of(runs)
     if stages:
         changes["stages"] = stages
     return row.replace(**changes)
 
 
-def of_pooled_and_shared(runs: Sequence[RunResult]) -> dict[str, OverSeeds | None]:
-    """What stands beside the pooled figure and beside that of the shared model; text has nothing.
+def figures_of_pooled_and_shared(runs: Sequence[RunResult]) -> dict[str, OverSeeds | None]:
+    """Returns the figures beside the pooled one and beside the shared model's, by their names.
 
-    None where a run does not know it.
+    A figure is None if one of the runs does not have it. Text has no such figures.
     """
     if not runs[0].judged_by.counts_answers:
         return {}
@@ -51,12 +55,12 @@ def of_pooled_and_shared(runs: Sequence[RunResult]) -> dict[str, OverSeeds | Non
     for name, values in figures.items():
         changes[name] = None
         if None not in values:
-            changes[name] = seeds(values)
+            changes[name] = mean_and_std(values)
     return changes
 
 
 def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:
-    """Of the stages that were evaluated in every run, on the same part of the data."""
+    """Returns a row for each stage that every run evaluated on the same part of the data."""
     rows = []
     for end in runs[0].stages:
         if end.part is None:
@@ -72,11 +76,11 @@ def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:
 
 
 def stage_row(stage: str, part: str, ends: Sequence[StageEnd]) -> StageRow:
-    """One stage over all runs; figures beside the metric's where every run has them."""
-    row = StageRow(stage=stage, part=part, figure=seeds([end.figure for end in ends]))
+    """Returns one stage over all runs. Figures beside the metric's need a value in every run."""
+    row = StageRow(stage=stage, part=part, figure=mean_and_std([end.figure for end in ends]))
     changes: dict[str, Json] = {}
     for name in ends[0].beside:
         figures = [end.beside.get(name) for end in ends]
         if None not in figures:
-            changes[name] = seeds(figures)
+            changes[name] = mean_and_std(figures)
     return row.replace(**changes)

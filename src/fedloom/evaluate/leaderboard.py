@@ -1,14 +1,14 @@
-"""Contestants on the same split, ranked on validation data: the common winner, and each client's.
+"""Ranks contestants on the same split by validation data, for all clients and for each client.
 
-Test figures stand beside the ranking and decide nothing. Intervals are over clients: Student's t of
-the mean, and of a difference the same after each client is paired with itself.
+Test figures stand beside the ranking and decide nothing. Intervals are over clients: Student's t
+interval of the mean; for a difference, of the mean of the differences client by client.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from fedloom.evaluate.summary import spread
 from fedloom.learning.judging import is_decisive
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
-from fedloom.records.result import RunResult
+from fedloom.records.result import ClientResult, RunResult
 
-# By client, how good the answers to its validation samples are: right or not, or how near.
+# By client, how good each answer to its validation samples is: right or wrong, or how near.
 Right = Mapping[int, NDArray[Any]]
 
 
@@ -31,14 +31,26 @@ class Contestant:
     result: RunResult
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The most that a client's network may cost, by unit."""
+
+    common: Mapping[str, float] = field(default_factory=dict)  # for every client
+    by_client: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # of its device tier
+
+    @property
+    def are_given(self) -> bool:
+        return bool(self.common or self.by_client)
+
+
 def leaderboard(
     contestants: Sequence[Contestant],
     control: str,
-    limits: Mapping[str, float],
+    limits: Limits,
 ) -> list[LeaderboardRow]:
-    """From best to last by validation; the best that keeps the limits is chosen.
+    """Returns the rows from best to last by validation; the best within the limits is chosen.
 
-    Where none keeps them, none is.
+    If no contestant is within the limits, none is chosen.
     """
     metric = contestants[0].result.judged_by
     by_name = {contestant.name: contestant.result for contestant in contestants}
@@ -47,7 +59,7 @@ def leaderboard(
         row = row_of(contestant)
         if contestant.name != control:
             row = row.replace(to_control=gap(by_name[control], contestant.result))
-        if limits:
+        if limits.are_given:
             row = row.replace(fits=keeps(contestant.result, limits))
         rows.append(row)
     ranked = sorted(rows, key=lambda row: rank(row, metric))
@@ -59,8 +71,13 @@ def leaderboard(
 
 
 def rank(row: LeaderboardRow, metric: Metric) -> tuple[float, float]:
-    """Small is good; who could not be judged is the last. Of equals the cheaper wins."""
-    macs = math.inf if row.macs is None else float(row.macs)
+    """Returns a key for sorting from best to last.
+
+    A row without a validation figure is last. Of equals the cheaper is first.
+    """
+    macs = math.inf
+    if row.macs is not None:
+        macs = float(row.macs)
     if row.validation is None:
         return math.inf, macs
     if metric.lower_is_better:
@@ -87,7 +104,7 @@ def row_of(contestant: Contestant) -> LeaderboardRow:
 
 
 def figures_by_client(result: RunResult) -> dict[int, float]:
-    """On test data, of the clients that have a figure."""
+    """Returns the test figures of the clients that have one."""
     figures = {}
     for client in result.clients:
         if client.figure is not None:
@@ -100,7 +117,8 @@ def on_test(by_client: Mapping[int, float], metric: Metric, pooled: float | None
     over_clients = spread(values, metric.lower_is_better)
     interval = None
     if values:
-        interval = within(ends(paired([0.0] * len(values), values)), metric)
+        against_zero = paired([0.0] * len(values), values)
+        interval = clipped(interval_of(against_zero), *metric.bounds)
     return OnTest(
         mean=over_clients.mean,
         std=over_clients.std,
@@ -111,45 +129,61 @@ def on_test(by_client: Mapping[int, float], metric: Metric, pooled: float | None
 
 
 def gap(control: RunResult, result: RunResult) -> Gap | None:
-    """The mean over clients of what one has more than the control has for the same client."""
-    before = figures_by_client(control)
-    after = figures_by_client(result)
-    both = sorted(before.keys() & after.keys())
-    if not both:
+    """Returns by how much a contestant is above the control, as a mean over clients."""
+    of_control = figures_by_client(control)
+    of_contestant = figures_by_client(result)
+    figures_of_control = []
+    figures_of_contestant = []
+    for client in sorted(of_control.keys() & of_contestant.keys()):
+        figures_of_control.append(of_control[client])
+        figures_of_contestant.append(of_contestant[client])
+    if not figures_of_control:
         return None
-    pair = paired([before[client] for client in both], [after[client] for client in both])
-    return Gap(mean=pair.difference, interval=ends(pair))
+    pair = paired(figures_of_control, figures_of_contestant)
+    least, most = result.judged_by.bounds
+    interval = clipped(interval_of(pair), least - most, most - least)
+    return Gap(mean=pair.difference, interval=interval)
 
 
-def ends(pair: Paired) -> list[float] | None:
+def interval_of(pair: Paired) -> list[float] | None:
     if pair.low is None or pair.high is None:
         return None
     return [pair.low, pair.high]
 
 
-def within(interval: list[float] | None, metric: Metric) -> list[float] | None:
-    """An interval of a mean does not go beyond what a figure can be."""
+def clipped(interval: list[float] | None, least: float, most: float) -> list[float] | None:
+    """An interval of a mean does not go beyond what its figure can be."""
     if interval is None:
         return None
-    least, most = metric.bounds
     return [max(interval[0], least), min(interval[1], most)]
 
 
-def keeps(result: RunResult, limits: Mapping[str, float]) -> bool:
-    """Whether every client's network is within the limits; an unknown size is not."""
-    for client in result.clients:
-        sizes = {"params": client.params, "macs": client.macs}
-        for name, most in limits.items():
-            size = sizes[name]
-            if size is None or size > most:
-                return False
+def keeps(result: RunResult, limits: Limits) -> bool:
+    """Whether every client's network is within its limits."""
+    return all(client_keeps(client, result, limits) for client in result.clients)
+
+
+def client_keeps(client: ClientResult, result: RunResult, limits: Limits) -> bool:
+    """Whether this client's network is within its limits; a network of unknown size is not.
+
+    A method that knows device tiers keeps the limits of tiers by itself.
+    """
+    most_allowed = dict(limits.common)
+    if not result.tiers:
+        most_allowed |= limits.by_client.get(client.client, {})
+    costs = {"params": client.params, "macs": client.macs}
+    for name, most in most_allowed.items():
+        cost = costs.get(name)
+        if cost is None or cost > most:
+            return False
     return True
 
 
 def winner_of_client(client: int, common: str, right: Mapping[str, Right]) -> ClientWinner:
-    """The common winner, unless another is decisively better on this client's validation part.
+    """Returns the common winner, unless another is decisively better for this client.
 
-    Of several, it is the one that is ahead by most samples.
+    Contestants are compared on the client's validation part. If several are decisively better, the
+    one that is ahead by the most samples wins.
     """
     by_common = right[common][client]
     winner = ClientWinner(client=client, chosen=common, samples=len(by_common))

@@ -1,4 +1,4 @@
-"""One method over the seeds that it ran with: its row of a comparison."""
+"""A method's row in a comparison: its figures and costs over the seeds that it ran with."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def method_row(
     first: Sequence[RunResult] | None,
     tuned: Mapping[str, Json] | None,
 ) -> MethodRow:
-    """`first`: the runs of the first method on the same seeds, in the same order.
+    """Returns a method's row.
 
-    None: there is nothing to pair.
+    `first` are the first method's runs on the same seeds, in the same order. If it is None, there
+    is nothing to compare with, and the row has no difference.
     """
     metric = runs[0].judged_by
     tuned_options = None
@@ -38,14 +39,14 @@ def method_row(
         tuned=tuned_options,
         metric=metric.name,
         lower_is_better=metric.lower_is_better,
-        figure=seeds([run.spread.mean for run in runs]),
+        figure=mean_and_std([run.spread.mean for run in runs]),
         difference=to_first,
-        pooled=seeds([run.spread.pooled for run in runs]),
-        worst=seeds([run.spread.worst for run in runs]),
-        shared=seeds([run.shared_pooled for run in runs]),
+        pooled=mean_and_std([run.spread.pooled for run in runs]),
+        worst=mean_and_std([run.spread.worst for run in runs]),
+        shared=mean_and_std([run.shared_pooled for run in runs]),
         params=mean_params(runs),
         rounds=fmean(run.rounds for run in runs),
-        macs=seeds([run.macs for run in runs]).mean,
+        macs=mean_and_std([run.macs for run in runs]).mean,
         bytes=fmean(run.traffic.of_training for run in runs),
         seconds=fmean(run.seconds for run in runs),
         memory=most(run.memory for run in runs),
@@ -54,12 +55,12 @@ def method_row(
 
 
 def with_holm(rows: Sequence[MethodRow]) -> list[MethodRow]:
-    """Every difference to the first method with its verdict beside all the others."""
-    judged = []
+    """Adds to every difference from the first method its verdict, adjusted for all comparisons."""
+    p_values = []
     for row in rows:
         if row.difference is not None:
-            judged.append(row.difference)
-    adjusted = iter(holm([difference.p for difference in judged]))
+            p_values.append(row.difference.p)
+    adjusted = iter(holm(p_values))
     adjusted_rows = []
     for row in rows:
         if row.difference is not None:
@@ -75,8 +76,8 @@ def verdict(p: float | None) -> Holm | None:
     return Holm(p=p, significant=p < SIGNIFICANT)
 
 
-def seeds(values: Sequence[float | None]) -> OverSeeds:
-    """Of the runs that have a figure."""
+def mean_and_std(values: Sequence[float | None]) -> OverSeeds:
+    """Returns mean and standard deviation over the runs that have a figure."""
     figures = [value for value in values if value is not None]
     if not figures:
         return OverSeeds(mean=None, std=None)
@@ -89,16 +90,31 @@ def difference(
     first: Sequence[RunResult],
     runs: Sequence[RunResult],
 ) -> Difference | None:
-    """Paired by seed; None where a run has no figure."""
-    before = [run.spread.mean for run in first if run.spread.mean is not None]
-    after = [run.spread.mean for run in runs if run.spread.mean is not None]
-    if len(before) < len(first) or len(after) < len(runs):
+    """Returns the difference from the first method, paired by seed.
+
+    It is None if one of the runs has no figure.
+    """
+    figures_of_first = mean_figures(first)
+    figures = mean_figures(runs)
+    if len(figures_of_first) < len(first) or len(figures) < len(runs):
         return None
-    return gap(metric, before, after)
+    return gap(metric, figures_of_first, figures)
+
+
+def mean_figures(runs: Sequence[RunResult]) -> list[float]:
+    """Returns the mean over clients of each run that has one."""
+    figures = []
+    for run in runs:
+        if run.spread.mean is not None:
+            figures.append(run.spread.mean)
+    return figures
 
 
 def gap(metric: Metric, first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Whether it is for the better is known where it has an interval that does not hold 0."""
+    """Returns by how much `second` is above `first`.
+
+    Whether that is an improvement is known only if the difference has an interval without 0.
+    """
     pair = paired(first, second)
     low = pair.low
     high = pair.high
@@ -109,20 +125,24 @@ def gap(metric: Metric, first: Sequence[float], second: Sequence[float]) -> Diff
 
 
 def mean_params(runs: Sequence[RunResult]) -> float | None:
-    """Of the networks that clients ended with, where they are known."""
+    """Returns the mean size of the clients' final networks, as far as sizes are known."""
     sizes = []
     for run in runs:
-        sizes += [client.params for client in run.clients if client.params is not None]
+        for client in run.clients:
+            if client.params is not None:
+                sizes.append(client.params)
     if not sizes:
         return None
     return fmean(sizes)
 
 
 def mean_macs(runs: Sequence[RunResult]) -> float | None:
-    """Of a sample, in the networks that clients ended with, where they are known."""
+    """Returns the mean MACs per sample of the clients' final networks, as far as they are known."""
     costs = []
     for run in runs:
-        costs += [client.macs for client in run.clients if client.macs is not None]
+        for client in run.clients:
+            if client.macs is not None:
+                costs.append(client.macs)
     if not costs:
         return None
     return fmean(costs)

@@ -1,4 +1,4 @@
-"""Two methods on the same seeds: the seed's own luck cancels in the difference of each pair."""
+"""Compares two methods on the same seeds: a seed's luck cancels in the difference of each pair."""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +11,18 @@ ROUNDING = 1e-9
 
 class Paired(NamedTuple):
     difference: float  # the mean of b − a
-    low: float | None  # None: there is no spread to judge by
+    # The ends of the interval and p are None if there is no spread to judge by.
+    low: float | None
     high: float | None
     n: int
-    p: float | None = None  # two-sided, of Student's t; None: there is no spread to judge by
+    p: float | None = None  # two-sided, of Student's t
 
 
 def paired(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Paired:
-    """The mean of b − a, paired by seed, with Student's t interval (std with ddof 1).
+    """Returns the mean of b − a, paired by seed, with Student's t interval (std with ddof 1).
 
-    One pair has no spread. Differences that are equal have none either: their interval would have
-    the width zero and call any difference certain, so there is no interval.
+    One pair has no spread, and so no interval. Equal differences have no interval either: it would
+    have no width and call any difference certain.
     """
     differences = [after - before for before, after in zip(a, b, strict=True)]
     n = len(differences)
@@ -37,24 +38,27 @@ def paired(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> 
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """p-values of several comparisons, adjusted by Holm's step-down (1979).
+    """Returns the p-values of several comparisons, adjusted by Holm's step-down procedure (1979).
 
     The smallest is multiplied by the number of comparisons, the next by one less, and so on; none
-    falls below the one before it. A comparison that could not be judged (None) counts, as the last.
+    falls below the one before it. A comparison without a p-value (None) counts as the last one.
     """
-    known = [(value, place) for place, value in enumerate(values) if value is not None]
+    judged = []
+    for place, value in enumerate(values):
+        if value is not None:
+            judged.append((value, place))
     adjusted: list[float | None] = [None] * len(values)
     largest = 0.0
-    for rank, (value, place) in enumerate(sorted(known)):
+    for rank, (value, place) in enumerate(sorted(judged)):
         largest = max(largest, min(1.0, value * (len(values) - rank)))
         adjusted[place] = largest
     return adjusted
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and std (ddof 1: seeds are a sample); one seed has no std.
+    """Returns mean and std (ddof 1: seeds are a sample). One seed has no std.
 
-    No values at all are a ValueError.
+    Raises ValueError if there are no values.
     """
     centre = float(mean(values))
     if len(values) < 2:

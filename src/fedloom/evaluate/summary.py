@@ -1,4 +1,4 @@
-"""One figure per client becomes a few over all of them: the mean, and how unequal they are."""
+"""Sums up one figure per client over all clients: their mean, and how unequal they are."""
 
 from collections.abc import Iterable, Sequence
 from statistics import mean, pstdev
@@ -9,13 +9,14 @@ from fedloom.records.result import Spread
 
 
 def spread(values: Iterable[float | None], lower_is_better: bool = False) -> Spread:
-    """Mean, std (ddof 0: these are all the clients), the worst, and the mean of the worst 10 %.
+    """Returns mean, std (ddof 0: these are all clients), the worst, and the mean of the worst 10 %.
 
     The worst 10 % are n // 10 clients, at least one. Clients without a figure (None) are left out.
-    Exact sums (which numpy and fmean do not give) make the order of the clients irrelevant, the std
-    of equal clients 0 and their mean their own figure.
+    Sums are exact, which those of numpy and fmean are not: so the order of the clients does not
+    matter, and clients with equal figures have exactly that mean and a std of 0.
     """
-    worst_first = sorted((value for value in values if value is not None), reverse=lower_is_better)
+    figures = [value for value in values if value is not None]
+    worst_first = sorted(figures, reverse=lower_is_better)
     if not worst_first:
         return Spread(mean=None, std=None, worst=None, worst10=None)
     worst_tenth = worst_first[: max(1, len(worst_first) // 10)]
@@ -28,11 +29,15 @@ def spread(values: Iterable[float | None], lower_is_better: bool = False) -> Spr
 
 
 def summarise(clients: Sequence[Figures], metric: Metric) -> Spread:
-    """The spread of the metric over clients, and its value over all their samples."""
+    """Returns the spread of the metric over clients, and its value over all their samples."""
     values = [figures.value for figures in clients]
     return spread(values, metric.lower_is_better).replace(pooled=metric.pooled(clients))
 
 
 def most(values: Iterable[int | None]) -> int | None:
-    """The largest of those that are known."""
-    return max((value for value in values if value is not None), default=None)
+    """Returns the largest value that is not None, or None if there is no such value."""
+    largest = None
+    for value in values:
+        if value is not None and (largest is None or value > largest):
+            largest = value
+    return largest

@@ -12,7 +12,10 @@ from fedloom.records.rows import MetricsRow
 
 
 def first_reached(rows: Iterable[MetricsRow], target: float, metric: Metric) -> Target | None:
-    """Of one run; None: never. A figure of test data does not count."""
+    """Returns what a run had spent when it first reached the target, or None if it never did.
+
+    Only figures on validation data count.
+    """
     for row in rows:
         evaluation = row.evaluation
         if evaluation is None or evaluation.part != "validation" or evaluation.value is None:
@@ -31,14 +34,14 @@ def first_reached(rows: Iterable[MetricsRow], target: float, metric: Metric) -> 
 
 
 def mean_target(reached: Sequence[Target | None]) -> Target | None:
-    """Over a method's runs; None: one of them did not reach it."""
-    known = [target for target in reached if target is not None]
-    if not known or len(known) < len(reached):
+    """Returns the mean over a method's runs, or None if one of them did not reach the target."""
+    targets = [target for target in reached if target is not None]
+    if not targets or len(targets) < len(reached):
         return None
     return Target(
-        seconds=fmean(target.seconds for target in known),
-        wan=fmean(target.wan for target in known),
-        bytes=fmean(target.bytes for target in known),
-        macs=fmean(target.macs for target in known),
-        rounds=fmean(target.rounds for target in known),
+        seconds=fmean(target.seconds for target in targets),
+        wan=fmean(target.wan for target in targets),
+        bytes=fmean(target.bytes for target in targets),
+        macs=fmean(target.macs for target in targets),
+        rounds=fmean(target.rounds for target in targets),
     )

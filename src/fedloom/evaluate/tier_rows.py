@@ -1,6 +1,6 @@
-"""The tiers of one method over its seeds: what a comparison says of each.
+"""The rows of a method's tiers in a comparison, over its seeds.
 
-A difference is between networks of the same devices, on the test samples of all clients.
+Differences are between networks for the same devices, on the test samples of all clients.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedloom.evaluate.method_row import gap, seeds, verdict
+from fedloom.evaluate.method_row import gap, mean_and_std, verdict
 from fedloom.evaluate.paired import holm
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference, MethodRow, TierRow
 from fedloom.records.result import RunResult, TierResult
 
-# What both a tier's network and its row have beside the metric's figures.
+# The figures beside the metric's that both a tier's network and its row have.
 BESIDE = (
     "balanced_accuracy",
     "auc",
@@ -30,9 +30,9 @@ def with_tiers(
     runs: Sequence[RunResult],
     first: Sequence[RunResult] | None,
 ) -> MethodRow:
-    """The row of a method with its tiers; that of a method without tiers as it is.
+    """Returns a method's row with the rows of its tiers, if the method has tiers.
 
-    `first`: the runs of the first method on the same seeds, in the same order.
+    `first` are the first method's runs on the same seeds, in the same order.
     """
     metric = runs[0].judged_by
     tiers = []
@@ -40,7 +40,7 @@ def with_tiers(
         number = networks[0].tier
         compared_with = None
         if first is not None and have_same_clients(runs, first, number):
-            compared_with = of_number(first, number)
+            compared_with = networks_of_tier(first, number)
         tiers.append(tier_row(networks, compared_with, metric))
     if not tiers:
         return row
@@ -48,20 +48,22 @@ def with_tiers(
 
 
 def tiers_over_seeds(runs: Sequence[RunResult]) -> list[list[TierResult]]:
-    """For every tier that all runs have, its network in each of them."""
+    """Returns, for every tier that all runs have, its network in each run."""
     tiers = []
     for tier in runs[0].tiers:
-        networks = of_number(runs, tier.tier)
+        networks = networks_of_tier(runs, tier.tier)
         if networks is not None:
             tiers.append(networks)
     return tiers
 
 
-def of_number(runs: Sequence[RunResult], number: int) -> list[TierResult] | None:
-    """The network of one tier in each run; None: a run does not have this tier."""
+def networks_of_tier(runs: Sequence[RunResult], number: int) -> list[TierResult] | None:
+    """Returns a tier's network in each run, or None if a run does not have this tier."""
     networks = []
     for run in runs:
-        networks += [tier for tier in run.tiers if tier.tier == number]
+        for tier in run.tiers:
+            if tier.tier == number:
+                networks.append(tier)
     if len(networks) < len(runs):
         return None
     return networks
@@ -72,9 +74,9 @@ def have_same_clients(
     first: Sequence[RunResult],
     number: int,
 ) -> bool:
-    """Whether a tier is the same devices in both methods, with every seed.
+    """Whether a tier has the same devices in both methods, with every seed.
 
-    Methods may have other numbers of tiers, or other limits.
+    The methods may differ in their number of tiers, or in the limits of their tiers.
     """
     for run, other in zip(runs, first, strict=True):
         if clients_of(run, number) != clients_of(other, number):
@@ -99,15 +101,15 @@ def tier_row(
             worsts.append(network.own.worst)
     row = TierRow(
         tier=networks[0].tier,
-        own=seeds(means),
-        worst=seeds(worsts),
-        pooled=seeds([network.pooled_over_all for network in networks]),
-        supernet=seeds([network.supernet for network in networks]),
+        own=mean_and_std(means),
+        worst=mean_and_std(worsts),
+        pooled=mean_and_std([network.pooled_over_all for network in networks]),
+        supernet=mean_and_std([network.supernet for network in networks]),
         params=fmean(network.params for network in networks),
         macs=fmean(network.macs for network in networks),
     )
     for name in BESIDE:
-        figures = seeds([getattr(network, name) for network in networks])
+        figures = mean_and_std([getattr(network, name) for network in networks])
         if figures.mean is not None:
             row = row.replace(**{name: figures})
     if first is None:
@@ -120,16 +122,19 @@ def difference(
     first: Sequence[TierResult],
     metric: Metric,
 ) -> Difference | None:
-    """Paired by seed; None where a run has no figure."""
-    before = pooled_figures(first)
-    after = pooled_figures(networks)
-    if len(before) < len(networks) or len(after) < len(networks):
+    """Returns the difference from the first method, paired by seed.
+
+    It is None if one of the runs has no figure.
+    """
+    figures_of_first = pooled_figures(first)
+    figures = pooled_figures(networks)
+    if len(figures_of_first) < len(networks) or len(figures) < len(networks):
         return None
-    return gap(metric, before, after)
+    return gap(metric, figures_of_first, figures)
 
 
 def pooled_figures(networks: Sequence[TierResult]) -> list[float]:
-    """Of those that have one."""
+    """Returns the figures over all clients' samples, of the networks that have one."""
     figures = []
     for network in networks:
         if network.pooled_over_all is not None:
@@ -138,13 +143,13 @@ def pooled_figures(networks: Sequence[TierResult]) -> list[float]:
 
 
 def tiers_with_holm(rows: Sequence[MethodRow]) -> list[MethodRow]:
-    """Every tier's difference with its verdict beside those of all tiers and methods."""
-    judged = []
+    """Adds to every tier's difference its verdict, adjusted for all tiers of all methods."""
+    p_values = []
     for row in rows:
         for tier in row.tiers:
             if tier.difference is not None:
-                judged.append(tier.difference)
-    adjusted = iter(holm([difference.p for difference in judged]))
+                p_values.append(tier.difference.p)
+    adjusted = iter(holm(p_values))
     adjusted_rows = []
     for row in rows:
         tiers = []

@@ -1,4 +1,4 @@
-"""What a leaderboard comes to, in one plain sentence."""
+"""Sums up a leaderboard in one plain sentence."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from fedloom.metrics.metric import Metric
 from fedloom.records.auto import ClientWinner, LeaderboardRow
 from fedloom.records.decision import Decision
 from fedloom.records.result import RunResult
+from fedloom.registry import CELLS, SPACE
+from fedloom.spaces import open_space
 
 CONTROL = "local-adaptation"
 IN_WORDS = {CONTROL: "FedAvg with fine-tuning", "fedavg": "FedAvg"}
 NETWORKS = {"cnn": "CNN", "lstm": "LSTM", "resnet18": "ResNet-18", "mlp": "MLP"}
 WIDTHS = {1.0: "full-width", 0.5: "half-width"}
-FINE_TUNING = "fine-tuning"  # the decision of that name, and what it chose where it did not pay
-ONE_NETWORK = "one network"
+FINE_TUNING = "fine-tuning"  # the name of a decision …
+ONE_NETWORK = "one network"  # … and what it chose where fine-tuning did not pay
 MOST_NAMED = 5  # clients that are listed one by one
 
 
@@ -26,7 +28,10 @@ def verdict(
     decisions: Sequence[Decision],
     metric: Metric,
 ) -> str:
-    """`words`: what a sentence calls a contestant, by its name. `decisions`: of the winner."""
+    """Returns the sentence.
+
+    `words` has, by a contestant's name, what the sentence calls it. `decisions` are the winner's.
+    """
     winner = next(row for row in leaderboard if row.chosen)
     by_name = {row.name: row for row in leaderboard}
     figure = f"{metric.text(winner.test.mean)}{metric.unit}"
@@ -35,35 +40,42 @@ def verdict(
     second = runner_up(leaderboard, control)
     if winner.name == control and second is not None:
         named.add(second.name)
-        sentence += f"; {words[second.name]} is {beside_control(second, 'it', metric)}"
+        difference = beside_control(second, "it", metric, len(clients))
+        over = " (over the limit)" if second.fits is False else ""
+        sentence += f"; {words[second.name]}{over} is {difference}"
         sentence += share_of_macs(second, winner)
     elif winner.name != control:
         beaten = words[control]
         if by_name[control].fits is False:
             beaten += " (over the limit)"
-        sentence += f", {beside_control(winner, beaten, metric)}"
+        sentence += f", {beside_control(winner, beaten, metric, len(clients))}"
         sentence += share_of_macs(winner, by_name[control])
-    return f"{sentence}{of_others(leaderboard, clients, named, words, decisions)}"
+    sentence += about_others(leaderboard, clients, named, words, decisions)
+    return sentence
 
 
-def beside_control(row: LeaderboardRow, control: str, metric: Metric) -> str:
-    """`4.6 points above FedAvg with fine-tuning [2.8, 6.4]`."""
+def beside_control(row: LeaderboardRow, control: str, metric: Metric, clients: int) -> str:
+    """Returns such as `4.6 points above FedAvg with fine-tuning [2.8, 6.4]`.
+
+    With one client there is no interval.
+    """
     if row.to_control is None:
         return f"which cannot be compared with {control}"
     gap = row.to_control.mean
-    points = "points"
+    unit = "points"
     if not metric.counts_answers:
-        points = metric.name
-    distance = f"{metric.text(abs(gap))} {points}"
-    side = side_of(gap, metric)
+        unit = metric.name
+    comparison = f"{metric.text(abs(gap))} {unit} {side_of(gap, metric)} {control}"
     ends = row.to_control.interval
+    if ends is None and clients == 1:
+        return f"{comparison} at the only client, which may be chance"
     if ends is None:
-        return f"{distance} {side} {control}"
-    low, high = sorted(abs_ends(ends, gap))
+        return comparison
+    low, high = sorted(ends_as_distances(ends, gap))
     interval = f"[{metric.text(low)}, {metric.text(high)}]"
     if ends[0] <= 0 <= ends[1]:
-        return f"{distance} {side} {control} {interval}, which may be chance"
-    return f"{distance} {side} {control} {interval}"
+        return f"{comparison} {interval}, which may be chance"
+    return f"{comparison} {interval}"
 
 
 def side_of(gap: float, metric: Metric) -> str:
@@ -72,8 +84,8 @@ def side_of(gap: float, metric: Metric) -> str:
     return "higher (worse) than" if gap >= 0 else "lower (better) than"
 
 
-def abs_ends(ends: Sequence[float], gap: float) -> list[float]:
-    """An interval as a distance in the direction of the gap."""
+def ends_as_distances(ends: Sequence[float], gap: float) -> list[float]:
+    """Returns the ends of an interval as distances in the direction of the gap."""
     if gap >= 0:
         return list(ends)
     return [-end for end in ends]
@@ -91,44 +103,55 @@ def share_of_macs(row: LeaderboardRow, control: LeaderboardRow) -> str:
 
 
 def runner_up(leaderboard: Sequence[LeaderboardRow], control: str) -> LeaderboardRow | None:
-    """The best of those that are not the control."""
+    """Returns the best contestant that is not the control."""
     for row in leaderboard:
         if row.name != control:
             return row
     return None
 
 
-def of_others(
+def about_others(
     leaderboard: Sequence[LeaderboardRow],
     clients: Sequence[ClientWinner],
     named: Collection[str],
     words: Mapping[str, str],
     decisions: Sequence[Decision],
 ) -> str:
-    """For whom another model than the common one is better, or that there is nobody.
+    """Names the clients for which another model is better than the common one.
 
-    `named`: contestants of which the sentence has told already.
+    If there are none, it names the contestants that gained nothing, except those in `named`, which
+    the sentence has mentioned already.
     """
     winner = next(row.name for row in leaderboard if row.chosen)
-    chosen: dict[str, list[int]] = {}
+    clients_by_choice: dict[str, list[int]] = {}
     for client in clients:
         if client.chosen != winner:
-            chosen.setdefault(client.chosen, []).append(client.client)
-    parts = []
-    for name, numbers in chosen.items():
-        parts.append(f"{clients_in_words(numbers)} with {words[name]}")
-    if parts:
-        return f"; decisively better on validation: {', '.join(parts)}"
-    beaten = []
+            clients_by_choice.setdefault(client.chosen, []).append(client.client)
+    exceptions = []
+    for name, numbers in clients_by_choice.items():
+        exceptions.append(f"{clients_in_words(numbers)} with {words[name]}")
+    if exceptions:
+        return f"; decisively better on validation: {', '.join(exceptions)}"
+    without_gain = []
     for decision in decisions:
-        if decision.decision == FINE_TUNING and decision.chosen == ONE_NETWORK:
-            beaten.append("personal networks")
+        if was_tried_in_vain(decision):
+            without_gain.append("personal networks")
     for row in leaderboard:
         if row.name not in named and row.fits is not False:
-            beaten.append(words[row.name])
-    if not beaten:
+            without_gain.append(words[row.name])
+    if not without_gain:
         return ""
-    return f"; {', '.join(beaten)} gained nothing here"
+    return f"; {', '.join(without_gain)} gained nothing here"
+
+
+def was_tried_in_vain(decision: Decision) -> bool:
+    """Whether fine-tuning was compared on validation samples and gained nothing.
+
+    If the clients hold no samples back, nothing was compared.
+    """
+    if decision.decision != FINE_TUNING or decision.chosen != ONE_NETWORK:
+        return False
+    return not isinstance(decision.counts, Mapping) or decision.counts.get("samples") != 0
 
 
 def clients_in_words(numbers: Sequence[int]) -> str:
@@ -141,37 +164,57 @@ def clients_in_words(numbers: Sequence[int]) -> str:
 
 
 def in_words(name: str, result: RunResult) -> str:
-    """A contestant in a sentence: the network that it chose, if it decided on a size."""
+    """Returns what a sentence calls a contestant: its network, if it decided on a size."""
     size = chosen_size(result.decisions)
     if size is None and len(result.options.get("sizes", ())) == 1:  # there was nothing to decide
         size = width_of(result)
     if size is None:
         return IN_WORDS.get(name, name)
-    network = network_of(result)
     width = WIDTHS.get(size, f"{size:g}-width")
-    sentence = f"the {width} {NETWORKS.get(network, network)}"
-    if result.options.get("prior") == "on" and foretells_classes(result):
-        sentence += " with the client prior"
-    return sentence
+    network = f"the {width} {network_of(result)}"
+    if result.options.get("prior") == "on" and predicts_classes(result):
+        network += " with the client prior"
+    return network
 
 
-def foretells_classes(result: RunResult) -> bool:
-    """Only they have a prior; a federation's server may not know what its sites have."""
+def predicts_classes(result: RunResult) -> bool:
+    """Whether the labels are classes: only classes have a prior.
+
+    A federation's server may not know what data its sites have; then it is assumed.
+    """
     return result.input is None or result.input.kind != "regression"
 
 
 def network_of(result: RunResult) -> str:
-    """By the clients' architectures, or by the options of a federation, whose sites do not tell."""
+    """Returns the kind of the clients' networks.
+
+    It is read from their architectures or, in a federation, whose sites do not report them, from
+    the options.
+    """
+    option = str(result.options.get("network", "network"))
+    if option.startswith(SPACE):
+        return f"network drawn from {space_in_words(option.removeprefix(SPACE))}"
+    if option.startswith(CELLS) or option.endswith(".json"):
+        return f"network of {option.removeprefix(CELLS).rpartition('/')[2]}"
     for client in result.clients:
         name, _, _ = str(client.architecture).rpartition(":")
         if name:
-            return name
-    return str(result.options.get("network", "network"))
+            return NETWORKS.get(name, name)
+    return NETWORKS.get(option, option)
+
+
+def space_in_words(name: str) -> str:
+    """Returns the name of a space. Where a whole definition is given, its title is the name."""
+    if "{" not in name:
+        return name.rpartition("/")[2]
+    return open_space(name).title
 
 
 def width_of(result: RunResult) -> float | None:
-    """Of the clients' network, if its name tells: `cnn:0.5`."""
+    """Returns the width of the clients' network if its name has one, as `cnn:0.5` has."""
     for client in result.clients:
+        if client.is_searched:
+            return float(result.options["sizes"][0])
         _, _, width = str(client.architecture).rpartition(":")
         try:
             return float(width)
@@ -181,7 +224,10 @@ def width_of(result: RunResult) -> float | None:
 
 
 def chosen_size(decisions: Sequence[Decision]) -> float | None:
-    """The width that the last decision on it left; None: there was none to decide on."""
+    """Returns the width that the last decision on sizes chose.
+
+    It is None if there was no such decision, or if it left several widths.
+    """
     size = None
     for decision in decisions:
         if decision.decision.partition(",")[0] != "size":

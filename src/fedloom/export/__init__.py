@@ -1,1 +1,1 @@
-"""Models that leave: networks of a finished run as plain torch and ONNX, and their predictions."""
+"""Exporting the networks of a finished run as plain torch, ONNX or ExecuTorch; predicting."""

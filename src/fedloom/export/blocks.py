@@ -1,7 +1,7 @@
-"""A graph in the order of its computing, cut into blocks: cells, or the blocks of a ResNet.
+"""Cutting a traced graph into blocks, such as cells or the blocks of a ResNet.
 
-Where a block begins and ends is for the reader's sake alone: whatever is cut, the same is computed
-in the same order.
+Blocks only make the written network easier to read: wherever they begin and end, the same is
+computed in the same order.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from itertools import pairwise
 
 from torch import fx
 
-TOP = ""  # what stands in no block
-INSIDE = "net."  # where the network is in the graph's root
+TOP = ""  # the name for nodes outside all blocks
+INSIDE = "net."  # the path of the network inside the graph's root
 
 
 @dataclass(frozen=True)
 class Block:
+    """Consecutive nodes of a graph."""
+
     name: str  # "cells.3", or TOP
     nodes: tuple[fx.Node, ...]
 
     @property
     def inputs(self) -> list[fx.Node]:
-        """Values that are made before it."""
+        """The values that it uses and that are computed before it."""
         sources: dict[fx.Node, None] = {}  # each once, in the order of their use
         for node in self.nodes:
             for source in node.all_input_nodes:
@@ -34,11 +36,12 @@ class Block:
 
     @property
     def outputs(self) -> list[fx.Node]:
-        """Values that are needed after it."""
+        """Its values that are used after it."""
         return [node for node in self.nodes if not set(node.users) <= set(self.nodes)]
 
 
 def blocks(graph: fx.Graph) -> list[Block]:
+    """The nodes of a graph in the order in which they are computed, cut into blocks."""
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     tags = [tag(node) for node in nodes]
     while True:
@@ -52,16 +55,16 @@ def blocks(graph: fx.Graph) -> list[Block]:
 
 
 def torn_blocks(pieces: Sequence[Block]) -> set[str]:
-    """Names of blocks that are called more than once: they are no blocks of their own."""
+    """The names of blocks that occur in several pieces: they cannot become blocks."""
     counts = Counter(block.name for block in pieces)
     return {name for name, times in counts.items() if name != TOP and times > 1}
 
 
-# Whose a node is
+# Which block a node belongs to
 
 
 def tag(node: fx.Node) -> str | None:
-    """The block a node is known to be of; None: it may go with its neighbours on either side."""
+    """The block that a node is known to belong to; None: that of its neighbours on either side."""
     if node.op in ("call_module", "get_attr") and str(node.target).startswith(INSIDE):
         return block_of(local(str(node.target)))
     callers = [str(path) for path in node.meta.get("nn_module_stack", {}) if str(path)]
@@ -76,7 +79,8 @@ def tag(node: fx.Node) -> str | None:
 def block_of(path: str) -> str:
     """The block that a layer belongs to, by its name in the network.
 
-    `cells.3.pre0.conv` is of cells.3, `encoder.conv` of encoder; a layer of the network is TOP.
+    `cells.3.pre0.conv` belongs to cells.3 and `encoder.conv` to encoder. A layer of the network
+    itself belongs to TOP.
     """
     parts = path.split(".")
     for place, part in enumerate(parts):
@@ -94,7 +98,7 @@ def local(target: str) -> str:
     return target.removeprefix(INSIDE)
 
 
-# Where a block ends
+# Where blocks end
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,10 @@ class Tagged:
 
 
 def cut(nodes: Sequence[fx.Node], tags: Sequence[str | None]) -> list[Block]:
+    """The blocks of these nodes, where `tags` are the blocks that are known.
+
+    Between two nodes of different blocks the cut is where the fewest values cross it.
+    """
     places = {node: place for place, node in enumerate(nodes)}
     tagged = [Tagged(-1, TOP)]
     for place, name in enumerate(tags):
@@ -130,12 +138,12 @@ def cut(nodes: Sequence[fx.Node], tags: Sequence[str | None]) -> list[Block]:
 
 
 def narrowest(nodes: Sequence[fx.Node], places: dict[fx.Node, int], candidates: range) -> int:
-    """After which of these nodes a block ends: where the fewest values cross, the first of such."""
+    """The place after which the fewest values cross the cut; the first one of several."""
     return min(candidates, key=lambda place: crossing(nodes, places, place))
 
 
 def crossing(nodes: Sequence[fx.Node], places: dict[fx.Node, int], place: int) -> int:
-    """How many values are made up to here and used later."""
+    """How many values are computed up to this place and used later."""
     values = set()
     for node in nodes[place + 1 :]:
         for source in node.all_input_nodes:

@@ -1,16 +1,16 @@
-"""`fedloom export`: one model of a finished run in a folder that needs no fedloom.
+"""`fedloom export`: writes one model of a finished run into a folder that needs no fedloom.
 
-    model.py                 plain torch: the network, and how to load it
+    model.py                 the network in plain torch, and a function that loads it
     weights.safetensors      its weights
-    architecture.json        what it is, its input, its labels
+    architecture.json        a description of the network, its input and its labels
     README.md                its model card
     model.onnx, model.pte    with --format onnx or executorch
 
-A network whose samples take their own paths may leave as it is, pruned, or as one path alone: see
-export/paths.py.
+A network whose samples take their own paths can be exported as it is, pruned, or as a single path:
+see export/paths.py.
 
-What was written is loaded again and compared with the run's own network, to the bit, before anybody
-is told of it.
+Before the export is reported, the written network is loaded again and compared with the run's own
+network, bit for bit.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from fedloom.version import __version__
 
 Format = Literal["torch", "onnx", "executorch"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-FILES = {"onnx": "model.onnx", "executorch": "model.pte"}  # of the formats beside plain torch
-COMPARED = 64  # samples that the written network and the run's own must agree on
+FILES = {"onnx": "model.onnx", "executorch": "model.pte"}  # formats other than plain torch
+COMPARED = 64  # samples on which the written network and the run's own must agree
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,11 @@ class Exported:
     client: int | None  # None: the shared model
     files: tuple[str, ...]
     about: ModelDescription
-    samples: int  # compared
-    difference: float | None  # largest, of another format's scores; None: plain torch, equal bits
+    samples: int  # on which the networks were compared
+    # The largest difference of a score in another format; None: plain torch, with equal bits.
+    difference: float | None
     notes: tuple[str, ...] = field(default=())
-    whose: str = "the shared model"  # or whose it is, in a sentence
+    whose: str = "the shared model"  # or another model, as it is called in a sentence
     paths: PathFacts | None = None  # None: all samples take one path
 
     def to_json(self) -> Json:
@@ -100,14 +101,14 @@ class Exported:
         return "the run's own network"
 
     def table(self) -> None:
-        """Say it in words."""
+        """Print what was written and checked."""
         size = f"{self.about.params:,} parameters"
         print(f"{self.path}: {self.whose}, {size}: {', '.join(self.files)}")
         print(f"input: {self.about.input.in_words}")
         print(f"model.py equals {self._compared_with} on {self.samples} samples, bit for bit")
         if self.difference is not None:
-            largest = f"the largest difference of a score on these samples is {self.difference:.3g}"
-            print(f"{self.format}: {largest}")
+            largest = f"{self.difference:.3g}"
+            print(f"{self.format}: scores on these samples differ by at most {largest}")
         if self.paths is not None:
             for line in path_lines(self.paths):
                 print(line)
@@ -124,9 +125,9 @@ def export(
     path: str | None = None,
     prune: bool = False,
 ) -> Exported:
-    """Write one model; `client` None: the shared one.
+    """Write the model of a client, or the shared model if `client` is None.
 
-    `path` and `prune` are for a model whose samples take their own paths; None: "each".
+    `path` and `prune` are for models whose samples take their own paths; `path` None means "each".
     """
     if format not in FORMATS:
         raise unknown("--format", format, FORMATS)
@@ -163,7 +164,7 @@ def export(
 
 
 def other_format(format: str, place: Path, whole: Whole, samples: torch.Tensor) -> float:
-    """Writes it, and gives the largest difference of its scores from the network's own."""
+    """Write the network, and return the largest difference of its scores from the original's."""
     if format == "onnx":
         from fedloom.export import onnx
 
@@ -174,7 +175,7 @@ def other_format(format: str, place: Path, whole: Whole, samples: torch.Tensor) 
 
 
 def place_for(finished: Finished, client: int | None, out: Path | str | None) -> Path:
-    """A new or empty folder, or an export of before."""
+    """The folder to write into, which must be new, empty, or an earlier export."""
     name = "shared"
     if client is not None:
         name = f"client-{client}"
@@ -206,7 +207,7 @@ def write(
     model: Served,
     paths: PathFacts | None,
 ) -> tuple[str, ...]:
-    """The files of plain torch, and their names."""
+    """Write the files of the plain torch format, and return their names."""
     from fedloom.export.card import card
 
     weights = {name: tensor.detach().contiguous() for name, tensor in written.weights.items()}
@@ -242,7 +243,7 @@ def answer_of(finished: Finished) -> Answer:
 
 
 def forget_other_formats(place: Path, weights: Sequence[Chunk]) -> None:
-    """Removes what an earlier export left in other formats, if it was of another network."""
+    """Remove files that an earlier export of another network left in other formats."""
     earlier = place / "weights.safetensors"
     if not earlier.exists() or earlier.read_bytes() == b"".join(weights):
         return
@@ -257,7 +258,7 @@ def description(
     whole: Whole,
     paths: PathFacts | None,
 ) -> ModelDescription:
-    """With it, `--network architecture.json` builds a searched network again."""
+    """The content of architecture.json, from which `--network` builds a searched network again."""
     task = finished.task
     architecture = getattr(whole.net, "architecture", type(whole.net).__name__)
     genotype: dict[str, Json] = {}
@@ -314,9 +315,9 @@ def description(
 
 
 def rebuilt(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
-    """What a genotype's file needs beside the genotype for the same network.
+    """The genotype, with the sizes that building the same network again needs.
 
-    A supernet and its cuts say it.
+    Supernets, and networks cut out of them, have these sizes.
     """
     size = getattr(net, "size", None)
     if not isinstance(size, Size):
@@ -327,7 +328,7 @@ def rebuilt(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
 def is_last(tensor: torch.Tensor) -> bool:
     """Whether its channels are last in memory.
 
-    Strides say it also where one channel alone would be contiguous in either format.
+    Strides also tell it for a single channel, which is contiguous in either format.
     """
     if tensor.dim() != 4:
         return False
@@ -337,7 +338,11 @@ def is_last(tensor: torch.Tensor) -> bool:
 
 
 def compared(finished: Finished, client: int | None) -> torch.Tensor:
-    """Real samples, where there are any here: a client's own, or the data set's first ones."""
+    """The samples to compare networks on.
+
+    They are real ones where any are at hand, a client's own or those of the first client, and
+    random ones otherwise.
+    """
     if finished.site is not None:
         data = finished.site.data(client or finished.here or 0)
         samples = torch.cat([data.test.x, data.train.x])[:COMPARED]
@@ -354,7 +359,7 @@ def compared(finished: Finished, client: int | None) -> torch.Tensor:
 
 
 class Afresh(SourceFileLoader):
-    """Reads the source, whatever compiled form of it may lie beside, and leaves none."""
+    """Loads a module from its source: it neither uses nor leaves a compiled file."""
 
     def path_stats(self, path: Any) -> Any:
         raise OSError
@@ -362,7 +367,7 @@ class Afresh(SourceFileLoader):
 
 @torch.no_grad()
 def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
-    """Load what was written as a stranger would, and compare."""
+    """Load the written network as a user would, and compare it with the run's own network."""
     loader = Afresh("fedloom_exported_model", str(place / "model.py"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -370,7 +375,7 @@ def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     loader.exec_module(module)
     network = module.load()
     for part in (samples, samples[:1]):
-        with seeded(0):  # an operation of noise draws
+        with seeded(0):  # noise operations draw random numbers
             expected = whole(part)
         with seeded(0):
             written = network(part)
@@ -378,26 +383,26 @@ def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
             continue
         largest = (expected - written).abs().max()
         raise FedloomError(
-            "a written network must answer as the run's own does",
-            f"its scores differ by up to {largest:.3g}",
+            "a written network must give the same scores as the run's own",
+            f"they differ by up to {largest:.3g}",
             f"report this, with {place}/model.py",
             code=1,
         )
 
 
 def notes(model: Served, client: int | None) -> tuple[str, ...]:
-    """What a reader must know before relying on it."""
+    """What a user must know before relying on the exported model."""
     if client is None:
         return ()
     texts = []
     if type(model.method).predictor is not Method.predictor:
         texts.append(
-            f"{model.run.task.method} answers with more than this network "
+            f"{model.run.task.method} predicts with more than this network "
             "(it remembers the client's samples): the export is the network alone, and less "
-            "accurate; `fedloom predict` answers as the method does"
+            "accurate; `fedloom predict` predicts as the method does"
         )
     if model.own is None:
-        text = "this client keeps no network of its own: this is the one that the server gives it"
+        text = "this client has no personal network: this is the one that the server sends it"
         if model.method.assumptions(model.run.task):
             text += ", fitted to this client's samples as the card says under Limits"
         texts.append(text)

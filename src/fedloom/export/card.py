@@ -1,4 +1,4 @@
-"""The model card of an export: what it was trained on, how well it does, and its limits."""
+"""The model card of an export: what the model was trained on, its results, and its limits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MOST_LABELS = 50
 
 def card(
     finished: Finished,
-    about: ModelDescription,
+    description: ModelDescription,
     notes: Sequence[str],
     paths: PathFacts | None = None,
 ) -> str:
-    """README.md, in Markdown. Whatever a user named is escaped."""
-    client = about.client
+    """The text of README.md, in Markdown. Names that come from users are escaped."""
+    client = description.client
     whose = "The shared model of all clients"
     if client is not None:
         whose = f"The model of client {client}"
@@ -35,14 +35,14 @@ def card(
         whose = safe(finished.named.title.capitalize())
     method = safe(finished.run.record.method)
     sections = {
-        f"# {whose}": [f"Found by {method} and exported by fedloom {about.fedloom}.", *notes],
-        "## How to load it": how_to_load(about).splitlines(),
-        "## Input and answer": [*interface(about), *colours(finished)],
+        f"# {whose}": [f"Found by {method} and exported by fedloom {description.fedloom}.", *notes],
+        "## How to load it": how_to_load(description).splitlines(),
+        "## Input and answer": [*interface(description), *colours(finished)],
         "## Paths": path_section(paths),
         "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
-        "## Where it comes from": origin(finished, about),
+        "## Where it comes from": origin(finished, description),
         "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
-        "## Limits": [*limits(about), *assumptions(finished)],
+        "## Limits": [*limits(description), *assumptions(finished)],
     }
     if paths is None:
         del sections["## Paths"]
@@ -65,34 +65,34 @@ network = model.load()
 scores = network(samples)         # [n, {shape}] → {scores}
 ```"""
 
-LIMITS = """- Figures are of this data set and these clients; elsewhere, measure first.
-- It was not tested against inputs made to deceive it, nor for fairness between groups of people."""
+LIMITS = """- The results hold for this data set and these clients; measure again on other data.
+- The model was not tested against adversarial inputs, nor for fairness between groups of people."""
 PROBABILITIES = "- Probabilities are the softmax of its scores, and not calibrated."
-NUMBERS = "- It says nothing of how sure it is of a number."
+NUMBERS = "- It gives no estimate of how uncertain a predicted number is."
 
 
-def limits(about: ModelDescription) -> list[str]:
-    if foretells_numbers(about):
+def limits(description: ModelDescription) -> list[str]:
+    if predicts_numbers(description):
         return [*LIMITS.splitlines(), NUMBERS]
     return [*LIMITS.splitlines(), PROBABILITIES]
 
 
-def foretells_numbers(about: ModelDescription) -> bool:
-    return about.input.kind == "regression"
+def predicts_numbers(description: ModelDescription) -> bool:
+    return description.input.kind == "regression"
 
 
-def how_to_load(about: ModelDescription) -> str:
-    shape = ", ".join(map(str, about.input.shape))
-    if about.input.table is None:
+def how_to_load(description: ModelDescription) -> str:
+    shape = ", ".join(map(str, description.input.shape))
+    if description.input.table is None:
         return LOAD.format(shape=shape)
-    if foretells_numbers(about):
+    if predicts_numbers(description):
         return LOAD_ROWS.format(
             shape=shape, answer="[number, …]", scores="[n, 1], in the label's own units"
         )
     return LOAD_ROWS.format(shape=shape, answer="[(label, probability), …]", scores="scores")
 
 
-# What became of images that are not square.
+# What was done with images that are not square.
 FITS: dict[Fit, str] = {
     "stretch": "those that are not square were stretched",
     "crop": "those that are not square were cropped to their middle square first",
@@ -102,18 +102,18 @@ FITS: dict[Fit, str] = {
 
 
 def safe(value: Any) -> str:
-    """A user's words as plain text: nothing in them is Markdown or HTML."""
+    """A value from a user as plain text, in which nothing is Markdown or HTML."""
     text = " ".join(str(value).split())
     return re.sub(r"([\\`*_{}\[\]<>#|&!~])", lambda match: f"&#{ord(match[1])};", text)
 
 
 def code(value: Any) -> str:
-    """As a span of code, which no reader takes for anything else."""
+    """A value as a Markdown code span, so that nothing in it is taken for Markdown."""
     return f"`{json.dumps(value, ensure_ascii=False).replace('`', chr(39))}`"
 
 
 def colours(finished: Finished) -> list[str]:
-    """What must be done to grey images before they go into the network."""
+    """How grey images must be tinted before they go into the network, if the run tinted them."""
     if not finished.is_tinted:
         return []
     how = "red is the grey value, green a half of it, blue a quarter, bytes rounded"
@@ -121,13 +121,13 @@ def colours(finished: Finished) -> list[str]:
 
 
 def assumptions(finished: Finished) -> list[str]:
-    """What the method takes for granted where its network is used."""
+    """What the method assumes about the use of its network."""
     return [f"- {sentence}" for sentence in finished.stage.method.assumptions(finished.task)]
 
 
-def interface(about: ModelDescription) -> list[str]:
-    samples = about.input
-    labels = about.labels
+def interface(description: ModelDescription) -> list[str]:
+    samples = description.input
+    labels = description.labels
     names = ", ".join(safe(label) for label in labels[:MOST_LABELS])
     if len(labels) > MOST_LABELS:
         names += f", … ({len(labels)} in all, see architecture.json)"
@@ -142,22 +142,23 @@ def interface(about: ModelDescription) -> list[str]:
         )
     if samples.table is not None:
         lines += columns(Encoding.from_json(samples.table))
+    macs = f"{description.macs:,} multiply-accumulates per sample"
     return [
         *lines,
         normalisation(samples.mean, samples.std),
-        outputs(about, names),
-        f"- {about.params:,} parameters, {about.macs:,} multiply-accumulates a sample.",
+        outputs(description, names),
+        f"- {description.params:,} parameters, {macs}.",
     ]
 
 
-def outputs(about: ModelDescription, names: str) -> str:
-    if foretells_numbers(about):
+def outputs(description: ModelDescription, names: str) -> str:
+    if predicts_numbers(description):
         return f"- Answer: a number, {names}, in its own units."
-    return f"- {len(about.labels)} classes: {names}."
+    return f"- {len(description.labels)} classes: {names}."
 
 
 def columns(encoding: Encoding) -> list[str]:
-    """What becomes of the columns of a table."""
+    """How the columns of a table become inputs of the network."""
     lines = []
     for column in encoding.columns[:MOST_LABELS]:
         lines.append(f"- {column_line(column)}")
@@ -165,8 +166,9 @@ def columns(encoding: Encoding) -> list[str]:
     if more > 0:
         lines.append(f"- {more} more columns, see architecture.json.")
     lines.append(
-        "- A missing number becomes the mean; a missing or unknown category is none of those "
-        "above. Where something was missing in training, one more input says so."
+        "- A missing number is replaced by the mean; a missing or unknown category counts as none "
+        "of those above. For columns that had missing values in training, one more input says "
+        "whether the value is missing."
     )
     return lines
 
@@ -183,7 +185,7 @@ def column_line(column: NumberColumn | CategoryColumn) -> str:
 
 def normalisation(mean: Sequence[float], std: Sequence[float]) -> str:
     if not mean:
-        return "- Symbols go in as their numbers: nothing is normalised."
+        return "- Symbols are given by their numbers: nothing is normalised."
     done = f"subtracts mean {mean} and divides by std {std}"
     return f"- The network {done} itself: give it raw values."
 
@@ -198,7 +200,7 @@ def path_section(paths: PathFacts | None) -> list[str]:
     for name, by_batch in paths.latency_ms.items():
         cells = " | ".join(f"{ms:.3g}" for ms in by_batch.values())
         table.append(f"| {PATH_TITLES[name]} | {cells} |")
-    where = "where it was exported, by plain torch with one thread, mean over samples"
+    where = "on the exporting machine, with plain torch and one thread; means over samples"
     return [*lines, *table, "", f"Measured {where}."]
 
 
@@ -209,20 +211,20 @@ PATH_TITLES: dict[PathName, str] = {
 
 
 def path_lines(paths: PathFacts) -> list[str]:
-    """Which paths a network has whose run's samples take their own, in sentences."""
+    """Sentences about the paths of a network, for runs whose samples take their own paths."""
     if paths.path == "likely":
         lines = [
-            "One path of a network whose samples take their own: the one that most test samples "
-            f"take. It is the path of {percent(paths.share)} of {paths.samples} test samples; on "
-            f"all of them its accuracy is {percent(paths.accuracy)}."
+            "This is one path of a network whose samples take their own paths: the path that most "
+            f"test samples take. It is the path of {percent(paths.share)} of {paths.samples} test "
+            f"samples; its accuracy on all of them is {percent(paths.accuracy)}."
         ]
     elif paths.samples:
         lines = [
-            "Every sample takes its own path: samplers inside look at it. The accuracy on "
-            f"{paths.samples} test samples is {percent(paths.accuracy)}."
+            "Every sample takes its own path, which samplers in the network choose. The accuracy "
+            f"on {paths.samples} test samples is {percent(paths.accuracy)}."
         ]
     else:
-        lines = ["Every sample takes its own path: samplers inside look at it."]
+        lines = ["Every sample takes its own path, which samplers in the network choose."]
     if paths.left_out is None:
         return lines
     lines.append(
@@ -230,7 +232,7 @@ def path_lines(paths: PathFacts) -> list[str]:
         "sample takes them. A sample that would have taken one takes the most likely of the others."
     )
     if paths.samples:
-        lines.append(f"{percent(paths.share)} of the test samples go the same way as before.")
+        lines.append(f"{percent(paths.share)} of the test samples take the same path as before.")
     return lines
 
 
@@ -241,11 +243,11 @@ def percent(share: float | None) -> str:
 
 
 def figures_of_part(paths: PathFacts | None) -> list[str]:
-    """A run is evaluated with all paths and operations; what is here may have fewer."""
+    """The accuracy of an export with fewer paths or operations than the run was evaluated with."""
     if paths is None or (paths.path == "each" and paths.left_out is None):
         return []
-    as_written = f"accuracy {percent(paths.accuracy)}"
-    return [f"- As it is here: {as_written}. With all paths, as the run was evaluated:", ""]
+    accuracy = f"accuracy {percent(paths.accuracy)}"
+    return [f"- As exported: {accuracy}. With all paths, as the run was evaluated:", ""]
 
 
 def figures(finished: Finished, client: int | None) -> list[str]:
@@ -255,11 +257,11 @@ def figures(finished: Finished, client: int | None) -> list[str]:
         return [shared_figures(finished.run.record)]
     row = finished.run.record.client(client)
     if row is None:
-        return ["- Not measured: it was not among the clients that were evaluated."]
+        return ["- Not measured: this client was not evaluated."]
     metric = finished.run.metric
     lines = [own_figures(row, metric)]
     if row.shared_figure is not None:
-        lines.append(f"- The shared model there: {shared_figure(row, metric)}.")
+        lines.append(f"- The shared model on the same samples: {shared_figure(row, metric)}.")
     doubt = seen(finished.run.record)
     if doubt:
         lines.append(f"-{doubt}")
@@ -284,7 +286,7 @@ def shared_figures(run: RunResult) -> str:
 
 
 def shared_figure(row: ClientResult, metric: Metric) -> str:
-    """`81.3 %, balanced accuracy 75.0 %`"""
+    """The shared model's results at a client, such as `81.3 %, balanced accuracy 75.0 %`."""
     beside = {"balanced_accuracy": row.shared_balanced_accuracy, "auc": row.shared_auc}
     figures = [f"{metric.text(row.shared_figure)}{metric.unit}"]
     figures += [f"{text} %" for text in named_figures(beside)]
@@ -304,17 +306,17 @@ def own_figures(row: ClientResult, metric: Metric) -> str:
     return f"- On {row.test_samples} test samples of this client: {text}; {', '.join(others)}."
 
 
-def origin(finished: Finished, about: ModelDescription) -> list[str]:
+def origin(finished: Finished, description: ModelDescription) -> list[str]:
     run = finished.run.record
     lines = [
         f"- Data: {safe(run.data.name)}, partition {safe(run.data.partition)}, "
         f"{run.registered} clients, split `{run.data.split}`.",
         f"- Method: {safe(run.method)}, seed {run.seed}, "
-        f"round {about.round} of {run.rounds}, stage {safe(about.stage)}.",
+        f"round {description.round} of {run.rounds}, stage {safe(description.stage)}.",
     ]
     if run.init is not None:
         lines.append(f"- Its run began with the weights of {safe(run.init.run)}.")
-    lines.append(f"- Architecture: {code(about.architecture)}.")
+    lines.append(f"- Architecture: {code(description.architecture)}.")
     lines.append(f"- Options: {code(run.options)}.")
     if run.versions is not None:
         fedloom = safe(run.versions.fedloom)
@@ -325,7 +327,7 @@ def origin(finished: Finished, about: ModelDescription) -> list[str]:
 
 
 def privacy(finished: Finished, client: int | None) -> list[str]:
-    """Who could learn what from it."""
+    """What others could learn from the model, and what the server learned in training."""
     whose = "all clients'"
     if client is not None:
         whose = f"client {client}'s"
@@ -334,11 +336,11 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
         fields = departure.fields
         sent.update(fields.tensors, fields.optional, fields.values)
     return [
-        f"- Weights were fitted to {whose} training samples, without differential privacy: "
+        f"- The weights were fitted to {whose} training samples, without differential privacy: "
         "whoever has them may be able to tell whether a sample was among these. "
-        "Hand it on accordingly.",
-        f"- In training the server saw of each client: {code(sorted(sent))} "
-        "(`*`: all weights that it was sent). The run's result.json lists it by stage.",
+        "Keep this in mind before you share the model.",
+        f"- During training the server received from each client: {code(sorted(sent))} "
+        "(`*`: all weights that the client was sent). The run's result.json lists it by stage.",
     ]
 
 
@@ -346,6 +348,6 @@ def privacy_of_paths(paths: PathFacts | None) -> list[str]:
     if paths is None or paths.path != "each":
         return []
     return [
-        "- Which path a sample takes tells of the sample, and how long its answer takes tells of "
-        "the path."
+        "- The path that a sample takes reveals something about the sample, and the time that its "
+        "answer takes reveals something about the path."
     ]

@@ -1,6 +1,6 @@
-"""architecture.json of an export: what the model is, its input, its labels.
+"""The type by which an export's architecture.json is written and read.
 
-It is written and read through this type.
+The file describes the model, its input and its labels.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ MARK = "fedloom export 1"
 
 
 class ModelInput(Record):
-    """What goes into the network, in the data set's own units."""
+    """The input of the network, in the data set's own units."""
 
     kind: str
     shape: list[Count]  # of one sample
     dtype: str
-    mean: list[Figure]  # that the network subtracts itself; empty: nothing is normalised
+    mean: list[Figure]  # which the network itself subtracts; empty: nothing is normalised
     std: list[Figure]
-    low: Figure | None = None  # the least value of the run's samples; None: not known
-    high: Figure | None = None  # the largest
-    resize: Count | None = None  # of images: the side that they were brought to
-    fit: Fit = "stretch"  # and how those were that are not square
-    table: dict[str, Json] | None = None  # what becomes of a row's cells; None: it is no table
+    low: Figure | None = None  # the smallest value of the run's samples; None: unknown
+    high: Figure | None = None  # the largest value
+    resize: Count | None = None  # the side to which images were resized
+    fit: Fit = "stretch"  # what was done with images that are not square
+    table: dict[str, Json] | None = None  # the encoding of a table's columns; None: not a table
 
     @property
     def in_words(self) -> str:
@@ -43,10 +43,10 @@ class ModelInput(Record):
 
 
 class ModelDescription(Record):
-    # What builds a searched network again. In the file it stands beside the rest, where
-    # `--network architecture.json` looks for it.
+    # The keys from which a searched network is built again. In the file they stand beside the
+    # other ones, where `--network architecture.json` looks for them.
     genotype: dict[str, Json] = {}
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    head: str | None = None  # what the classifier gets of the last map; None: there is no choice
     format: str
     fedloom: str  # the version that wrote it
     architecture: Json  # a fixed network's name, or a searched one
@@ -59,10 +59,10 @@ class ModelDescription(Record):
     method: str
     stage: str
     round: Count
-    # Of a model whose samples take their own paths: see export/paths.py.
-    path: str | None = None  # "each" or "likely"; None: there was one path from the start
-    share: Figure | None = None  # of the test samples that go the way that the run gives them
-    accuracy: Figure | None = None  # on these test samples
+    # For models whose samples take their own paths: see export/paths.py.
+    path: str | None = None  # "each" or "likely"; None: the run's network has one path
+    share: Figure | None = None  # the share of the test samples that keep their path of the run
+    accuracy: Figure | None = None  # on the test samples
     left_out: Count | None = None  # operations that were pruned
 
     @property
@@ -70,14 +70,14 @@ class ModelDescription(Record):
         return self.format == MARK
 
     def to_json(self) -> dict[str, Json]:
-        """As the file has it."""
+        """The content of the file."""
         fields = super().to_json()
         genotype = fields.pop("genotype", {})
         return {**genotype, **fields}
 
     @classmethod
     def from_json(cls, raw: Json) -> ModelDescription:
-        """Raises Unreadable."""
+        """Read the content of the file. Raises Unreadable."""
         fields: dict[str, Json] = {"genotype": {}}
         for name, value in object_in(raw, "it").items():
             if name in cls.model_fields and name != "genotype":
@@ -88,5 +88,5 @@ class ModelDescription(Record):
 
     @classmethod
     def read(cls, folder: Path) -> ModelDescription:
-        """Raises Unreadable."""
+        """Read the file in this folder. Raises Unreadable."""
         return cls.from_json(read_json(folder / NAME))

@@ -1,4 +1,4 @@
-"""A network for ExecuTorch, torch's runtime for phones and boards; run with it and compared."""
+"""Writing a network for ExecuTorch, torch's runtime for phones and boards, and comparing it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedloom.errors import FedloomError
 from fedloom.export.tracing import Whole, first_line
 from fedloom.files import write_whole
 
-MOST = 256  # samples at a time: ExecuTorch plans its memory for them
-EXAMPLE = 32  # samples that its compiler is shown
+MOST = 256  # samples at a time, for which ExecuTorch plans its memory
+EXAMPLE = 32  # samples that its compiler is given
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
-    """The largest difference of a score from the network's own.
+    """Write the file, and return the largest difference of its scores from the network's own.
 
-    It is taken over all samples, and over the first alone.
+    They are compared on all samples at once, and on the first sample alone.
     """
     try:
         from executorch.exir import to_edge_transform_and_lower
@@ -32,11 +32,11 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
     shapes = ({0: torch.export.Dim("batch", min=1, max=MOST)},)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own insides
+            warnings.simplefilter("ignore")  # these warnings are about its internals
             arguments = (example(samples),)
             exported = torch.export.export(plain_strides(whole), arguments, dynamic_shapes=shapes)
             lowered: Any = to_edge_transform_and_lower(exported).to_executorch()
-    except Exception as error:  # its passes raise many kinds
+    except Exception as error:  # its passes raise many types of errors
         failure = f"its compiler failed ({type(error).__name__}: {first_line(error)})"
         rule = "a network must be one that ExecuTorch can hold"
         raise FedloomError(rule, failure, "use --format torch") from error
@@ -46,15 +46,18 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
 
 
 def example(samples: torch.Tensor) -> torch.Tensor:
-    """Many samples: of a few its passes conclude that there are never more than 15."""
+    """Samples to compile with, many of them.
+
+    From a few samples the compiler's passes conclude that there are never more than 15.
+    """
     turns = -(-EXAMPLE // len(samples))
     return torch.cat([samples] * turns)[:EXAMPLE]
 
 
 def plain_strides(whole: Whole) -> Whole:
-    """A copy whose every tensor has the strides of its shape.
+    """A copy in which every tensor is contiguous.
 
-    Of a layer with one channel, the strides of channels-last are an order that ExecuTorch's
+    For a layer with one channel, the strides of channels-last are an order that ExecuTorch's
     kernels refuse.
     """
     copied = deepcopy(whole)

@@ -1,4 +1,4 @@
-"""The steps of a graph as lines of Python: names, calls, operators."""
+"""Writing the steps of a graph as lines of Python: names, calls and operators."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ INFIX = {
 
 @dataclass(frozen=True)
 class InPlace:
-    """An operator that changes its left side."""
+    """An operator that changes its left operand."""
 
-    sign: str  # of the operator that makes a new value instead
-    method: str  # of a tensor, that does the same
+    sign: str  # of the operator that computes a new value instead
+    method: str  # the tensor method that does the same in place
 
 
 IN_PLACE: Mapping[Any, InPlace] = {
@@ -53,29 +53,31 @@ MODULES: Mapping[str, Any] = {"torch": torch, "functional": functional}
 
 
 class Names:
-    """Words that can be used in Python, each once."""
+    """Hands out unique Python identifiers."""
 
     def __init__(self, taken: Sequence[str] = (), before_number: str = "_") -> None:
         self.taken = set(taken)
         self.before_number = before_number
 
     def new(self, wanted: str) -> str:
-        word = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
-        if word[0].isdecimal() or keyword.iskeyword(word):
-            word = f"_{word}"
-        name = word
+        """A name like the wanted one that has not been handed out yet."""
+        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
+        if base[0].isdecimal() or keyword.iskeyword(base):
+            base = f"_{base}"
+        name = base
         number = 2
         while name in self.taken:
-            name = f"{word}{self.before_number}{number}"
+            name = f"{base}{self.before_number}{number}"
             number += 1
         self.taken.add(name)
         return name
 
 
 class Writer:
-    """Lines of one function. `outside` says what values are called that were made outside it.
+    """Writes the lines of one function.
 
-    `layer` gives the attribute that holds what a node uses, without `self`.
+    `outside` has the names of values that are computed outside the function. `layer` returns the
+    attribute that holds the layer or tensor that a node uses, without `self`.
     """
 
     def __init__(self, outside: Mapping[fx.Node, str], layer: Callable[[fx.Node], str]) -> None:
@@ -85,7 +87,10 @@ class Writer:
         self.lines: list[str] = []
 
     def write(self, nodes: Sequence[fx.Node], kept: Sequence[fx.Node]) -> None:
-        """Every step; one whose value only the next step needs is written inside that."""
+        """Write all steps. A short one that only the next step uses is written inside that step.
+
+        The values of `kept` are needed later, so they get a name in any case.
+        """
         steps = [node for node in nodes if node.op != "get_attr"]
         for node in nodes:
             if node.op == "get_attr":
@@ -99,7 +104,7 @@ class Writer:
                 self.assign(node, text)
 
     def assign(self, node: fx.Node, text: str) -> None:
-        wanted = word_of(node)
+        wanted = name_of(node)
         if node.op == "call_module":
             wanted = self.layer(node)
         name = self.names.new(wanted)
@@ -107,18 +112,19 @@ class Writer:
         self.lines.append(f"{name} = {text}")
 
     def expression(self, node: fx.Node) -> str:
-        words = [self.value(argument) for argument in node.args]
-        pairs = []
+        positional = [self.value(argument) for argument in node.args]
+        named = []
         for name, argument in node.kwargs.items():
-            if not is_usual(node.target, name, argument):
-                pairs.append(f"{name}={self.value(argument)}")
+            if not is_default(node.target, name, argument):
+                named.append(f"{name}={self.value(argument)}")
         if node.op == "call_module":
-            return f"self.{self.layer(node)}({', '.join([*words, *pairs])})"
+            return f"self.{self.layer(node)}({', '.join([*positional, *named])})"
         if node.op == "call_method":
-            return f"{self.atom(node.args[0])}.{node.target}({', '.join([*words[1:], *pairs])})"
-        return self.function(node, words, pairs)
+            arguments = ", ".join([*positional[1:], *named])
+            return f"{self.atom(node.args[0])}.{node.target}({arguments})"
+        return self.function(node, positional, named)
 
-    def function(self, node: fx.Node, words: list[str], pairs: list[str]) -> str:
+    def function(self, node: fx.Node, positional: list[str], named: list[str]) -> str:
         target: Any = node.target
         if target is getattr:
             return f"{self.atom(node.args[0])}.{node.args[1]}"
@@ -130,21 +136,21 @@ class Writer:
         if target in IN_PLACE:
             in_place = IN_PLACE[target]
             if not is_fresh(node.args[0]):
-                return f"{self.atom(node.args[0])}.{in_place.method}({words[1]})"
+                return f"{self.atom(node.args[0])}.{in_place.method}({positional[1]})"
             sign = in_place.sign
         if sign is not None:
             return f"{self.atom(node.args[0])} {sign} {self.atom(node.args[1])}"
-        return f"{public_name(target)}({', '.join([*words, *pairs])})"
+        return f"{public_name(target)}({', '.join([*positional, *named])})"
 
     def atom(self, value: Any) -> str:
-        """In brackets, if an operator or a dot beside it could be misread."""
+        """The text of a value, in brackets if an operator or a dot next to it would change it."""
         text = self.value(value)
         if re.fullmatch(r"[\w.]+(\(.*\)|\[.*\])?", text) and balanced(text):
             return text
         return f"({text})"
 
     def index(self, value: Any) -> str:
-        """What stands between the brackets of `x[…]`."""
+        """The text between the brackets of `x[…]`."""
         if isinstance(value, tuple) and len(value) == 1:
             return f"{self.index(value[0])},"
         if isinstance(value, tuple) and value:
@@ -184,7 +190,7 @@ class Writer:
 
 
 def is_only_for(node: fx.Node, after: fx.Node | None) -> bool:
-    """Whether a value is used by this step alone, and once."""
+    """Whether a value is used by the step `after` only, and only once."""
     if after is None or list(node.users) != [after]:
         return False
     return list(after.all_input_nodes).count(node) == 1
@@ -204,25 +210,29 @@ def balanced(text: str) -> bool:
 
 
 def is_fresh(value: Any) -> bool:
-    """A sum that nobody else looks at: to add to it in place, or to make a new one, is the same."""
+    """Whether a value is a sum with no other use.
+
+    Then it makes no difference whether a number is added to it in place.
+    """
     if not isinstance(value, fx.Node):
         return False
     return value.target in (operator.add, operator.iadd) and len(value.users) == 1
 
 
-def is_usual(target: Any, name: str, value: Any) -> bool:
-    """Whether a function would take this value anyway."""
+def is_default(target: Any, name: str, value: Any) -> bool:
+    """Whether this is the default value of the function's parameter."""
     try:
-        word = getattr(target, "__name__", "")
-        function = getattr(functional, f"_{word}", target)  # what a pooling is a mere name for
-        usual = inspect.signature(function).parameters[name].default
-    except (TypeError, ValueError, KeyError):  # a name of a method, or one of torch's own functions
+        own_name = getattr(target, "__name__", "")
+        # For poolings the signature is that of a private function of the same name.
+        function = getattr(functional, f"_{own_name}", target)
+        default = inspect.signature(function).parameters[name].default
+    except (TypeError, ValueError, KeyError):  # the name of a method, or a function without one
         return False
-    return type(usual) is type(value) and usual == value
+    return type(default) is type(value) and default == value
 
 
-def word_of(node: fx.Node) -> str:
-    """What the value of a step may be called."""
+def name_of(node: fx.Node) -> str:
+    """A name for the value of a step."""
     target: Any = node.target
     if isinstance(target, str):
         return target
@@ -230,17 +240,17 @@ def word_of(node: fx.Node) -> str:
 
 
 def public_name(target: Any) -> str:
-    """What a function of torch's is called by everybody."""
+    """The public name of one of torch's functions, such as `functional.relu`."""
     own_name = getattr(target, "__name__", "")
-    for word, module in MODULES.items():
+    for module_name, module in MODULES.items():
         if getattr(module, own_name, None) is target:
-            return f"{word}.{own_name}"
-    for word, module in MODULES.items():
+            return f"{module_name}.{own_name}"
+    for module_name, module in MODULES.items():
         for name in dir(module):
             if not name.startswith("_") and getattr(module, name, None) is target:
-                return f"{word}.{name}"
+                return f"{module_name}.{name}"
     raise FedloomError(
         "a network must be made of torch's own functions",
         f"it calls {target!r}",
-        "write it with functions of torch's",
+        "write it with torch's functions",
     )

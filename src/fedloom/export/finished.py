@@ -1,4 +1,4 @@
-"""The models of a finished run: the shared one, and each client's as its method makes it."""
+"""The models of a finished run: the shared one, and each client's own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fedloom.types import Order, State, Task
 
 @dataclass(frozen=True)
 class Served:
-    """One model of a run, with all that its method needs to make it."""
+    """One model of a run, with everything that its method needs to build it."""
 
     method: Method
     order: Order
-    data: Samples  # the client's, without its test part
+    data: Samples  # the client's training samples
     own: State | None
     run: ClientRun
 
@@ -42,16 +42,16 @@ class Served:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model of a run that is no client's own: a tier's network, or what a search found."""
+    """A model of a run that belongs to no client: a tier's network, or the result of a search."""
 
-    name: str  # of a folder for it
-    title: str  # in a sentence
-    order: Order  # what the last stage's method makes it of
-    figures: str  # how well it does, in a sentence
+    name: str  # used for its folder
+    title: str  # as it is called in a sentence
+    order: Order  # from which the last stage's method builds it
+    figures: str  # a sentence about its results
 
 
 def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
-    """A client's own model, as it was evaluated last; the shared one, if it has none."""
+    """The model of a client as it was last evaluated; the shared one, if it has no own model."""
     stage = site.resolve(task)[at.stage]
     version = at.versions.get(client)
     own = None
@@ -76,10 +76,10 @@ def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A run whose weights another began with, by --init or by a chain of them."""
+    """A run whose weights another run started from, directly by --init or through other runs."""
 
     path: Path
-    training: Iterable[torch.Tensor] | None  # samples, part by part; None: they cannot be told
+    training: Iterable[torch.Tensor] | None  # its training samples, part by part; None: unknown
 
 
 def no_earlier_runs() -> Iterable[EarlierRun]:
@@ -93,13 +93,13 @@ class Finished:
     run: FinishedRun
     task: Task
     stages: Sequence[Stage]
-    source: Source  # of a federation's run: without samples
+    source: Source  # without samples, if the run is a federation's
     clients: int
     at: Checkpoint
     site: Site | None  # where the clients' states and samples are; None: at a federation's sites
-    here: int | None = None  # at a site of a federation: the only client whose own state is here
-    named: NamedModel | None = None  # that stands for the shared model
-    # opens the runs that it began with, and their data
+    here: int | None = None  # at a site of a federation, its client: only its state is here
+    named: NamedModel | None = None  # used in place of the shared model
+    # Opens the runs that this one started from, and their data.
     earlier: Callable[[], Iterable[EarlierRun]] = no_earlier_runs
 
     @property
@@ -108,13 +108,13 @@ class Finished:
 
     @property
     def clients_here(self) -> range:
-        """Those whose samples are at hand; at a site of a federation its own client alone."""
+        """The clients whose samples are here; at a site of a federation only its own client."""
         if self.here is not None:
             return range(self.here, self.here + 1)
         return range(self.clients)
 
     def whose(self, client: int | None) -> str:
-        """A model in a sentence."""
+        """How a model is called in a sentence."""
         if client is not None:
             return f"the model of client {client}"
         if self.named is not None:
@@ -123,7 +123,7 @@ class Finished:
 
     @property
     def resize(self) -> int | None:
-        """The side that its images were brought to; None: they are as they came."""
+        """The side to which images were resized; None: they were not."""
         network_input = self.run.record.input
         if network_input is None:
             return None
@@ -131,7 +131,7 @@ class Finished:
 
     @property
     def fit(self) -> Fit:
-        """What became of its images that were not square, if they were brought to a size."""
+        """What was done with images that were not square, if images were resized."""
         network_input = self.run.record.input
         if network_input is None:
             return "stretch"
@@ -139,7 +139,7 @@ class Finished:
 
     @property
     def encoding(self) -> Encoding | None:
-        """What the columns of its table became; None: its data was none."""
+        """How the columns of its table were encoded; None: the data is not a table."""
         network_input = self.run.record.input
         if network_input is None:
             return None
@@ -151,7 +151,7 @@ class Finished:
         return parse(self.run.record.data.partition).has_tint
 
     def served(self, client: int | None) -> Served:
-        """A client's model, or the shared one, for which a tier's or a search's may stand."""
+        """A client's model, or the shared one: `named`, where a tier's or a search's was asked."""
         if client is None:
             return self._shared()
         if self.named is not None:
@@ -159,13 +159,13 @@ class Finished:
             raise FedloomError(rule, f"got client {client} and {self.named.name}", "leave one out")
         if client not in range(self.clients):
             advice = f"choose from 0 to {self.clients - 1}"
-            raise FedloomError("--client must be one of the run's", f"got {client}", advice)
+            raise FedloomError("--client must be one of the run's clients", f"got {client}", advice)
         if self.site is None or self.here not in (None, client):
-            there = f"give that site a copy of {self.run.path} and add --kit and --kit-data there"
+            copy = f"copy {self.run.path} to that site and add --kit and --kit-data there"
             raise FedloomError(
-                f"the model of client {client} must be at hand",
+                f"the model of client {client} must be on this machine",
                 f"in a federation it never left {self._name(client)}",
-                f"{there}, or take --shared here",
+                f"{copy}, or use --shared here",
             )
         return served(self.at, self.task, self.site, client)
 
@@ -173,9 +173,9 @@ class Finished:
         method = self.stage.method
         if self.named is None and not method.shares:
             raise FedloomError(
-                "--shared must be of a method with one model for all",
-                f"{self.task.method} gives every client its own",
-                "name one with --client",
+                "--shared must be used with a method that has one model for all clients",
+                f"{self.task.method} gives every client its own model",
+                "choose a client with --client",
             )
         no_samples = Samples(torch.zeros(0, *self.task.shape), torch.zeros(0, dtype=torch.int64))
         run = ClientRun(

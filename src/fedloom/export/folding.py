@@ -1,6 +1,6 @@
-"""Layers that follow one another inside one part of a network become one row of layers.
+"""Folding consecutive layers inside one module of a network into one nn.Sequential.
 
-That is easier to read, and the bits are equal.
+The written network is easier to read that way, and its results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fedloom.export.blocks import INSIDE, block_of, local
 
 
 def folded(traced: fx.GraphModule) -> fx.GraphModule:
-    """Every part that is nothing but a chain of layers becomes an nn.Sequential of its name."""
+    """Replace every module that is a mere chain of layers by an nn.Sequential of the same name."""
     chain: list[fx.Node] = []
     for node in list(traced.graph.nodes):
         if chain and not follows(node, chain[-1]):
@@ -28,9 +28,9 @@ def parent(node: fx.Node) -> str:
 
 
 def follows(node: fx.Node, last: fx.Node) -> bool:
-    """Whether it is the next layer of the same part.
+    """Whether a node is the next layer of the same module as `last`.
 
-    Nothing else may look at the value between the two.
+    Nothing else may use the value between the two.
     """
     return (
         node.op == "call_module"
@@ -45,8 +45,8 @@ def takes_one_input(node: fx.Node) -> bool:
     return len(node.args) == 1 and not node.kwargs
 
 
-def is_whole_part(traced: fx.GraphModule, chain: list[fx.Node]) -> bool:
-    """Whether a chain holds every layer of its part, and each is called once."""
+def is_whole_module(traced: fx.GraphModule, chain: list[fx.Node]) -> bool:
+    """Whether a chain holds every layer of its module, and each is called once."""
     path = parent(chain[0])
     calls = 0
     for node in traced.graph.nodes:
@@ -58,20 +58,20 @@ def is_whole_part(traced: fx.GraphModule, chain: list[fx.Node]) -> bool:
 
 
 def fold(traced: fx.GraphModule, chain: list[fx.Node]) -> None:
-    """Make a chain one row, if it is all of its part."""
+    """Turn a chain into one nn.Sequential, if it is the whole of its module."""
     path = parent(chain[0])
     first = chain[0]
     last = chain[-1]
-    if not takes_one_input(first) or not is_whole_part(traced, chain):
+    if not takes_one_input(first) or not is_whole_module(traced, chain):
         return
     is_block = block_of(f"{local(path)}.") == local(path)
-    if len(chain) == 1 or is_block:  # a block becomes a class of its own
+    if len(chain) == 1 or is_block:  # a block becomes a separate class
         return
     layers = [traced.get_submodule(str(node.target)) for node in chain]
     traced.set_submodule(path, nn.Sequential(*layers))
     with traced.graph.inserting_before(first):
-        row = traced.graph.call_module(path, first.args)
-    row.meta = dict(first.meta)
-    last.replace_all_uses_with(row)
+        call = traced.graph.call_module(path, first.args)
+    call.meta = dict(first.meta)
+    last.replace_all_uses_with(call)
     for node in reversed(chain):
         traced.graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""What values a model was trained on: their type, and the least and the largest of them."""
+"""The values that a model was trained on: their type, the smallest and the largest of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from fedloom.data.checks import TABLES
 from fedloom.data.mapped import blocks
 from fedloom.export.finished import Finished
 
-BYTES = 127.5  # mean and std by which bytes are normalised, unless others are given
+BYTES = 127.5  # the mean and std with which bytes are normalised, unless others are given
 
 
 class InputValues(NamedTuple):
     dtype: str
-    low: float | None = None  # None: not known here, or symbols, which are numbers by chance
+    # None: unknown here, or meaningless, as for the numbers of symbols.
+    low: float | None = None
     high: float | None = None
 
     @property
@@ -24,11 +25,14 @@ class InputValues(NamedTuple):
 
 
 def input_values(finished: Finished) -> InputValues:
-    """Of the run's samples, or at a site of a federation of its own; its server has none."""
+    """The values of the run's samples; at a site of a federation, of the site's own samples.
+
+    A federation's server has no samples.
+    """
     x = samples_here(finished)
     if x is None:
-        return InputValues(told_type(finished))
-    # Columns have units of their own; of tinted data, the files are grey and the input is not.
+        return InputValues(type_without_samples(finished))
+    # The columns of a table have different units. Tinted data has grey files, but a colour input.
     if finished.task.kind in ("text", *TABLES) or finished.is_tinted:
         return InputValues(str(x.dtype))
     lows = []
@@ -49,8 +53,11 @@ def samples_here(finished: Finished) -> np.ndarray | None:
     return np.concatenate(parts)
 
 
-def told_type(finished: Finished) -> str:
-    """A federation's server knows how values are normalised, and by that whether they are bytes."""
+def type_without_samples(finished: Finished) -> str:
+    """The type of values, as far as a federation's server knows it.
+
+    The server knows how values are normalised, which shows whether they are bytes.
+    """
     task = finished.task
     if task.kind in TABLES:
         return "float32"

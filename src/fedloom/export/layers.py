@@ -1,6 +1,7 @@
-"""One of torch's layers as the text that makes it again: `nn.Conv2d(16, 32, 3, bias=False)`.
+"""Writing one of torch's layers as an expression: `nn.Conv2d(16, 32, 3, bias=False)`.
 
-A number in the text stands between marks: layers that differ in numbers alone can be recognised.
+Numbers in the text are enclosed in marks, so that layers that differ only in numbers can be
+recognised.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fedloom.export.tracing import plain_class, unwritable
 from fedloom.nets.model import seeded
 from fedloom.nets.standing import stands_alone
 
-# Private characters, that no text of ours holds.
+# Private characters, which none of our texts contains.
 OPEN = "\ue000"
 CLOSE = "\ue001"
 OF = "\ue002"
@@ -26,7 +27,7 @@ NUMBER = re.compile(f"{OPEN}([a-z_0-9]*){OF}(-?[0-9]+){CLOSE}")
 
 
 def marked(value: int, name: str = "") -> str:
-    """A number, and what it is called."""
+    """A number with its name, between marks."""
     return f"{OPEN}{name}{OF}{value}{CLOSE}"
 
 
@@ -35,42 +36,46 @@ def without_marks(text: str) -> str:
 
 
 def layer_text(part: nn.Module) -> str:
-    """The expression that makes such a layer, with weights drawn anew."""
+    """The expression that creates such a layer, with new random weights."""
     if isinstance(part, nn.Sequential):
         return f"nn.Sequential({', '.join(layer_text(inner) for inner in part)})"
     kind: type[nn.Module] | None = type(part)
-    module = ""  # where a reader finds its class: in the same file
+    module = ""  # its class is in the same file
     if not stands_alone(part):
         kind = plain_class(part)
         module = "nn."
     assert kind is not None  # the tracer stops at nothing else
     settings = arguments(part, kind)
-    words = []
+    texts = []
     positional = True
     for setting in settings:
-        word = written(setting.value, setting.name)
+        text = written(setting.value, setting.name)
         positional = positional and setting.required
         if not positional:
-            word = f"{setting.name}={word}"
-        words.append(word)
+            text = f"{setting.name}={text}"
+        texts.append(text)
     check(part, kind, {setting.name: setting.value for setting in settings})
-    return f"{module}{kind.__name__}({', '.join(words)})"
+    return f"{module}{kind.__name__}({', '.join(texts)})"
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One of those that a layer was made with."""
+    """One of the arguments that a layer was created with."""
 
     name: str
     value: Any
-    required: bool  # whether the layer cannot be made without it
+    required: bool  # whether the layer cannot be created without it
 
 
 def arguments(part: nn.Module, kind: type[nn.Module]) -> list[Argument]:
-    """What a layer was made with, as far as it is not usual: layers keep it by name."""
-    unusual = []
+    """The arguments that a layer was created with, without those that equal their defaults.
+
+    torch's layers keep their arguments as attributes of the same name.
+    """
+    settings = []
     for name, parameter in signature(kind).items():
-        # A normalisation without weights has no bias either; older torch does not know the word.
+        # A normalisation without weights has no bias either; older versions of torch do not have
+        # this parameter.
         if name == "bias" and getattr(part, "affine", None) is False:
             continue
         value = getattr(part, name, None)
@@ -80,8 +85,8 @@ def arguments(part: nn.Module, kind: type[nn.Module]) -> list[Argument]:
             value = value[0]  # (3, 3) is 3
         required = parameter.default is inspect.Parameter.empty
         if required or (name not in ("device", "dtype") and value != parameter.default):
-            unusual.append(Argument(name, value, required))
-    return unusual
+            settings.append(Argument(name, value, required))
+    return settings
 
 
 def signature(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
@@ -95,7 +100,7 @@ def signature(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 
 def recurrent_signature(kind: type[nn.RNNBase]) -> dict[str, inspect.Parameter]:
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "input_size": inspect.Parameter.empty,
         "hidden_size": inspect.Parameter.empty,
         "num_layers": 1,
@@ -105,15 +110,16 @@ def recurrent_signature(kind: type[nn.RNNBase]) -> dict[str, inspect.Parameter]:
         "bidirectional": False,
     }
     if kind is nn.LSTM:
-        usual["proj_size"] = 0
+        defaults["proj_size"] = 0
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = {}
-    for name, value in usual.items():
+    for name, value in defaults.items():
         parameters[name] = inspect.Parameter(name, either, default=value)
     return parameters
 
 
 def written(value: Any, name: str = "") -> str:
+    """The text of an argument, with marks around its whole numbers."""
     if type(value) is int:
         return marked(value, name)
     if isinstance(value, tuple) and len(value) == 1:
@@ -124,20 +130,23 @@ def written(value: Any, name: str = "") -> str:
         return f"[{', '.join(written(item, name) for item in value)}]"
     if value is None or isinstance(value, bool | float | str):
         return repr(value)
-    rule = "a layer's settings must be numbers and words"
-    raise FedloomError(rule, f"{name} is a {type(value).__name__}", "use others")
+    rule = "a layer's arguments must be numbers or text"
+    raise FedloomError(rule, f"{name} is a {type(value).__name__}", "use other arguments")
 
 
 def check(part: nn.Module, kind: type[nn.Module], settings: dict[str, Any]) -> None:
-    """A layer that does not keep all that it was made with would come out as another one."""
+    """Refuse a layer that these arguments do not create again.
+
+    A layer that does not keep all of its arguments would be written as a different one.
+    """
     try:
-        with seeded(0):  # whoever draws next finds the generator as it was
+        with seeded(0):  # leaves the random generator as it was
             again = kind(**settings)
         alike = shapes(again) == shapes(part) and again.extra_repr() == part.extra_repr()
     except (TypeError, ValueError, RuntimeError):
         alike = False
     if not alike:
-        raise unwritable(part, f"its layer {part} does not tell how it was made")
+        raise unwritable(part, f"its layer {part} does not keep the arguments it was created with")
 
 
 def shapes(part: nn.Module) -> dict[str, tuple[int, ...]]:

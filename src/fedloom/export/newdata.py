@@ -1,4 +1,4 @@
-"""New samples for a finished run's models: any data the project reads, with or without labels."""
+"""New samples for a finished run's models: any data that FedLoom reads, with or without labels."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.types import Task
 
-FAR = 5.0  # standard deviations between the averages of old samples and new ones
+FAR = 5.0  # the largest accepted distance of the new average from the old, in standard deviations
 
 
 class NewSamples(NamedTuple):
     x: torch.Tensor
-    y: torch.Tensor | None  # as the run's samples have them; None: there are no labels
-    skipped: tuple[SkippedFile, ...] = ()  # of them, those that could not be read
+    y: torch.Tensor | None  # labels, numbered as in the run; None: there are none
+    skipped: tuple[SkippedFile, ...] = ()  # files that could not be read
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run's samples were like: new ones must be so too."""
+    """Properties of a run's samples, which new samples must have too."""
 
     task: Task
-    resize: int | None = None  # the side that images are brought to; None: they stay as they are
-    fit: Fit = "stretch"  # and what becomes of those that are not square
-    dtype: np.dtype | None = None  # of the values that it was trained on; None: not known here
+    resize: int | None = None  # the side to which images are resized; None: they are not
+    fit: Fit = "stretch"  # what is done with images that are not square
+    dtype: np.dtype | None = None  # of the values that the run was trained on; None: unknown here
     is_tinted: bool = False  # whether grey images are given a colour
-    encoding: Encoding | None = None  # of a table; None: it is none
+    encoding: Encoding | None = None  # of a table; None: the data is not a table
 
 
 def expected_by(finished: Finished) -> Expected:
     trained = finished.source.x
     dtype = None
-    if len(trained) > 0:  # a federation's server has none
+    if len(trained) > 0:  # a federation's server has no samples
         dtype = trained.dtype
     return Expected(
         finished.task,
@@ -70,7 +70,7 @@ def new_samples(
     *,
     skip_bad: bool = False,
 ) -> NewSamples:
-    """With labels, if there are any."""
+    """Read new samples, with labels if there are any."""
     if expected.encoding is not None:
         return rows_of_table(expected, expected.encoding, data, directory)
     images_alone = unlabelled(data, directory)
@@ -87,7 +87,7 @@ def new_samples(
 def rows_of_table(
     expected: Expected, encoding: Encoding, data: str, directory: Path | None
 ) -> NewSamples:
-    """Rows with the run's columns, in any order. A column of labels may be missing, or empty."""
+    """Read rows with the run's columns, in any order. The labels may be missing or empty."""
     table = open_table(data, directory)
     x = torch_copy(encoding.encode(table))
     label = found_column(encoding.label, list(table.columns))
@@ -98,7 +98,7 @@ def rows_of_table(
     if encoding.target is None and source.labels != expected.task.labels:
         strange = next(name for name in source.labels if name not in expected.task.labels)
         rule = f"the labels of --data {data} must be among the run's"
-        raise FedloomError(rule, f"{strange!r} is not", "rename it, or leave them out")
+        raise FedloomError(rule, f"{strange!r} is not", "rename it, or leave the labels out")
     return NewSamples(x, torch_copy(source.y))
 
 
@@ -109,7 +109,7 @@ def labelled_samples(
     *,
     skip_bad: bool = False,
 ) -> NewSamples:
-    """Checked: what would go through the network as nonsense is refused."""
+    """Read samples with labels, and refuse those that the network was not trained for."""
     task = expected.task
     source = open_source(reference(data), directory, images=image_rules(expected, skip_bad))
     if expected.resize is not None and source.kind == "image":
@@ -131,14 +131,17 @@ def labelled_samples(
 
 
 def image_rules(expected: Expected, skip_bad: bool) -> ImageRules:
-    """Image files are read as the run read its own: grey ones too, if it had colours among them."""
+    """The rules by which the run read its own image files, which apply to new ones too.
+
+    If the run's images have colours, grey files are accepted as well.
+    """
     channels = expected.task.shape[0]
     is_colour = expected.task.kind == "image" and channels == 3 and not expected.is_tinted
     return ImageRules(expected.resize, expected.fit, skip_bad, colour=is_colour)
 
 
 def coloured(images: np.ndarray, expected: Expected) -> np.ndarray:
-    """Grey images as the run's `+tint` made them; others stay as they are."""
+    """Grey images, tinted as the run's `+tint` does; other images stay as they are."""
     if not expected.is_tinted or images.ndim != 4 or images.shape[1] != 1:
         return images
     tinted: np.ndarray = tint(torch_copy(images)).numpy()
@@ -146,7 +149,7 @@ def coloured(images: np.ndarray, expected: Expected) -> np.ndarray:
 
 
 def unlabelled(data: str, directory: Path | None) -> np.ndarray | None:
-    """The samples of an .npz that has no labels; None: it is something else."""
+    """The samples of an .npz file that has no labels; None: the data is something else."""
     file = locate(data, directory)
     if file is None or not file.is_file() or file.suffix.lower() != ".npz":
         return None
@@ -162,13 +165,14 @@ def unlabelled(data: str, directory: Path | None) -> np.ndarray | None:
 
 
 def is_numbered(labels: Sequence[str]) -> bool:
+    """Whether the labels are just the numbers 0, 1, 2, …"""
     return tuple(labels) == tuple(map(str, range(len(labels))))
 
 
 def classes_of(source: Source, task: Task) -> np.ndarray:
-    """The run's number for each label of the data, by name; -1: the run does not know it.
+    """The run's number for each label of the data, by name; -1: the run does not have the label.
 
-    Bare numbers are numbers.
+    Labels that are just numbers are taken as the run's numbers.
     """
     if source.labels == task.labels:
         return np.arange(len(source.labels))
@@ -179,17 +183,17 @@ def classes_of(source: Source, task: Task) -> np.ndarray:
 
 
 def check_numbered(data: str, source: Source, used: np.ndarray, table: np.ndarray) -> None:
-    """Refuses what the run has no number for: a label, or a symbol of a text."""
+    """Refuse labels, or symbols of a text, that the run does not have."""
     numbers = np.unique(used)
     strange = numbers[table[numbers] < 0]
     if len(strange) == 0:
         return
-    what = "labels"
-    advice = "rename it, or leave them out"
+    names = "labels"
+    advice = "rename it, or leave the labels out"
     if source.kind == "text":
-        what = "symbols"
-        advice = "take it out"
-    rule = f"the {what} of --data {data} must be among the run's"
+        names = "symbols"
+        advice = "remove it from the text"
+    rule = f"the {names} of --data {data} must be among the run's"
     raise FedloomError(rule, f"{source.labels[int(strange[0])]!r} is not", advice)
 
 
@@ -200,14 +204,15 @@ def check_shape(data: str, x: np.ndarray, task: Task) -> None:
     rule = f"samples of --data {data} must have the shape {shape} that the run was trained on"
     advice = "resize or convert them as the training data was"
     if task.kind == "text":
-        advice = f"say the window behind the name, as in {data}:{task.shape[0]}"
+        advice = f"add the window to the name, as in {data}:{task.shape[0]}"
     raise FedloomError(rule, f"they have {list(x.shape[1:])}", advice)
 
 
 def check_units(data: str, x: np.ndarray, expected: Expected) -> None:
-    """Bytes and fractions are easily mistaken for each other.
+    """Refuse values in other units than those of the training data.
 
-    The network normalises what it was trained on.
+    Bytes and fractions are easily mistaken for each other, and the network normalises its input
+    with the constants of its training data.
     """
     rule = f"values of --data {data} must be in the units that the run was trained on"
     convert = "convert them as the training data was"

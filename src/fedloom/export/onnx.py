@@ -1,4 +1,4 @@
-"""A network as ONNX, for any number of samples at a time, and compared with onnxruntime."""
+"""Writing a network as ONNX, for batches of any size, and comparing it by onnxruntime."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.export.tracing import Whole, first_line
 
-BATCHES = (1, 5, 32)  # that are compared, beside all samples at once
+BATCHES = (1, 5, 32)  # batch sizes to compare on, in addition to all samples at once
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
-    """The largest difference of a score from the network's own.
+    """Write the file, and return the largest difference of its scores from the network's own.
 
-    It is taken over all samples, and over the first few and the first alone.
+    They are compared on all samples at once and on smaller batches, down to a single sample.
     """
     try:
         import onnxruntime
-        import onnxscript  # noqa: F401 - torch's exporter needs it, and says so less clearly
+        import onnxscript  # noqa: F401 - torch's exporter needs it, with a less clear message
     except ImportError as error:
         rule = "--format onnx must have onnx, onnxscript and onnxruntime"
         advice = "pip install 'fedloom[onnx]'"
@@ -39,10 +39,10 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
 
 
 class ScaleAndShift(nn.Module):
-    """BN in evaluation: every channel times a number, plus a number.
+    """BN in evaluation mode: every channel is multiplied by a number, and a number is added.
 
-    torch's exporter cannot follow BN on as many samples as take an operation, maybe none: it asks
-    whether that number is 0.
+    It replaces BN where samples take their own paths. There an operation may get any number of
+    samples, even none; BN asks whether that number is 0, which torch's exporter cannot trace.
     """
 
     scale: torch.Tensor
@@ -81,7 +81,7 @@ def export(file: Path, whole: Whole, samples: torch.Tensor) -> None:
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch's own insides
+            warnings.simplefilter("ignore")  # these warnings are about torch's internals
             torch.onnx.export(
                 whole,
                 (samples[:2],),
@@ -93,7 +93,7 @@ def export(file: Path, whole: Whole, samples: torch.Tensor) -> None:
                 external_data=False,
                 verbose=False,
             )
-    except Exception as error:  # torch's exporter raises many kinds
+    except Exception as error:  # torch's exporter raises many types of errors
         failure = f"torch's exporter failed ({type(error).__name__}: {first_line(error)})"
         rule = "a network must be one that ONNX can hold"
         raise FedloomError(rule, failure, "use --format torch") from error

@@ -1,11 +1,12 @@
-"""Networks whose samples take their own paths, as they leave.
+"""Exporting networks whose samples take their own paths.
 
-`--path each` writes the whole network: samplers look at every sample and send it on. `--path
-likely` writes one path alone: the one that most test samples take. `--prune` leaves out of the
-whole network the operations that no training sample takes.
+`--path each` writes the whole network: samplers choose a path for every sample. `--path likely`
+writes a single path: the one that most test samples take. `--prune` writes the whole network
+without the operations that no training sample takes.
 
-All three are told with two numbers. `share` is the share of the test samples that go the way that
-the run's own network gives them, and `accuracy` is that of the written network on all of them.
+Two numbers describe the result. `share` is the share of the test samples that take the same path in
+the written network as in the run's own, and `accuracy` is the accuracy of the written network on
+all test samples.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ from fedloom.types import Arch, Json, Task
 
 PathName = Literal["each", "likely"]
 PATHS: tuple[PathName, ...] = get_args(PathName)
-TIMED_BATCHES = (1, 32)  # samples at a time
+TIMED_BATCHES = (1, 32)  # batch sizes to measure latencies with
 TIMED_TURNS = 10
 COMPARED = 64  # samples on which the written network and the run's own must agree
-COMPARED_ALONE = 8  # of these, one by one
-TOLERANCE = 1e-4  # of their scores, relative: networks that group samples otherwise add otherwise
+COMPARED_ALONE = 8  # of these, samples that are also compared one by one
+# The relative tolerance of scores: networks that group samples differently also add up numbers in a
+# different order.
+TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What was asked for. `path` None: nothing."""
+    """What the user asked for; `path` is None if none was named."""
 
     path: str | None = None
     prune: bool = False
@@ -63,35 +66,36 @@ class Wish:
         return "each"
 
     def check(self, network: nn.Module, whose: str) -> None:
-        """Refuses, before anything is written, what this network cannot be written as."""
+        """Refuse, before anything is written, what is impossible for this network."""
         if self.path is not None and self.path not in PATHS:
             raise unknown("--path", self.path, PATHS)
         if self.prune and self.likely:
-            rule = "--prune must be with --path each"
-            found = "--path likely has one operation an edge already"
+            rule = "--prune must be used with --path each"
+            found = "with --path likely every edge already has one operation only"
             raise FedloomError(rule, found, "leave one of them out")
         if isinstance(network, Guided):
             self._check_guided(network)
             return
         for flag, given in {"--path": self.path is not None, "--prune": self.prune}.items():
             if given:
-                rule = f"{flag} must be for a model whose samples take their own paths"
-                raise FedloomError(rule, f"{whose} has one path for all", f"leave {flag} out")
+                rule = f"{flag} must be used with a model whose samples take their own paths"
+                found = f"{whose} has one path for all samples"
+                raise FedloomError(rule, found, f"leave {flag} out")
 
     def _check_guided(self, network: Guided) -> None:
         guide_of(network)
         if self.format == "executorch" and not self.likely:
             raise FedloomError(
-                "--format executorch must be of a network with one path",
-                "here every operation computes as many samples as take it, which only their "
-                "values tell, and ExecuTorch plans its memory before it has any",
+                "--format executorch must be used with a network that has one path",
+                "here the number of samples that an operation computes depends on their values, "
+                "and ExecuTorch plans its memory before it has any samples",
                 "add --path likely, or use --format onnx",
             )
 
 
 @dataclass(frozen=True)
 class OwnSamples:
-    """Those that the model is for: a client's, or, for the shared model, all that are here."""
+    """The samples of the model's users: one client's, or all that are here for a shared model."""
 
     train: Samples
     test: Samples
@@ -100,8 +104,8 @@ class OwnSamples:
     def of(cls, finished: Finished, client: int | None) -> OwnSamples:
         if finished.site is None:
             x = torch.zeros(0, *finished.task.shape)
-            none = Samples(x, torch.zeros(0, dtype=torch.int64))
-            return cls(none, none)
+            no_samples = Samples(x, torch.zeros(0, dtype=torch.int64))
+            return cls(no_samples, no_samples)
         clients = finished.clients_here
         if client is not None:
             clients = range(client, client + 1)
@@ -111,9 +115,9 @@ class OwnSamples:
         return cls(train, test)
 
     def check(self, wish: Wish) -> None:
-        """Refuses what would have to be told from samples that are not here."""
+        """Refuse what would need samples that are not here."""
         found = "there are none here"
-        advice = "export it where the clients' samples are, or leave that flag out"
+        advice = "export the model where the clients' samples are, or leave that flag out"
         if wish.likely and not len(self.test):
             raise FedloomError("--path likely must have test samples", found, advice)
         if wish.prune and not len(self.train):
@@ -123,9 +127,9 @@ class OwnSamples:
 def own_samples(
     network: nn.Module, wish: Wish, finished: Finished, client: int | None
 ) -> OwnSamples | None:
-    """Refuses a wish that cannot be fulfilled, before anything is written.
+    """The samples that the export needs; a wish that cannot be fulfilled is refused.
 
-    None: the network has one path for all samples, and needs none of them.
+    None: the network has one path for all samples, so that none of them are needed.
     """
     wish.check(network, finished.whose(client))
     if not isinstance(network, Guided):
@@ -146,16 +150,16 @@ def together(parts: list[Samples]) -> Samples:
 
 @dataclass(frozen=True)
 class PathFacts:
-    """What a reader must know of a written network whose run's samples take their own paths."""
+    """What a user must know about a written network whose run's samples take their own paths."""
 
     path: PathName
     share: float | None  # None: there are no test samples here
     accuracy: float | None
-    samples: int  # test samples that these two are of
+    samples: int  # how many test samples these two are measured on
     operations: int  # of the run's own network, on all edges
-    left_out: int | None  # of them; None: nothing was pruned
-    macs: int | None  # of one test sample, the mean
-    latency_ms: Mapping[PathName, Mapping[int, float]]  # by the number of samples at a time
+    left_out: int | None  # how many of them were pruned; None: --prune was not given
+    macs: int | None  # the mean over test samples
+    latency_ms: Mapping[PathName, Mapping[int, float]]  # by batch size
 
     def to_json(self) -> dict[str, Json]:
         latency = {}
@@ -181,10 +185,10 @@ NO_PATHS: dict[str, Json] = {
 
 @dataclass(frozen=True)
 class Leaving:
-    """A network on its way out, and what is said of its paths; None: all samples take one."""
+    """The network to write, and the facts about its paths."""
 
     network: nn.Module
-    facts: PathFacts | None = None
+    facts: PathFacts | None = None  # None: all samples take the same path
 
 
 def leaving(
@@ -194,7 +198,7 @@ def leaving(
     task: Task,
     samples: torch.Tensor,
 ) -> Leaving:
-    """The network as it is wished for; `samples` are there even where nobody's own ones are."""
+    """The network as the user wants it. `samples` exist even where no client's samples do."""
     if own is None:
         return Leaving(network)
     assert isinstance(network, Guided)
@@ -221,7 +225,10 @@ def facts_of(
     task: Task,
     samples: torch.Tensor,
 ) -> PathFacts:
-    """`network` is the run's own; `likely` None: no test samples tell the most likely path."""
+    """The facts about `written`, where `network` is the run's own.
+
+    `likely` is None where there are no test samples to find the most likely path with.
+    """
     timed: dict[PathName, nn.Module] = {"each": written}
     if likely is not None:
         timed = {"each": network, "likely": likely}
@@ -266,9 +273,10 @@ def operations_of(network: Guided | Model) -> int:
 
 
 def likely_path(paths: np.ndarray, space: str) -> Arch:
-    """The path that most samples take, [samples, slots]: of all its operations together.
+    """The path that most samples take, as a whole; `paths` is [samples, slots].
 
-    Of several that are as common, the one whose options come first in the space, slot by slot.
+    Of several paths that are equally common it is the one whose options come first in the space,
+    slot by slot.
     """
     counts = Counter(map(tuple, paths.tolist()))
     most = max(counts.values())
@@ -277,12 +285,12 @@ def likely_path(paths: np.ndarray, space: str) -> Arch:
 
 
 def along(network: Guided, arch: Arch) -> Model:
-    """The network with the operations of `arch` alone, and the same weights."""
+    """The network with only the operations of `arch`, and the same weights."""
     net = supernet_of(network)
     with torch.device("meta"):  # no fresh weights are drawn
         part = net.smaller(arch)
     weights = net.state_dict()
-    # clones keep the memory format, which decides the last bits
+    # Clones keep the memory format, on which the last bits depend.
     inherited = {name: weights[name].clone() for name in part.state_dict()}
     part.load_state_dict(inherited, assign=True)
     mean = network.model.mean.flatten().tolist()
@@ -291,25 +299,25 @@ def along(network: Guided, arch: Arch) -> Model:
 
 
 def pruned(network: Guided, train: Samples) -> Guided:
-    """Without the operations that none of these samples takes.
+    """The network without the operations that none of these samples takes.
 
-    Another sample that would have taken one takes the most likely of those that are left.
+    A new sample that would have taken one of them takes the most likely of the remaining ones.
     """
     paths = paths_of(network, train)
-    taken = []
+    used_options = []
     for slot in range(paths.shape[1]):
-        taken.append(tuple(sorted(set(paths[:, slot].tolist()))))
-    arch = Arch(space_name(network), tuple(taken))
+        used_options.append(tuple(sorted(set(paths[:, slot].tolist()))))
+    arch = Arch(space_name(network), tuple(used_options))
     guide = deepcopy(guide_of(network))
     guide.leave_out_all_but(arch)
     return Guided(along(network, arch), guide).eval()
 
 
-# What is said of it
+# The facts about it
 
 
 def is_unchanged(network: Guided, written: Guided | Model, part: Samples) -> np.ndarray:
-    """[samples]: whether the written network has all operations of a sample's path."""
+    """For each sample, whether the written network has all operations of the sample's path."""
     paths = paths_of(network, part)
     unchanged = np.ones(len(paths), dtype=bool)
     for slot, options in enumerate(supernet_of(written).arch.choice):
@@ -324,7 +332,7 @@ def accuracy_of(network: nn.Module, part: Samples, task: Task) -> float | None:
 
 
 def mean_macs(network: nn.Module, part: Samples) -> int:
-    """Of one sample: each costs what its own path costs."""
+    """The mean cost of a sample, where each one costs what its own path costs."""
     with Meter() as meter:
         answered(network, part.x, "cpu")
     return round(meter.macs / len(part))
@@ -333,9 +341,9 @@ def mean_macs(network: nn.Module, part: Samples) -> int:
 def latencies(
     networks: Mapping[PathName, nn.Module], samples: torch.Tensor
 ) -> dict[PathName, dict[int, float]]:
-    """Milliseconds of one call, by the number of samples at a time; see cost/timing.py.
+    """The milliseconds of one call, by batch size; see cost/timing.py.
 
-    Every turn takes other samples: their paths take different times.
+    Every turn uses other samples, because their paths take different times.
     """
     works = []
     for network in networks.values():
@@ -350,7 +358,7 @@ def latencies(
 
 
 class Turns:
-    """Calls a network with one batch of the samples after the other."""
+    """Calls a network with the next batch of the samples each time."""
 
     def __init__(self, whole: Whole, samples: torch.Tensor, batch: int) -> None:
         self.whole = whole
@@ -363,21 +371,24 @@ class Turns:
         return scores
 
 
-# Whether it is right
+# Whether its answers are right
 
 
 @torch.no_grad()
 def check_against_run(
     network: Guided, written: Guided | Model, own: OwnSamples, samples: torch.Tensor
 ) -> None:
-    """Where a sample goes its own way in both, both must answer alike, in a batch and alone."""
+    """Check the written network against the run's own, in batches and one sample at a time.
+
+    Both must give equal scores to samples that take the same path in both.
+    """
     whole = Whole(written)
     at_hand = Samples(samples, torch.zeros(len(samples), dtype=torch.int64))
     for part in (own.test, own.train, at_hand):
         if not len(part):
             continue
-        same_way = torch.from_numpy(is_unchanged(network, written, part))
-        x = part.x[same_way][:COMPARED]
+        same_path = torch.from_numpy(is_unchanged(network, written, part))
+        x = part.x[same_path][:COMPARED]
         if not len(x):
             continue
         for batch in (x, *x[:COMPARED_ALONE].split(1)):
@@ -388,7 +399,7 @@ def check_answers(expected: torch.Tensor, answers: torch.Tensor) -> None:
     largest = float((expected - answers).abs().max())
     if largest > TOLERANCE * max(1.0, float(expected.abs().max())):
         raise FedloomError(
-            "a network that leaves must answer as the run's own does",
+            "an exported network must give the same scores as the run's own",
             f"for samples of the same path its scores differ by up to {largest:.3g}",
             "report this, with the run's folder",
             code=1,

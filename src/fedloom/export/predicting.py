@@ -1,4 +1,4 @@
-"""`fedloom predict`: what a finished run's model says of new samples, as its method answers."""
+"""`fedloom predict`: the predictions of a finished run's model for new samples."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from fedloom.records.folder import making
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
-SHOWN = 20  # samples of a table
+SHOWN = 20  # samples that a printed table shows
 NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "mae": "MAE"}  # in a sentence
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)  # arrays have no truth value
 class Predictions:
-    """What is said of some samples; a subclass has the answers."""
+    """The predictions for some samples; a subclass holds the answers themselves."""
 
     path: Path  # of the run
     client: int | None
     kind: str
     labels: tuple[str, ...]
     truth: np.ndarray | None
-    measured: Figures | None  # as on a test part, if there are labels
-    trained: TrainedOn  # how many of the samples are not new to the run
-    skipped: tuple[SkippedFile, ...] = ()  # files that cannot be read, by --skip-bad
+    measured: Figures | None  # None: there are no labels
+    trained: TrainedOn  # how many of the samples the run was trained on
+    skipped: tuple[SkippedFile, ...] = ()  # unreadable files, with --skip-bad
     written: Path | None = None
-    whose: str = "the shared model"  # or whose it is, in a sentence
+    whose: str = "the shared model"  # or another model, as it is called in a sentence
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -57,21 +57,21 @@ class Predictions:
         raise NotImplementedError
 
     def rows(self) -> Iterator[list[Any]]:
-        """The cells of a table, a row a sample."""
+        """The cells of a table with one row per sample."""
         raise NotImplementedError
 
     @property
     def shown_columns(self) -> int:
-        """How many of the columns a person sees in a terminal."""
+        """How many of the columns are printed in a terminal."""
         return len(self.head)
 
     def answers(self) -> list[dict[str, Json]]:
-        """One a sample, by names."""
+        """One answer per sample, as a JSON object."""
         raise NotImplementedError
 
     @property
     def figures(self) -> dict[str, Json] | None:
-        """By their names; None: there are no labels."""
+        """The results by their names; None: there are no labels."""
         if self.measured is None:
             return None
         return self.measured.to_json()
@@ -101,7 +101,7 @@ class Predictions:
         return text.getvalue().encode()
 
     def table(self) -> None:
-        """Print the first of them, and how many were right."""
+        """Print the first predictions and a summary."""
         from rich.console import Console
 
         from fedloom.report.tables import plain_table
@@ -119,16 +119,16 @@ class Predictions:
 
     def summary(self) -> str:
         if self.measured is None:
-            text = "No labels, so nothing to compare with."
+            text = "There are no labels to compare with."
         else:
             metric = metric_of(self.kind)
             figure = figure_text(metric, self.measured.value, self.measured.interval)
             text = f"{figure}{beside_text(metric, self.measured.beside, len(self.labels))}."
             answers = self.measured.answers
             if has_one_answer(answers, len(self), self.measured.value):
-                text += " The model gives the same answer for every one of them."
+                text += " The model gives the same answer for every sample."
             if metric.counts_answers and self.measured.of("balanced_accuracy") is None:
-                text += " All labels are of one class, of which balanced accuracy says nothing."
+                text += " All labels are of one class, so that there is no balanced accuracy."
         text += f" {self.trained.sentence(len(self))}"
         if self.written is not None:
             text += f" Written to {self.written}."
@@ -179,7 +179,7 @@ class ClassPredictions(Predictions):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NumberPredictions(Predictions):
-    """In the label's own units, as the truth is."""
+    """Predicted numbers, in the label's own units, as the true ones are."""
 
     numbers: np.ndarray  # [n]
 
@@ -211,7 +211,7 @@ def cell_text(cell: Any) -> str:
 
 
 def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] | None) -> str:
-    """A figure with its interval, as a person reads it."""
+    """A figure with its confidence interval, for people to read."""
     text = f"{metric.title} {metric.text(figure)}{metric.unit}"
     if interval is None:
         return text
@@ -220,7 +220,10 @@ def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] 
 
 
 def beside_text(metric: Metric, beside: Mapping[str, float | None], classes: int) -> str:
-    """`, balanced accuracy 50.0 %, AUC 61.2 %`: AUC is told of two classes, and nothing of text."""
+    """Further figures, as in `, balanced accuracy 50.0 %, AUC 61.2 %`.
+
+    AUC is given for two classes only, and for text there is nothing further.
+    """
     if metric is PERPLEXITY:
         return ""
     text = ""
@@ -241,7 +244,10 @@ def predict(
     skip_bad: bool = False,
     out: Path | str | None = None,
 ) -> Predictions:
-    """Labels and probabilities for new samples; `client` None: by the shared model."""
+    """Predict labels and probabilities, or numbers, for new samples.
+
+    `client` None: the shared model predicts.
+    """
     if out is not None and Path(out).suffix.lower() != ".csv":
         raise FedloomError("--out must be a .csv file", f"got {out}", "try --out answers.csv")
     model = finished.served(client)
@@ -249,7 +255,7 @@ def predict(
     with one_thread():
         scores = answered(model.predictor(), new.x, model.run.device)
     task = finished.task
-    predictions = told(finished, client, task, scores, new)
+    predictions = predictions_of(finished, client, task, scores, new)
     if out is None:
         return predictions
     place = Path(out)
@@ -258,14 +264,14 @@ def predict(
     return replace(predictions, written=place)
 
 
-def told(
+def predictions_of(
     finished: Finished,
     client: int | None,
     task: Task,
     scores: torch.Tensor,
     new: NewSamples,
 ) -> Predictions:
-    """What the scores of some samples say."""
+    """The predictions that follow from the scores of some samples."""
     truth = None
     figures = None
     if new.y is not None:
@@ -289,7 +295,10 @@ def told(
 
 @torch.no_grad()
 def answered(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
-    """In the batches of an evaluation, so that equal samples get equal bits."""
+    """The scores of samples, computed in the batches of an evaluation.
+
+    So a sample gets the same bits as in the run's own evaluation.
+    """
     batch = scoring_batch(tuple(x.shape[1:]))
     with weights_stay():
         return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(batch)])

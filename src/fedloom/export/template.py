@@ -1,7 +1,7 @@
-"""The words around a written network: how `model.py` begins, loads its weights, and predicts.
+"""The template of `model.py`: the code around the network's classes, which loads and predicts.
 
-Nobody's words but ours go into it: what a user has named is in architecture.json, which it reads.
-A backslash at the end of a line joins it with the next one in what is written.
+No text that comes from a user goes into it: such names are in architecture.json, which model.py
+reads. A backslash at the end of a line of the template joins it with the next line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 
 from fedloom.config.models import Fit
 
-# What `model.predict` gives: a class, or of a table's rows a class or a number.
+# What `model.predict` returns: a class of a sample, or a class or a number for a row of a table.
 Answer = Literal["class", "class of a row", "number of a row"]
 
 BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. \
@@ -47,7 +47,7 @@ SIDE = {side}  # the network's images are so many pixels high and wide
 
 
 def resized(samples: torch.Tensor) -> torch.Tensor:
-    """Images of any size as the network takes them, made as those of training were: \
+    """Resize images of any size as in training: \
 {fit}averaged by area, or bilinear where they grow."""
     if tuple(samples.shape[2:]) == (SIDE, SIDE):
         return samples
@@ -74,7 +74,7 @@ min((old + 1) * SIDE, (new + 1) * before)
             weights[new, min(max(left + 1, 0), before - 1)] += beyond
     return weights'''
 
-# What is said and done first to images that are not square, for each way to fit them.
+# What is written about, and done with, images that are not square, for each way to fit them.
 FITS: dict[Fit, str] = {
     "stretch": "",
     "crop": "the middle square of each, ",
@@ -109,18 +109,18 @@ def load(folder: Path = HERE) -> Network:
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """A file of safetensors: the length of a header, the header in JSON, then the numbers. \
+    """Read a file of safetensors: the length of a header, the header in JSON, then the numbers. \
 Nothing in it is code."""
     content = bytearray(path.read_bytes())
     begin = 8 + int.from_bytes(content[:8], "little")
-    found = {{}}
+    weights = {{}}
     for name, place in json.loads(content[8:begin]).items():
         if name != "__metadata__":
             first, last = place["data_offsets"]
             values = torch.frombuffer(content[begin + first : begin + last], \
 dtype=DTYPES[place["dtype"]])
-            found[name] = values.reshape(place["shape"])
-    return found
+            weights[name] = values.reshape(place["shape"])
+    return weights
 
 
 def labels(folder: Path = HERE) -> list[str]:
@@ -137,7 +137,7 @@ def labels(folder: Path = HERE) -> list[str]:
 # How classes and numbers are answered, and what `python model.py FILE` does.
 PREDICT_CLASS = '''@torch.no_grad()
 def predict(samples: torch.Tensor, network: Network | None = None) -> list[tuple[str, float]]:
-    """The likeliest label of every sample, and its probability."""
+    """The most likely label of every sample, and its probability."""
     network, names = network or load(), labels()
     chances = torch.cat([network({part}).double().softmax(1) for part in samples.split(AT_ONCE)])
     best = chances.max(1)
@@ -146,7 +146,7 @@ zip(best.indices.tolist(), best.values.tolist())]'''
 
 PREDICT_NUMBER = '''@torch.no_grad()
 def predict(samples: torch.Tensor, network: Network | None = None) -> list[float]:
-    """The number that is foretold of every sample, in the label's own units."""
+    """The predicted number for every sample, in the label's own units."""
     network = network or load()
     return torch.cat([network(part)[:, 0] for part in samples.split(AT_ONCE)]).tolist()'''
 
@@ -161,7 +161,7 @@ MAIN = """if __name__ == "__main__":
 ROWS = '''
 
 
-MISSING = ("", "na", "n/a", "nan", "null", "?")  # cells that hold nothing, in any case
+MISSING = ("", "na", "n/a", "nan", "null", "?")  # empty cells, in upper or lower case
 
 
 def rows_in(file: str) -> list[dict[str, str]]:
@@ -173,7 +173,7 @@ def rows_in(file: str) -> list[dict[str, str]]:
 
 
 def samples_of(rows: list[dict[str, str]], folder: Path = HERE) -> torch.Tensor:
-    """Rows as the network takes them: architecture.json says what becomes of each column."""
+    """Encode rows for the network: architecture.json says how each column is encoded."""
     about = json.loads((Path(folder) / "architecture.json").read_text(encoding="utf-8"))
     samples = []
     for row in rows:
@@ -186,10 +186,10 @@ def samples_of(rows: list[dict[str, str]], folder: Path = HERE) -> torch.Tensor:
 
 
 def numbers_of(cells: dict[str, str], column: dict) -> list[float]:
-    """A missing number is the mean; a category that is missing or unknown is none of them. \
-Where anything was missing in training, a last number says so."""
+    """A missing number becomes the mean; a missing or unknown category is none of the known ones. \
+For a column with missing values in training, one more number says whether it is missing."""
     if column["name"] not in cells:
-        raise KeyError(f"there must be a column {{column['name']}}")
+        raise KeyError(f"column {{column['name']}} is missing")
     text = (cells[column["name"]] or "").strip()
     if column["kind"] == "number":
         is_missing = text.lower() in MISSING
@@ -204,7 +204,7 @@ for category in column["categories"]]
 
 
 def without_point(text: str) -> str:
-    """2.0 as 2."""
+    """Write 2.0 as 2."""
     try:
         number = float(text)
     except ValueError:
@@ -224,10 +224,10 @@ ANSWERS: dict[Answer, str] = {
     "number of a row": "[number, …], in the label's own units",
 }
 USAGE = "or, for an .npz with an array x:  python model.py samples.npz"
-USAGE_OF_ROWS = """samples = model.samples_of(model.rows_in("rows.csv")) makes them of a CSV \
-with the columns of training;
-or at once:  python model.py rows.csv"""
-# What is printed of each answer.
+USAGE_OF_ROWS = """samples = model.samples_of(model.rows_in("rows.csv")) reads them from a CSV \
+file with the columns of training;
+or directly:  python model.py rows.csv"""
+# How an answer is printed.
 PRINTED: dict[Answer, str] = {
     "class of a row": 'f"{answer[0]}\\t{answer[1]:.6f}"',
     "number of a row": 'f"{answer:.6g}"',
@@ -250,7 +250,7 @@ def model_file(
     fit: Fit = "stretch",
     answers: Answer = "class",
 ) -> str:
-    """The whole of model.py. `resize`: the side that images of other sizes are brought to."""
+    """The text of model.py. `resize` is the side to which images of other sizes are resized."""
     functional = ""
     if "functional." in classes:
         functional = "from torch.nn import functional\n"

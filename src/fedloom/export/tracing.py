@@ -1,4 +1,4 @@
-"""A run's network as a graph of torch's own layers and functions, to be written into a file."""
+"""Tracing a run's network into a graph of torch's layers and functions, to write it as a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Whole(nn.Module):
-    """Raw samples in, scores out: the normalisation inside, and α, if there is one, constant.
+    """The network from raw samples to scores.
 
-    `target` are mean and standard deviation of a label that is a number: what comes out is then in
-    its own units.
+    The normalisation is part of it, and α, if there is one, is constant. `target` is the mean and
+    standard deviation of a numerical label: the output is then in the label's own units.
     """
 
     mean: torch.Tensor
@@ -34,7 +34,7 @@ class Whole(nn.Module):
 
     def __init__(self, network: nn.Module, target: tuple[float, float] | None = None) -> None:
         super().__init__()
-        self.foretells_numbers = target is not None
+        self.predicts_numbers = target is not None
         if target is not None:
             self.register_buffer("target_mean", torch.tensor(target[0]))
             self.register_buffer("target_std", torch.tensor(target[1]))
@@ -62,15 +62,16 @@ class Whole(nn.Module):
         if self.normalises:
             x = (x.to(self.mean.dtype) - self.mean) / self.std
         scores: torch.Tensor = self.net(x, *self.choice)
-        if self.foretells_numbers:
+        if self.predicts_numbers:
             scores = scores * self.target_std + self.target_mean
         return scores
 
 
 def dispatch_in(guided: Guided) -> Dispatch:
-    """Its samplers become parts of their cells, under whose names they are written down.
+    """The choice of a guided network, whose samplers become submodules of their cells.
 
-    A cell with one operation an edge has nothing to choose, and goes without.
+    So they are written under the names of their cells. A cell with one operation per edge has
+    nothing to choose, and gets no sampler.
     """
     net = guided.model.net
     assert isinstance(net, Supernet)
@@ -87,16 +88,19 @@ def dispatch_in(guided: Guided) -> Dispatch:
 
 
 def guide_of(guided: Guided) -> ContextGuide:
-    """Refuses a network that draws: what it answers cannot be written down."""
+    """The guide that chooses paths. A network that draws paths at random cannot be exported."""
     if guided.draws is not None or not isinstance(guided.guide, ContextGuide):
-        rule = "an exported model must take the most likely way"
+        rule = "an exported model must take the most likely path"
         advice = "run the method with evaluate=likely"
-        raise FedloomError(rule, "this one answers with the mean of drawn ways", advice)
+        raise FedloomError(rule, "this one averages over paths drawn at random", advice)
     return guided.guide
 
 
 class Layers(fx.Tracer):
-    """Goes through everything but torch's own layers, rows of them, and what stands alone."""
+    """Traces into everything except torch's own layers, sequences of them, and standalone modules.
+
+    The source of a standalone module is copied into the export.
+    """
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, nn.Sequential):
@@ -106,9 +110,9 @@ class Layers(fx.Tracer):
 
 
 def plain_class(part: nn.Module) -> type[nn.Module] | None:
-    """The layer of torch's that a module is, or only adds names to.
+    """The class of torch's that a module is an instance of, perhaps by a subclass.
 
-    None: it computes something of its own.
+    None: it is none of torch's layers, or its class overrides `forward`.
     """
     own_class: Any = type(part)
     for kind in own_class.__mro__:
@@ -120,16 +124,17 @@ def plain_class(part: nn.Module) -> type[nn.Module] | None:
 
 
 def traced(whole: Whole) -> fx.GraphModule:
-    """Its graph."""
+    """The graph of a network."""
     tracer = Layers()
     try:
         graph = tracer.trace(whole)
-        # What nobody uses of an unpacked tuple; anything else might change something in place.
+        # Remove unused items of an unpacked tuple. Other unused nodes stay: they might change
+        # something in place.
         for node in reversed(graph.nodes):
             if not node.users and node.target in (getattr, operator.getitem):
                 graph.erase_node(node)
         return fx.GraphModule(tracer.root, graph)
-    except Exception as error:  # a network from a file may do anything while it is traced
+    except Exception as error:  # a user's network may raise anything while it is traced
         lines = str(error).splitlines() or [type(error).__name__]
         raise unwritable(whole, f"torch.fx cannot follow it ({lines[0]})") from error
 
@@ -137,14 +142,14 @@ def traced(whole: Whole) -> fx.GraphModule:
 def unwritable(whole: nn.Module, reason: str) -> FedloomError:
     name = type(getattr(whole, "net", whole)).__name__
     return FedloomError(
-        f"network {name} must be of a kind that can be written down as plain torch",
+        f"network {name} must be one that can be written as plain torch",
         reason,
-        "let its forward be made of layers and functions of torch's, without branches on values",
+        "build its forward from torch's layers and functions, without branches on values",
     )
 
 
 def first_line(error: Exception) -> str:
-    """Of what an exporter says; empty: it says nothing."""
+    """The first line of an exporter's error message; empty: there is none."""
     lines = str(error).strip().splitlines()
     if not lines:
         return ""

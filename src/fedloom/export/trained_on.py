@@ -1,7 +1,7 @@
-"""How many of some samples a finished run has trained on: of those, its figures are no test.
+"""How many of some samples a finished run was trained on: on those, its figures are not a test.
 
-Samples are the same if all their values are, as a client of the run sees them. They are compared
-by a hash, so that a large training set costs 16 bytes a sample.
+Two samples are the same if all their values are, as a client of the run sees them. They are
+compared by a hash, so that a large training set costs 16 bytes per sample.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True)
 class OfInit:
-    """The same of the runs that the run began with: that of --init, and those before it."""
+    """How many samples the earlier runs were trained on: the run of --init, and those before it."""
 
-    samples: int | None  # None: of none of them it can be told
-    untold: Path | None  # the first of them whose training samples cannot be told
+    samples: int | None  # None: unknown for all of these runs
+    untold: Path | None  # the first of these runs whose training samples are unknown
 
     def sentence(self) -> str:
         text = ""
@@ -33,7 +33,7 @@ class OfInit:
             trained = f"the run of --init was trained on {self.samples:,} of these samples"
             text = f" NOT A FAIR TEST: {trained}."
         if self.untold is not None:
-            return f"{text} What the run of --init ({self.untold}) was trained on cannot be told."
+            return f"{text} It is unknown what the run of --init ({self.untold}) was trained on."
         if not self.samples:
             return " The run of --init was trained on none of them."
         return text
@@ -41,16 +41,18 @@ class OfInit:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """`among`: whose training samples were looked at; those of a federation are at its sites."""
+    """How many of some samples were used to train a run, or the runs that it started from."""
 
-    own: int | None  # by the run itself; None: it cannot be told
+    own: int | None  # by the run itself; None: unknown
+    # Whose training samples were compared: all of the run's, or one site's. None: nobody's, because
+    # a federation's samples stay at its sites.
     among: Literal["run", "site"] | None
-    known: int  # by the run or one that it began with
-    init: OfInit | None = None  # None: it began with no other run
+    known: int  # by the run or one that it started from, as far as that is known
+    init: OfInit | None = None  # None: it started from no other run
 
     @property
     def samples(self) -> int | None:
-        """As many as are known; None instead of 0 where there may be others."""
+        """The known number; None instead of 0 where there may be further samples."""
         can_be_told = self.own is not None and (self.init is None or self.init.untold is None)
         if can_be_told or self.known:
             return self.known
@@ -71,7 +73,7 @@ class TrainedOn:
         }
 
     def sentence(self, given: int) -> str:
-        """In words; `given`: how many samples there are."""
+        """A sentence for users; `given` is the number of samples."""
         if self.init is None:
             return self._own_sentence(given)
         return f"{self._own_sentence(given)}{self.init.sentence()}"
@@ -82,11 +84,11 @@ class TrainedOn:
             who = "the run itself"
         if self.own is None:
             reason = "a federation's training samples stay at its sites"
-            return f"Whether {who} trained on these samples cannot be told: {reason}."
+            return f"It is unknown whether {who} was trained on these samples: {reason}."
         limits = ""
         if self.among == "site":
             who = "this site"
-            limits = " What other sites trained on cannot be told."
+            limits = " It is unknown what other sites trained on."
         if self.own == 0:
             return f"{who.capitalize()} trained on none of these {given:,} samples.{limits}"
         trained = f"{who} trained on {self.own:,} of these {given:,} samples"
@@ -94,21 +96,21 @@ class TrainedOn:
 
 
 def trained_on(finished: Finished, x: torch.Tensor) -> TrainedOn:
-    """Of the samples `x`, as many as some client trained on, here or in a run of --init."""
+    """How many of the samples `x` some client trained on, in this run or in one before it."""
     given = list(digests(x))
     own = own_training(finished)
     earlier: set[bytes] = set()
     runs = list(finished.earlier())
-    untold = [run.path for run in runs if run.training is None]
+    unknown = [run.path for run in runs if run.training is None]
     for run in runs:
         for part in run.training or ():
             earlier.update(digests(part))
     init = None
     if runs:
         samples = None
-        if len(untold) < len(runs):
+        if len(unknown) < len(runs):
             samples = count(given, earlier)
-        init = OfInit(samples, next(iter(untold), None))
+        init = OfInit(samples, next(iter(unknown), None))
     if own is None:
         return TrainedOn(None, None, count(given, earlier), init)
     among: Literal["run", "site"] = "run"
@@ -118,7 +120,7 @@ def trained_on(finished: Finished, x: torch.Tensor) -> TrainedOn:
 
 
 def own_training(finished: Finished) -> set[bytes] | None:
-    """Digests of the training part of every client at hand; None: there are none here."""
+    """Digests of the training samples of all clients that are here; None: there are none."""
     if finished.site is None:
         return None
     training: set[bytes] = set()
@@ -132,7 +134,7 @@ def count(given: Sequence[bytes], training: Container[bytes]) -> int:
 
 
 def digests(x: torch.Tensor) -> Iterator[bytes]:
-    """One for each sample; equal values have equal ones, be they bytes or fractions."""
+    """A digest for each sample. Equal values have equal digests, whether bytes or floats."""
     for sample in x:
-        values = sample.to(torch.float64).contiguous().numpy()  # which holds either of them exactly
+        values = sample.to(torch.float64).contiguous().numpy()  # float64 holds both exactly
         yield hashlib.blake2b(values.tobytes(), digest_size=DIGEST_BYTES).digest()

@@ -1,7 +1,7 @@
-"""A traced network as a file of plain torch: a class a block, one for the whole, and its weights.
+"""Writing a traced network as plain torch: one class per block, one for the network, and weights.
 
-Blocks that differ in numbers alone, as the cells of a network do in their channels, become one
-class, and the numbers that differ become its parameters.
+Blocks that differ only in numbers, as the cells of a network do in their channels, share one class,
+and the numbers that differ become its parameters.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fedloom.export.folding import folded
 from fedloom.export.layers import NUMBER, layer_text, marked, without_marks
 from fedloom.nets.standing import stands_alone
 
-ROW = 80  # characters of a row of layers, from which on each has a line of its own
+ROW = 80  # the longest nn.Sequential on one line, in characters; a longer one has a line per layer
 INPUTS = ("x", "y", "z", "u", "v", "w")
 
 
 @dataclass(frozen=True)
 class Program:
-    classes: str  # Python
+    classes: str  # Python source
     weights: Mapping[str, torch.Tensor]
 
 
 def program(traced: fx.GraphModule) -> Program:
-    """The classes of a traced network, and the weights under the names that these give them."""
+    """The classes of a traced network, and the weights under the names used in these classes."""
     in_order = blocks(folded(traced).graph)
     copied = standing_alone(traced)
     parts = {block.name: inner(traced, block) for block in in_order if block.name != TOP}
@@ -46,7 +46,7 @@ def program(traced: fx.GraphModule) -> Program:
 
 
 def standing_alone(traced: fx.GraphModule) -> list[type[nn.Module]]:
-    """The classes whose source is copied, each once."""
+    """The classes of standalone layers, whose source is copied, each once."""
     kinds: dict[type[nn.Module], None] = {}
     for node in traced.graph.nodes:
         if node.op != "call_module":
@@ -70,18 +70,18 @@ class Number:
 
 @dataclass
 class Part:
-    """One class on its way: a block, or the whole network."""
+    """A class while it is being written: a block, or the whole network."""
 
-    layers: list[str] = field(default_factory=list)  # lines that make its layers, numbers marked
+    layers: list[str] = field(default_factory=list)  # lines that create layers, with marked numbers
     lines: list[str] = field(default_factory=list)  # of its forward
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    attributes: dict[str, str] = field(default_factory=dict)  # by what the graph calls them
+    attributes: dict[str, str] = field(default_factory=dict)  # by their targets in the graph
 
     @property
     def shape(self) -> str:
-        """All but its numbers."""
+        """The text of the class without its numbers, which parts of one class have in common."""
         layers = [NUMBER.sub(r"#\1", line) for line in self.layers]
         return "\n".join([*layers, *self.inputs, *self.lines, *self.outputs])
 
@@ -95,12 +95,12 @@ class Part:
 
 
 def inner(traced: fx.GraphModule, block: Block) -> Part:
-    """A block as a class of its own."""
+    """The class of a block."""
     part = Part(inputs=input_names(len(block.inputs)))
     attributes = Names()
 
     def layer(node: fx.Node) -> str:
-        return own(part, attributes, traced, node, block.name)
+        return attribute_for(part, attributes, traced, node, block.name)
 
     writer = Writer(dict(zip(block.inputs, part.inputs, strict=True)), layer)
     writer.write(block.nodes, block.outputs)
@@ -123,9 +123,9 @@ def outer(
     parts: Mapping[str, Part],
     calls: Mapping[str, str],
 ) -> Part:
-    """The network itself: its own layers, and its blocks one after the other.
+    """The class of the network itself: its own layers, and its blocks one after the other.
 
-    `calls` says how an object of each block's class is made.
+    `calls` has the expression that creates each block.
     """
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     result = next(node for node in traced.graph.nodes if node.op == "output").args[0]
@@ -134,7 +134,7 @@ def outer(
     attributes = Names()
 
     def layer(node: fx.Node) -> str:
-        return own(whole, attributes, traced, node, TOP)
+        return attribute_for(whole, attributes, traced, node, TOP)
 
     writer = Writer(dict(zip(placeholders, whole.inputs, strict=True)), layer)
     for block in in_order:
@@ -152,7 +152,7 @@ def outer(
 
 
 def write_call(writer: Writer, block: Block, attribute: str) -> None:
-    """The line of the network's forward that goes through a block."""
+    """Write the line of the network's forward that calls a block."""
     results = []
     for number, node in enumerate(block.outputs):
         wanted = block.name
@@ -165,8 +165,10 @@ def write_call(writer: Writer, block: Block, attribute: str) -> None:
     writer.lines.append(f"{', '.join(results)} = self.{attribute}({arguments})")
 
 
-def own(part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: str) -> str:
-    """The attribute that holds what a node uses; made when it is first met."""
+def attribute_for(
+    part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: str
+) -> str:
+    """The attribute that holds the layer or tensor that a node uses; added on first use."""
     target = str(node.target)
     if target in part.attributes:
         return part.attributes[target]
@@ -176,7 +178,7 @@ def own(part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: 
     name = names.new(path)
     part.attributes[target] = name
     if node.op == "get_attr":
-        tensor = attribute_of(traced, target)
+        tensor = tensor_at(traced, target)
         part.layers.append(f'self.register_buffer("{name}", {zeros_text(tensor)})')
         part.weights[name] = tensor.detach()
         return name
@@ -187,7 +189,7 @@ def own(part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: 
     return name
 
 
-def attribute_of(traced: nn.Module, path: str) -> torch.Tensor:
+def tensor_at(traced: nn.Module, path: str) -> torch.Tensor:
     owner, _, name = path.rpartition(".")
     tensor = getattr(traced.get_submodule(owner), name)
     assert isinstance(tensor, torch.Tensor)
@@ -195,7 +197,7 @@ def attribute_of(traced: nn.Module, path: str) -> torch.Tensor:
 
 
 def zeros_text(tensor: torch.Tensor) -> str:
-    """The expression that makes room for a tensor; its values come with the weights."""
+    """The expression that allocates a tensor, whose values are loaded with the weights."""
     arguments = ", ".join(marked(size) for size in tensor.shape) or "()"
     if tensor.dtype != torch.float32:
         arguments += f", dtype={tensor.dtype}"
@@ -217,7 +219,7 @@ def layer_lines(name: str, layer: nn.Module) -> Iterator[str]:
 
 
 def shared_classes(parts: Mapping[str, Part], taken: Sequence[str]) -> dict[str, SharedClass]:
-    """A class for all parts of one shape, by that shape. Names that are taken are no class's."""
+    """One class for all parts of equal shape, by that shape; none gets a name that is taken."""
     alike: dict[str, dict[str, Part]] = {}
     for name, part in parts.items():
         alike.setdefault(part.shape, {})[name] = part
@@ -230,13 +232,13 @@ def shared_classes(parts: Mapping[str, Part], taken: Sequence[str]) -> dict[str,
 
 
 def class_name(block: str) -> str:
-    """`cells.3` is a Cell."""
-    word = "Block"
+    """The name of a block's class: `Cell` for `cells.3`."""
+    name = "Block"
     for part in block.split("."):
         if not part.isdecimal():
-            word = part
+            name = part
             break
-    return "".join(piece.capitalize() for piece in word.removesuffix("s").split("_"))
+    return "".join(piece.capitalize() for piece in name.removesuffix("s").split("_"))
 
 
 class SharedClass:
@@ -245,26 +247,28 @@ class SharedClass:
     def __init__(self, name: str, parts: Sequence[Part]) -> None:
         self.name = name
         self.first = parts[0]
-        self.parameters: dict[int, str] = {}  # by the place among the numbers, where parts differ
+        # The parameters' names, by their place among the numbers: where the parts differ.
+        self.parameters: dict[int, str] = {}
         names = Names(["self"])
-        called: dict[tuple[str, ...], str] = {}  # numbers that always go together are one parameter
+        # Numbers that are equal in every part share one parameter.
+        name_of_values: dict[tuple[str, ...], str] = {}
         for place, column in enumerate(zip(*(part.numbers for part in parts), strict=True)):
             values = tuple(number.value for number in column)
             if len(set(values)) == 1:
                 continue
-            if values not in called:
-                called[values] = names.new(column[0].name or "size")
-            self.parameters[place] = called[values]
+            if values not in name_of_values:
+                name_of_values[values] = names.new(column[0].name or "size")
+            self.parameters[place] = name_of_values[values]
 
     def call(self, part: Part) -> str:
-        """The expression that makes an object of this class for a part."""
+        """The expression that creates an object of this class for a part."""
         numbers = part.numbers
         values = {name: numbers[place].value for place, name in self.parameters.items()}
-        words = [f"{name}={marked(int(value))}" for name, value in values.items()]
-        return f"{self.name}({', '.join(words)})"
+        arguments = [f"{name}={marked(int(value))}" for name, value in values.items()]
+        return f"{self.name}({', '.join(arguments)})"
 
     def text(self) -> str:
-        """As a person would have written it, more or less."""
+        """The source of the class, much as a person would write it."""
         parameters = ""
         for name in dict.fromkeys(self.parameters.values()):
             parameters += f", {name}: int"
@@ -287,7 +291,7 @@ class SharedClass:
         return "\n".join(lines)
 
     def layers(self) -> list[str]:
-        """The lines that make its layers, with parameters where parts differ in a number."""
+        """The lines that create its layers, with parameters where parts differ in a number."""
         places = count()
 
         def written(match: re.Match[str]) -> str:

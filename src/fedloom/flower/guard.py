@@ -1,4 +1,4 @@
-"""`python -m fedloom.flower.guard`: how Flower's own programs are started. See deploy/guard.py."""
+"""`python -m fedloom.flower.guard`: starts Flower's own programs. See deploy/guard.py."""
 
 from fedloom.deploy.guard import main
 

@@ -1,4 +1,4 @@
-"""`fedloom.flower.server:app`: the server's program, by the name that Flower is told."""
+"""`fedloom.flower.server:app`: the server's program, under its name for Flower."""
 
 from fedloom.deploy.server import app
 

@@ -1,4 +1,4 @@
-"""`fedloom.flower.site:app`: a site's program, by the name that Flower is told."""
+"""`fedloom.flower.site:app`: a site's program, under its name for Flower."""
 
 from fedloom.deploy.site import app
 

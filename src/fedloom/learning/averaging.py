@@ -1,8 +1,8 @@
-"""Federated averaging as a building block.
+"""Federated averaging as a building block: McMahan et al. 2017, Algorithm 1, for any network.
 
-A cohort trains the shared network, the server takes the weighted mean: McMahan et al. 2017,
-Algorithm 1, for any network; and what a server may make of the mean instead of taking it as it is.
-FedAvg is this with a fixed network; searches train what they found with it.
+A cohort trains the shared network, and the server takes the weighted mean or lets an optimiser take
+a step towards it. FedAvg is this with a fixed network; searches train the network that they chose
+with it.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class ServerOptions(ServerRule):
 
 
 class AveragingOptions(StepOptions, ServerOptions):
-    """Federated averaging, of whatever network and however long clients train."""
+    """Options of federated averaging of any network, however long clients train."""
 
     measures_received = True
 
 
 class AveragedOptions(SgdOptions, AveragingOptions):
-    """Federated averaging, of whatever network."""
+    """Options of federated averaging of any network, with local training in epochs."""
 
 
 @contextmanager
@@ -83,24 +83,30 @@ def received_statistics(
     options: StepOptions,
     run: ClientRun,
 ) -> Iterator[None]:
-    """A network that is trained inside leaves with the BN statistics that `bn` wants averaged.
+    """Gives a network that is trained inside the BN statistics that `bn` wants averaged.
 
-    Running statistics of training are those of the clients' own networks, whose activations vary
-    more than those of their mean. The error grows from layer to layer: a deep network that learns
-    well may answer as if it had learnt nothing. With `bn = "received"` a client sends the
-    statistics of the mean itself, as it was before the client's training.
+    The running statistics of training are those of the clients' own networks, whose activations
+    vary more than those of the mean network. The error grows from layer to layer: a deep network
+    that learns well may predict as if it had learnt nothing. With `bn = "received"` a client sends
+    the statistics of the mean network, as it received it before its training.
     """
     if options.bn != RECEIVED:
         yield
         return
     net.to(run.device)
-    buffers = [buffer for norm in batch_norms(net) for buffer in norm.buffers()]
-    counts = [buffer for buffer in buffers if not buffer.is_floating_point()]
-    statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
-    counted = copies(counts)
+    counters = []
+    statistics = []
+    for norm in batch_norms(net):
+        for buffer in norm.buffers():
+            if buffer.is_floating_point():
+                statistics.append(buffer)
+            else:
+                counters.append(buffer)
+    received_counts = copies(counters)
     recalibrate(net, data.to(run.device), options, run)
     measured = copies(statistics)
-    put_back(counts, counted)  # batches of training alone: a client may not count backwards
+    # Recalibration resets the counters. They must never fall, and count batches of training only.
+    put_back(counters, received_counts)
     yield
     put_back(statistics, measured)
 
@@ -121,10 +127,10 @@ def server_step(
     replies: Collection[Reply],
     min_clients: int = 1,
 ) -> State:
-    """The mean of the replies, and what the server's optimiser makes of it.
+    """Returns the state after the server's optimiser has used the mean of the replies.
 
-    It is an optimiser of `state.meta["parameters"]`. What nobody weighed, or fewer than
-    `min_clients` brought, keeps its value and its moments: momentum alone moves nothing.
+    The optimiser moves `state.meta["parameters"]`. A tensor to which no reply, or fewer than
+    `min_clients`, contributed keeps its value and its moments: momentum alone moves nothing.
     """
     old = shared(state)
     fold = folded(old, replies, orders)
@@ -138,9 +144,9 @@ def server_step(
 
 @dataclass(frozen=True)
 class Averaged(Method):
-    """Algorithm 1, for any network: a subclass says which.
+    """Algorithm 1 for any network. A subclass says which network it is.
 
-    `state.meta["build"]` goes down with every order.
+    Every order carries `state.meta["build"]`, which says how to build it.
     """
 
     options: AveragingOptions
@@ -149,7 +155,7 @@ class Averaged(Method):
     relays = True
 
     def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
-        """The network with these weights, or as the seed makes it."""
+        """Returns the network with these weights, or with those that the seed draws."""
         raise NotImplementedError
 
     def begin(self, task: Task, about: Meta) -> State:

@@ -1,4 +1,4 @@
-"""The options of methods that work in clusters of clients by themselves."""
+"""The options of methods that cluster their clients without being asked to."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fedloom.learning.training import IterationOptions
 
 
 class ClusterOptions(IterationOptions):
-    """λ₁ local iterations before each of λ₂ means inside a cluster, then one of the server."""
+    """A round has λ₂ means inside a cluster, each after λ₁ local iterations, then one overall."""
 
-    lambda2: int = Field(2, ge=1, description="means inside a cluster before each of the server")
+    lambda2: int = Field(2, ge=1, description="means inside a cluster per mean of the server")
     cluster_size: int | None = Field(
         None,
         ge=1,
-        description="clients a cluster (by default a third of the active ones, at least 2)",
+        description="clients per cluster (by default a third of the active ones, at least 2)",
     )
-    recluster: int = Field(10, ge=1, description="rounds after which clusters are made anew")
+    recluster: int = Field(10, ge=1, description="rounds after which clients are clustered again")
     aggregator: Literal["delay", "random", "lowest"] = Field(
         "delay",
         description="which member aggregates: the one with the shortest round, a random one, "
@@ -28,12 +28,12 @@ class ClusterOptions(IterationOptions):
     )
     histograms: str = Field(
         USUAL_HISTOGRAMS,
-        description="what clients say of their labels: exact, laplace:EPSILON or none",
+        description="what clients reveal about their labels: exact, laplace:EPSILON or none",
     )
     h_max: float | None = Field(
         None,
         gt=0,
-        description="simulated seconds that a cluster's round may take (any)",
+        description="simulated seconds that a cluster's round may take (by default any number)",
     )
 
     @field_validator("histograms", mode="before")
@@ -43,13 +43,13 @@ class ClusterOptions(IterationOptions):
 
     @property
     def usual_clusters(self) -> str:
-        """By labels, or, if clients do not tell them, by updates."""
+        """How clients are clustered: by labels or, if clients do not reveal them, by updates."""
         if self.histograms == NONE:
             return "updates"
         return "labels"
 
     def hierarchy(self, clusters: str, *, is_chosen: bool = False) -> Hierarchy:
-        """The clusters that a method with these options works in."""
+        """Returns the clusters that a method with these options works in."""
         return Hierarchy(
             clusters=clusters,
             lambda1=self.lambda1,

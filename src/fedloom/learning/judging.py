@@ -1,7 +1,7 @@
-"""What a network is worth on a client's validation part, as sums that say nothing of one sample.
+"""Scores a network on a client's validation samples, as sums that reveal no single sample.
 
-Labels may be classes or numbers. A number is never right: of two networks the one that comes closer
-has the better answer.
+Labels may be classes or numbers. For numbers there is no right answer: of two networks, the one
+that comes closer has the better answer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 
-LEAST_SAMPLES = 4  # of a client that holds some back
-AT_ONCE = 256  # samples that are judged at a time
+LEAST_SAMPLES = 4  # a client with fewer holds none back for validation
+AT_ONCE = 256  # samples in one forward pass
 
 
 class Parts(NamedTuple):
-    """A client's training samples, some of them held back."""
+    """A client's training samples, split into those it trains on and those it holds back."""
 
     train: Samples
     validation: Samples
@@ -29,21 +29,31 @@ class Parts(NamedTuple):
 class Judged(NamedTuple):
     """Sums over validation samples."""
 
-    nll: float  # Σ −log p(label); of numbers Σ (answer − label)²
-    correct: int  # of numbers 0
+    nll: float  # Σ −log p(label); for numbers Σ (answer − label)²
+    correct: int  # always 0 for numbers
     samples: int
 
 
 def held_back(data: Samples, share: float) -> Parts:
-    """The same samples in every order. A client with fewer than four holds none back."""
+    """Split off the validation samples, the same ones every time.
+
+    A client with fewer than four samples holds none back.
+    """
     if len(data) < LEAST_SAMPLES:
         return Parts(data, Samples(data.x[:0], data.y[:0]))
     return Parts(*data.split(1 - share))
 
 
+def number_held_back(samples: int, share: float) -> int:
+    """How many samples `held_back` takes from so many."""
+    if samples < LEAST_SAMPLES:
+        return 0
+    return samples - round((1 - share) * samples)
+
+
 @torch.no_grad()
 def answers(net: nn.Module, part: Samples, device: str) -> torch.Tensor:
-    """The scores of every sample, in evaluation mode."""
+    """The network's scores for every sample, in evaluation mode."""
     net.to(device).eval()
     rows = [net(x.to(device)).cpu() for x in part.x.split(AT_ONCE)]
     return torch.cat(rows).double()
@@ -64,7 +74,7 @@ def are_numbers(part: Samples) -> bool:
 
 
 def right(scores: torch.Tensor, part: Samples) -> torch.Tensor:
-    """Which samples are answered rightly."""
+    """Which samples are answered correctly, as booleans."""
     return scores.argmax(dim=1) == part.y
 
 
@@ -73,15 +83,15 @@ def squared_errors(scores: torch.Tensor, part: Samples) -> torch.Tensor:
 
 
 class Disagreement(NamedTuple):
-    """Samples that only one of two networks answers rightly, or comes closer to."""
+    """How many samples only one of two networks answers correctly, or answers more closely."""
 
-    up: int  # the first
-    down: int  # the second
+    up: int  # only the first network
+    down: int  # only the second network
     samples: int
 
 
 def disagreement(first: torch.Tensor, second: torch.Tensor, part: Samples) -> Disagreement:
-    """Of two networks' scores."""
+    """Count the samples on which the scores of two networks disagree."""
     if are_numbers(part):
         errors = squared_errors(first, part)
         other_errors = squared_errors(second, part)
@@ -95,10 +105,11 @@ def disagreement(first: torch.Tensor, second: torch.Tensor, part: Samples) -> Di
     return Disagreement(up, down, len(part))
 
 
-def is_decisive(up: int, down: int) -> bool:
-    """Whether one network is better than the other by more than chance would have it.
+def is_decisive(up: int, down: int, deviations: float = 1.0) -> bool:
+    """Whether the first network is better than the second by more than chance explains.
 
-    `up` and `down` are samples that only one of them answers better. Where both are equally good,
-    these are thrown like coins, and their difference varies by √(up + down).
+    `up` and `down` count the samples that only one of them answers better. If both were equally
+    good, each of these samples would be a coin flip, and the standard deviation of the difference
+    would be √(up + down).
     """
-    return up - down > sqrt(up + down)
+    return up - down > deviations * sqrt(up + down)

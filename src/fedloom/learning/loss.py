@@ -1,7 +1,7 @@
 """The loss that clients train with.
 
-That is cross entropy, for symbols at every position of a window, and for labels that are numbers
-the mean squared error.
+It is cross-entropy for classes and for text, there at every position of a window, and the mean
+squared error for labels that are numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fedloom.data.samples import Samples
 
 
 def training_loss(scores: torch.Tensor, batch: Samples) -> torch.Tensor:
-    """The mean over samples, and over positions where there are scores of each of them.
+    """Returns the mean over samples and, if there are scores for every position, over positions.
 
     `scores` are those of `spaces.paths.training_scores`.
     """
@@ -25,5 +25,5 @@ def training_loss(scores: torch.Tensor, batch: Samples) -> torch.Tensor:
 
 
 def next_symbols(batch: Samples) -> torch.Tensor:
-    """What follows each symbol of a window: the window shifted by one, and the label."""
+    """Returns what follows each symbol of a window: the window shifted by one, then the label."""
     return torch.cat([batch.x[:, 1:].long(), batch.y.unsqueeze(1)], dim=1)

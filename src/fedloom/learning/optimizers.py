@@ -1,9 +1,9 @@
-"""SGD and Adam whose memory is named by parameter.
+"""SGD and Adam that keep their state by parameter name.
 
-The arithmetic is that of torch.optim, to the bit. Its classes are not used for two reasons. Making
-the first of them imports torch's compiler: 1.4 seconds in every process of ours and, on Flower, for
-every message. And their memory is keyed by object, where ours must outlive the process and a
-network that drops operations.
+They compute the same bits as torch.optim, whose classes we do not use for two reasons. Creating the
+first of them imports torch's compiler, which takes 1.4 seconds in every process of ours and, on
+Flower, for every message. And they keep their state by parameter object, while ours must outlive
+the process, and also a network that drops operations.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sgd:
 
     @torch.no_grad()
     def step(self) -> None:
-        """In place and for all parameters at once; gradients are used up.
+        """Moves all parameters at once, in place. It overwrites the gradients.
 
         The bits are those of torch.optim.SGD.
         """
@@ -70,7 +70,7 @@ class Sgd:
         torch._foreach_add_(moving, entries(self.memory, gradients), alpha=-self.lr)
 
     def _accelerate(self, gradients: Named) -> None:
-        """v ← μ·v + g. The first velocity of a parameter is its gradient itself."""
+        """Sets v ← μ·v + g. The first velocity of a parameter is its gradient itself."""
         moved_before = [name for name in gradients if name in self.memory]
         if moved_before:
             velocities = entries(self.memory, moved_before)
@@ -83,7 +83,7 @@ class Sgd:
 
 
 class Adam:
-    """Kingma and Ba 2015. Its memory: `step/NAME`, `exp_avg/NAME`, `exp_avg_sq/NAME`."""
+    """Kingma and Ba 2015. Its memory is `step/NAME`, `exp_avg/NAME` and `exp_avg_sq/NAME`."""
 
     def __init__(
         self,
@@ -142,10 +142,10 @@ class Adam:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[torch.Tensor], most: float) -> None:
-    """Scales all gradients so that the norm of them together is at most `most`.
+    """Scales all gradients so that their joint norm is at most `most`.
 
-    The bits are those of torch.nn.utils.clip_grad_norm_, which takes three times as long to look
-    after devices and types that differ within a network.
+    The bits are those of torch.nn.utils.clip_grad_norm_, which takes three times as long because it
+    allows for networks with several devices and data types.
     """
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
     if not gradients:
@@ -156,12 +156,15 @@ def clip_gradients(parameters: Iterable[torch.Tensor], most: float) -> None:
 
 
 def entries(tensors: Named, names: Iterable[str]) -> list[torch.Tensor]:
-    """The tensors of these names, in their order."""
+    """Returns the tensors of these names, in the order of the names."""
     return [tensors[name] for name in names]
 
 
 def gradients_of(parameters: Named) -> dict[str, torch.Tensor]:
-    """Of the parameters that have one: an operation off the path has none, and stays as it is."""
+    """Returns the gradients of the parameters that have one.
+
+    An operation that is not on the path has none, and its parameters stay as they are.
+    """
     gradients = {}
     for name, parameter in parameters.items():
         if parameter.grad is not None:
@@ -170,11 +173,11 @@ def gradients_of(parameters: Named) -> dict[str, torch.Tensor]:
 
 
 def forget_gradients(parameters: Named) -> None:
-    """None, not zeros: momentum must not move what has no gradient."""
+    """Sets gradients to None, not to zero: momentum must not move a parameter without gradient."""
     for parameter in parameters.values():
         parameter.grad = None
 
 
 def remembered(optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    """Its memory, to be kept: the optimiser must make no further step."""
+    """Returns the optimiser's memory to be stored. The optimiser must make no further step."""
     return {name: tensor.detach().cpu() for name, tensor in optimizer.memory.items()}

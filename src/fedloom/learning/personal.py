@@ -1,4 +1,4 @@
-"""Stages in which every client goes on by itself with what the federation gave it."""
+"""Stages in which every client goes on by itself, from the model that the federation trained."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
 
 
 class Personal(Method):
-    """A stage in which every client goes on by itself.
+    """A stage in which every client improves its own state.
 
-    A client is sent the shared state once, then keeps its own, and nothing of what it makes goes
-    up. A reply without weight says that its state was lost: the shared one is sent again. A client
-    whose training diverges goes on with what it had, and replies all the same: a refusal would tell
-    of it.
+    A client is sent the shared state once. From then on it keeps its own, and sends nothing of it.
+    A reply without weight says that the client lost its state: then it is sent the shared one
+    again. A client whose training diverges goes on with the state it had before. It replies all the
+    same, because a refusal would reveal the divergence.
     """
 
     fields = {"adapt": Fields(writes=True)}
     seals: ClassVar[tuple[str, ...]] = ("*",)
 
     def rate(self, r: Round) -> float:
-        """The learning rate of this round."""
+        """Returns the learning rate of this round."""
         raise NotImplementedError
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        """A client's new state, from its own or, at first, from what the order brings."""
+        """Returns a client's new state, from its own one or, at first, from the order's tensors."""
         raise NotImplementedError
 
     def init(self, setup: Setup, previous: State | None) -> State:
@@ -82,7 +82,7 @@ class Personal(Method):
 
 
 def undone(order: Order, own: State | None) -> State:
-    """What a client had before a round that diverged, and how often that has happened."""
+    """Returns the state before a round that diverged, with the number of such rounds so far."""
     before = own
     if before is None:
         before = State(order.tensors)
@@ -91,7 +91,7 @@ def undone(order: Order, own: State | None) -> State:
 
 
 class FineTuned(Personal):
-    """Every client goes on training what it has; a subclass says which network that is."""
+    """Every client trains its own network further. A subclass says which network that is."""
 
     options: SgdOptions
 
@@ -102,12 +102,12 @@ class FineTuned(Personal):
 
 
 class Once(Personal):
-    """One last round, beyond the budget and booked.
+    """One last round in which every client makes the final shared state its own.
 
-    In it every client makes the final shared state its own.
+    The round is beyond the budget, but its costs are counted.
     """
 
-    # It comes once: there is no state of its own yet that it could read.
+    # There is one round only, so a client has no state of this stage yet that it could read.
     seals: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:

@@ -1,9 +1,9 @@
-"""A client's prior: how often each class has come up at it, as a shift of the network's scores.
+"""The client prior: the logarithm of a client's class proportions, added to the network's scores.
 
-Clients whose classes come up in other proportions disagree about the scores of everything. With
-the logarithm of its own proportions added to the scores, in the loss and in every answer, a client
-teaches the shared network what a sample looks like, and keeps to itself how common its class is
-there. The counts never leave the client: only its scores know of them.
+Clients with different class proportions pull the scores of a shared network in different
+directions. If a client adds the logarithm of its own proportions to the scores, in the loss and in
+every answer, the shared network only has to learn what a class looks like, not how common it is at
+which client. The counts never leave the client.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 
-HALF = 0.5  # added to every count: a class that never came up is unlikely, not impossible
+HALF = 0.5  # added to every count: a class without samples is unlikely, not impossible
 
 
 def log_prior(labels: torch.Tensor, classes: int) -> torch.Tensor:
-    """log((n_c + ½) / Σ(n + ½)), a number a class. Without labels all classes have the same."""
+    """log((n_c + ½) / Σ(n + ½)) for every class c; without labels the same for all classes."""
     counts = torch.bincount(labels.flatten().cpu(), minlength=classes).double() + HALF
     return (counts / counts.sum()).log()
 
 
 @contextmanager
 def shifted(net: nn.Module, shift: torch.Tensor | None) -> Iterator[None]:
-    """Inside, a network's scores are those that it has by itself plus `shift`; None: no shift.
+    """Inside this context `shift` is added to the network's scores; None adds nothing.
 
-    Its weights know nothing of it, so what is learnt inside is the network without the shift.
+    The shift is not part of the weights: what is trained inside is the network without it.
     """
     if shift is None:
         yield
@@ -50,7 +50,7 @@ def shifted(net: nn.Module, shift: torch.Tensor | None) -> Iterator[None]:
 
 @torch.no_grad()
 def fold_shift(net: nn.Module, shift: torch.Tensor | None) -> None:
-    """The same for good, in place: the shift becomes part of the last layer's bias."""
+    """Add the shift to the bias of the last layer, in place."""
     if shift is None:
         return
     bias = score_layer(net, len(shift)).bias
@@ -58,7 +58,7 @@ def fold_shift(net: nn.Module, shift: torch.Tensor | None) -> None:
 
 
 def score_layer(net: nn.Module, classes: int) -> nn.Linear:
-    """The layer that makes the scores: the last linear one with an output for every class."""
+    """The layer that computes the scores: the last linear layer with one output per class."""
     layers = []
     for part in net.modules():
         if isinstance(part, nn.Linear) and part.out_features == classes and part.bias is not None:

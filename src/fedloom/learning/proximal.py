@@ -1,4 +1,4 @@
-"""The proximal term μ/2·‖w − wᵗ‖² of FedProx, Ditto and SPIDER: a pull towards received weights."""
+"""The proximal term μ/2·‖w − wᵗ‖² of FedProx, Ditto and SPIDER, which pulls weights towards wᵗ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedloom.types import Tensors
 
 
 def pull_towards(anchor: Tensors, mu: float) -> AfterBackward:
-    """Adds the proximal term's gradient μ(w − wᵗ)."""
+    """Returns a function that adds the proximal term's gradient μ(w − wᵗ), where wᵗ is `anchor`."""
 
     @torch.no_grad()
     def add(net: nn.Module) -> None:

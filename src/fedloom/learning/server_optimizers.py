@@ -1,11 +1,11 @@
 """Adaptive Federated Optimization (Reddi et al., ICLR 2021), Algorithm 2: FedAdagrad, FedYogi,
 FedAdam.
 
-The mean of the replies is read as a step from the old weights; its difference is a pseudo-gradient
-Δ for a server-side optimiser. This holds for parameters only: running statistics and counters stay
-plain means. What nobody weighed this round has no Δ, so neither it nor its moments move. Any method
-can call `ServerOptimizer.step(state, mean, parameters, merged)` instead of taking the mean as it
-is.
+The difference between the mean of the replies and the old weights is a pseudo-gradient Δ for a
+server-side optimiser. This holds for parameters only: running statistics and counters stay plain
+means. A tensor to which no reply contributed this round has no Δ, so neither it nor its moments
+move. Any method can call `ServerOptimizer.step(state, mean, parameters, merged)` instead of taking
+the mean as it is.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class ServerOptimizer:
         parameters: Collection[str],
         merged: Mapping[str, torch.Tensor | None] | None = None,
     ) -> State:
-        """The state after moving `parameters` along Δ and taking the mean of everything else.
+        """Returns the state after moving `parameters` along Δ and taking the mean of all else.
 
-        `merged` are the keys that have a mean, with a mask where only some of their elements have
-        (`Fold.merged`); None: all of them.
+        `merged` has the names of the tensors that have a mean, with a mask if only some of their
+        elements have one (`Fold.merged`). None: all tensors have one.
         """
         tensors = {**state.tensors, **mean}
         if self.rule == "mean":
@@ -59,7 +59,7 @@ class ServerOptimizer:
         mean: torch.Tensor,
         mask: torch.Tensor | None,
     ) -> Tensors:
-        """One parameter and its moments; where the mask is false, as they were."""
+        """Returns one parameter and its moments. Where the mask is false, they do not change."""
         old = state.tensors[name]
         delta = mean - old
         start_m = torch.zeros_like(old)

@@ -1,10 +1,10 @@
 """Sparse training: Raihan, Aamodt, "Sparse Weight Activation Training", NeurIPS 2020 (SWAT); and
-how the kept part of a tensor travels.
+how a reply carries the kept part of a tensor.
 
-A layer computes with its largest weights alone, forward and for the gradient of its input; for the
-gradient of its weights it looks at the largest of its inputs alone. All weights get a gradient. On
-hardware for sparse products most of the work could be left out; here every product is computed,
-zeros included.
+In the forward pass and for the gradient of its input, a layer uses only its largest weights; for
+the gradient of its weights it uses only the largest of its inputs. All weights get a gradient.
+Hardware for sparse products could skip most of the work; here every product is computed, zeros
+included.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-LAYERS = (nn.Conv2d, nn.Linear, nn.RNNBase)  # those that compute products with weights
+LAYERS = (nn.Conv2d, nn.Linear, nn.RNNBase)  # the layers that compute products with weights
 
-# Names in a reply: the kept values of a tensor one after the other, and a bit for each element.
-KEPT = "kept/"
-BITS = "bits/"
+# Prefixes of a tensor's name in a reply.
+KEPT = "kept/"  # its kept values, one after the other
+BITS = "bits/"  # one bit per element: whether it was kept
 
 
 def kept_count(elements: int, share: float) -> int:
-    """How many of so many elements are kept: the nearest number, at least one."""
+    """Returns how many elements are kept: the share, rounded to a whole number, at least one."""
     return min(elements, max(1, round(share * elements)))
 
 
 def largest(tensor: torch.Tensor, share: float) -> torch.Tensor:
-    """True for this share of a tensor's elements, the largest by absolute value."""
+    """Returns a mask of this share of a tensor's elements, the largest by absolute value."""
     flat = tensor.detach().abs().reshape(-1)
     mask = torch.zeros(flat.shape, dtype=torch.bool, device=tensor.device)
     if flat.numel():
@@ -42,12 +42,12 @@ def largest(tensor: torch.Tensor, share: float) -> torch.Tensor:
 
 
 def pruned(tensor: torch.Tensor, share: float) -> torch.Tensor:
-    """With zeros in place of all but the largest elements."""
+    """Returns the tensor with zeros in place of all but its largest elements."""
     return tensor.detach() * largest(tensor, share)
 
 
 def sparse_names(net: nn.Module) -> list[str]:
-    """The weights that sparse layers prune. Biases and BN stay whole."""
+    """Returns the names of the weights that sparse layers prune. Biases and BN stay whole."""
     names = []
     for prefix, module in net.named_modules():
         if isinstance(module, LAYERS):
@@ -66,14 +66,14 @@ def weights_in(module: nn.Module) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def sparse_layers(net: nn.Module, sparsity: float) -> Iterator[None]:
-    """While it lasts, the network's layers train as SWAT's do."""
+    """Inside this context, the network's layers train as in SWAT."""
     if sparsity == 0:
         yield
         return
     modules = [module for module in net.modules() if isinstance(module, LAYERS)]
     for module in modules:
         sparse = partial(sparse_forward, module, module.forward, 1 - sparsity)
-        vars(module)["forward"] = sparse  # beside the class's own, until we are done
+        vars(module)["forward"] = sparse  # it hides the class's method until it is deleted
     try:
         yield
     finally:
@@ -88,15 +88,18 @@ def sparse_forward(
     x: torch.Tensor,
     *others: Any,
 ) -> Any:
-    """A layer's own forward pass, with pruned weights; what it saves of its input is pruned."""
+    """Runs a layer's own forward pass with pruned weights.
+
+    The input that it saves for the backward pass is pruned too.
+    """
     weights = list(weights_in(module).values())
-    whole = [weight.data for weight in weights]
+    unpruned = [weight.data for weight in weights]
 
     def save(tensor: torch.Tensor) -> torch.Tensor:
         is_input = tensor.data_ptr() == x.data_ptr() and tensor.numel() == x.numel()
         if is_input:
             return pruned(tensor, share)
-        return tensor.detach()  # of a weight: the pruned one, which it is while this lasts
+        return tensor.detach()  # if it is a weight, it is the pruned one now
 
     for weight in weights:
         weight.data = pruned(weight.data, share)
@@ -104,15 +107,15 @@ def sparse_forward(
         with saved_tensors_hooks(save, lambda tensor: tensor):
             return forward(x, *others)
     finally:
-        for weight, values in zip(weights, whole, strict=True):
+        for weight, values in zip(weights, unpruned, strict=True):
             weight.data = values
 
 
-# How the kept part travels
+# How a reply carries the kept part
 
 
 def packed(name: str, tensor: torch.Tensor, share: float) -> dict[str, torch.Tensor]:
-    """The largest elements of a tensor, and where they are."""
+    """Returns the largest elements of a tensor, and where they are."""
     mask = largest(tensor, share).reshape(-1)
     bits = np.packbits(mask.numpy(force=True))
     return {
@@ -122,7 +125,7 @@ def packed(name: str, tensor: torch.Tensor, share: float) -> dict[str, torch.Ten
 
 
 def mask_in(reply: Mapping[str, torch.Tensor], name: str, shape: torch.Size) -> torch.Tensor:
-    """Which elements of a tensor of this shape a reply brings."""
+    """Returns a mask of the elements that a reply has of a tensor of this shape."""
     bits = reply[f"{BITS}{name}"].numpy(force=True)
     flat = np.unpackbits(bits, count=math.prod(shape)).astype(bool)
     return torch.from_numpy(flat).view(shape)
@@ -131,13 +134,13 @@ def mask_in(reply: Mapping[str, torch.Tensor], name: str, shape: torch.Size) -> 
 def unpacked(
     reply: Mapping[str, torch.Tensor],
     name: str,
-    otherwise: torch.Tensor,
+    sent: torch.Tensor,
 ) -> torch.Tensor:
-    """The whole tensor; what did not come is as in `otherwise`."""
-    whole = otherwise.clone().reshape(-1)
-    mask = mask_in(reply, name, otherwise.shape).reshape(-1)
+    """Returns the whole tensor. Elements that the reply does not have are those that were sent."""
+    whole = sent.clone().reshape(-1)
+    mask = mask_in(reply, name, sent.shape).reshape(-1)
     whole[mask] = reply[f"{KEPT}{name}"].to(whole.dtype)
-    return whole.view(otherwise.shape)
+    return whole.view(sent.shape)
 
 
 def fault_in(
@@ -146,7 +149,7 @@ def fault_in(
     sent: torch.Tensor,
     share: float,
 ) -> str | None:
-    """Why the kept part of a tensor that was sent cannot be an honest one; None: it can."""
+    """Returns why the kept part of a tensor cannot be an honest one, or None if it can be."""
     kept = reply.get(f"{KEPT}{name}")
     bits = reply.get(f"{BITS}{name}")
     if kept is None or bits is None:

@@ -31,25 +31,25 @@ ADAM = "adam/"
 BnPolicy = Literal["averaged", "received", "frozen"]
 RECEIVED: BnPolicy = "received"
 BN_POLICIES = (
-    "statistics of BN in evaluation: the mean of those that clients trained with, the mean of "
-    "those that they measure of the network they received, or constants"
+    "BN statistics in evaluation: the mean of those that clients trained with, the mean of those "
+    "that they measure on the network they received, or constants"
 )
 
 AfterBackward = Callable[[nn.Module], None]
 
 
 class Epochs(Options):
-    epochs: int = Field(1, ge=1, description="local epochs a round")
+    epochs: int = Field(1, ge=1, description="local epochs per round")
 
 
 class StepOptions(Options):
     """Local training by SGD, however long it lasts."""
 
-    batch: int = Field(32, ge=1, description="samples a step")
+    batch: int = Field(32, ge=1, description="samples per step")
     lr: float = Field(0.05, gt=0, description="learning rate of the clients' SGD")
     schedule: Literal["cosine", "constant"] = Field(
         "cosine",
-        description="of the learning rate, over the stage",
+        description="how the learning rate changes over the stage",
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the clients' SGD")
     weight_decay: float = Field(3e-4, ge=0, description="L2 decay of the weights")
@@ -57,7 +57,7 @@ class StepOptions(Options):
     bn: BnPolicy = Field("averaged", description=BN_POLICIES)
     augment: str = Field(
         "none",
-        description="of training batches: crop:4+flip+cutout:16, randaugment:2:9, …",
+        description="augmentation of training batches: crop:4+flip+cutout:16, randaugment:2:9, …",
     )
 
     # Whether clients can send the statistics of the network that they received.
@@ -65,25 +65,25 @@ class StepOptions(Options):
 
     @field_validator("bn")
     @classmethod
-    def _measured(cls, bn: BnPolicy) -> BnPolicy:
+    def _bn_is_possible(cls, bn: BnPolicy) -> BnPolicy:
         if bn == RECEIVED and not cls.measures_received:
             raise ValueError("averaged or frozen: this method does not average one whole network")
         return bn
 
     @field_validator("augment")
     @classmethod
-    def _known(cls, text: str) -> str:
+    def _augmentation_exists(cls, text: str) -> str:
         parse(text)
         return text
 
     def rate(self, progress: float) -> float:
-        """The learning rate at this point of the budget."""
+        """Returns the learning rate at this point of the budget."""
         if self.schedule == "constant":
             return self.lr
         return cosine(self.lr, progress)
 
     def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
-        """What a client trains on in one order: a subclass says how much that is."""
+        """Yields what a client trains on in one order. A subclass says how much that is."""
         raise NotImplementedError
 
 
@@ -104,18 +104,22 @@ class IterationOptions(StepOptions):
         return repeated_batches(data, self.batch, self.lambda1, shuffle)
 
     def samples_seen(self, samples: int) -> int:
-        """How many samples that is for a client of so many: `batches` leaves out a batch of one."""
+        """Returns how many samples a client that has `samples` trains on in λ₁ iterations.
+
+        `batches` leaves out a last batch of one sample.
+        """
         sizes = [self.batch] * (samples // self.batch)
-        rest = samples % self.batch
-        if rest > 1 or samples == 1:
-            sizes.append(rest)
-        epochs, more = divmod(self.lambda1, len(sizes))
-        return epochs * sum(sizes) + sum(sizes[:more])
+        last = samples % self.batch
+        if last > 1 or samples == 1:
+            sizes.append(last)
+        epochs, further_batches = divmod(self.lambda1, len(sizes))
+        return epochs * sum(sizes) + sum(sizes[:further_batches])
 
     def work_of(self, samples: int) -> int:
-        """The same for one whose BN statistics may be measured too: a pass without gradients.
+        """Returns the work of λ₁ iterations in samples, with the pass that measures BN statistics.
 
-        Such a pass is a third of the work of a step on the same samples.
+        That pass, if there is one, has no gradients: it is a third of the work of training on the
+        same samples.
         """
         seen = self.samples_seen(samples)
         if self.bn == RECEIVED:
@@ -129,7 +133,7 @@ def repeated_batches(
     count: int,
     shuffle: torch.Generator,
 ) -> Iterator[Samples]:
-    """Epoch after epoch, until there were so many batches."""
+    """Yields batches, epoch after epoch, until there were `count` of them."""
     seen = 0
     while seen < count and len(data):
         for batch in data.batches(size, shuffle):
@@ -140,7 +144,7 @@ def repeated_batches(
 
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:
-    """A learning rate that falls from `lr` to 0 along half a cosine, while `done` goes to `of`."""
+    """Returns the rate that falls from `lr` to 0 along half a cosine as `done` goes to `of`."""
     return lr * 0.5 * (1 + cos(pi * done / of))
 
 
@@ -149,38 +153,42 @@ class NetworkOptions(Options):
 
     network: str | None = Field(
         None,
-        description="a network's name, or path/file.py:Name; by default cnn, for text lstm",
+        description="a network's name, path/file.py:Name, cells:FILE (a genotype) or space:NAME "
+        "(drawn by the seed); by default cnn, lstm for text, mlp for tables",
     )
     width: float = Field(1.0, gt=0, le=1000, description="width factor of the network's channels")
     head: Annotated[HeadChoice, Absent("old")] = Field(
         "auto",
         description="what the classifier sees of the network's last map: its mean, or a grid of "
-        "2×2 means; auto is grid; old is what runs had before there was a choice (a grid for the "
-        "cnn, else the mean)",
+        "2×2 means; auto is grid; old is what runs used before there was a choice (a grid for "
+        "the cnn, else the mean)",
     )
 
 
 class TrainingOptions(SgdOptions, NetworkOptions):
-    """What every method that trains a fixed network by SGD lets you set."""
+    """Options of every method that trains a fixed network by SGD."""
 
 
 class Trained(NamedTuple):
     loss: float  # mean over the samples seen
-    momentum: dict[str, torch.Tensor]  # keyed by parameter name, for methods that keep it
+    momentum: dict[str, torch.Tensor]  # by parameter name, for methods that keep it
 
 
 def model(task: Task, options: NetworkOptions, weights: Tensors | None = None) -> Model:
-    """The options' network, as the seed makes it or with the given weights."""
+    """Returns the options' network, with the given weights or with those that the seed draws."""
     return build_model(task, options.network, options.width, weights=weights, head=options.head)
 
 
 def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:
-    """A copy: the network may be trained further."""
+    """Returns a copy of the weights, so the network may be trained further."""
     return {name: tensor.clone() for name, tensor in final_weights(net).items()}
 
 
 def final_weights(net: nn.Module) -> dict[str, torch.Tensor]:
-    """Its own tensors, for a reply: nothing may be trained with it afterwards in this order."""
+    """Returns the network's own tensors, for a reply.
+
+    The network must not be trained any further in this order.
+    """
     return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
 
 
@@ -195,14 +203,14 @@ def train(
     after_backward: AfterBackward | None = None,
     resting: Collection[nn.Module] = (),
 ) -> Trained:
-    """SGD on `data`, in place, for as many epochs or iterations as the options say.
+    """Trains `net` by SGD, in place, for as many epochs or iterations as the options say.
 
-    `resting`: parts that stay in evaluation mode.
+    `resting` are parts of it that stay in evaluation mode.
     """
-    if run.device != "cpu":  # where every network is built
+    if run.device != "cpu":  # every network is built on the CPU
         net.to(run.device)
     optimizer = sgd(net, options, lr, momentum)
-    losses: list[torch.Tensor] = []  # they stay on the device until the end
+    losses: list[torch.Tensor] = []  # of batches; they stay on the device until the end
     sizes: list[int] = []
     training_mode(net, options.bn)
     for part in resting:
@@ -219,13 +227,13 @@ def train(
         optimizer.step()
         losses.append(loss.detach())
         sizes.append(len(batch))
-    optimizer.zero_grad()  # as large as the weights, and needed no more
-    loss_a_sample = converging(mean_loss(losses, sizes), net.state_dict())
-    return Trained(loss_a_sample, remembered(optimizer))
+    optimizer.zero_grad()  # frees the gradients, which are as large as the weights
+    loss_per_sample = converging(mean_loss(losses, sizes), net.state_dict())
+    return Trained(loss_per_sample, remembered(optimizer))
 
 
 def mean_loss(losses: Sequence[torch.Tensor], sizes: Sequence[int]) -> float:
-    """Of a sample, from the mean losses of batches of these sizes."""
+    """Returns the mean over samples, from the mean losses of batches of these sizes."""
     if not losses:
         return 0.0
     total = 0.0
@@ -235,10 +243,10 @@ def mean_loss(losses: Sequence[torch.Tensor], sizes: Sequence[int]) -> float:
 
 
 def training_batches(data: Samples, options: StepOptions, run: ClientRun) -> Iterator[Samples]:
-    """As many shuffled batches as the options say, on the run's device, augmented.
+    """Yields as many shuffled and augmented batches as the options say, on the run's device.
 
-    What is not trained on never comes through here. Shuffling and augmenting have random streams of
-    their own: an operation more or less does not change the batches.
+    It is for training only. Shuffling and augmenting have separate random streams, so another
+    augmentation does not change the batches.
     """
     augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
     shuffle = run.rng("batches")
@@ -248,10 +256,10 @@ def training_batches(data: Samples, options: StepOptions, run: ClientRun) -> Ite
 
 
 def converging(loss: float, weights: Tensors) -> float:
-    """The loss, if training led somewhere.
+    """Returns the loss, if training did not diverge. Else it raises FloatingPointError.
 
-    A client whose training diverged is refused with this reason. No loss has seen the last step, so
-    the weights are looked at too.
+    Its message is the reason with which the client's reply is refused. No loss was computed after
+    the last step, so the weights are checked too.
     """
     if not isfinite(loss) or not all_finite(weights):
         reason = "the loss or a weight is not finite: training diverged, try a smaller lr"
@@ -260,12 +268,15 @@ def converging(loss: float, weights: Tensors) -> float:
 
 
 def all_finite(weights: Tensors) -> bool:
-    """By numpy, in one pass, where torch makes several."""
+    """Whether all weights are finite. Numpy checks in one pass, for which torch needs several."""
     return all(np.isfinite(tensor.numpy(force=True)).all() for tensor in weights.values())
 
 
 def least_samples(train_share: float) -> int:
-    """For a client that divides its samples: two to train on and two for validation (BN)."""
+    """Returns how many samples a client needs if it divides them into training and validation.
+
+    Because of BN, both parts need two samples.
+    """
     samples = 4
     while True:
         for_training = round(train_share * samples)
@@ -276,7 +287,7 @@ def least_samples(train_share: float) -> int:
 
 @torch.no_grad()
 def recalibrate(net: nn.Module, data: Samples, options: StepOptions, run: ClientRun) -> None:
-    """The running statistics of `data` alone, in place.
+    """Replaces the BN running statistics by those of `data` alone, in place.
 
     This is for weights that were trained in another network.
     """
@@ -295,7 +306,7 @@ def recalibrate(net: nn.Module, data: Samples, options: StepOptions, run: Client
 
 
 def training_mode(net: nn.Module, bn: str) -> None:
-    """Everything trains; the statistics of BN too, unless they are frozen."""
+    """Puts all of a network into training mode, but BN only if its statistics are not frozen."""
     net.train()
     if bn == "frozen":
         for norm in batch_norms(net):
@@ -312,7 +323,7 @@ def sgd(
     lr: float,
     momentum: Mapping[str, torch.Tensor] | None = None,
 ) -> Sgd:
-    """SGD whose momentum goes on from `momentum`, by parameter name."""
+    """Returns an SGD that continues with `momentum`, which is by parameter name."""
     return Sgd(
         dict(net.named_parameters()),
         lr,

@@ -1,9 +1,9 @@
-"""One network in several widths, for tiers of devices: what methods share that train such a one.
+"""What methods share that train one network in several widths, for tiers of devices.
 
 The server has the weights of the widest network. A client is sent the part that its tier's devices
-can hold, the first channels of every layer (nets/nesting.py); its order says where that part lies,
-and every weight becomes the mean of those who hold it. What BN remembers depends on the width: each
-width has its own.
+can hold, the first channels of every layer (nets/nesting.py). Its order says where that part lies,
+and every weight becomes the mean over the clients that hold it. BN statistics depend on the width,
+so each width has its own.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from fedloom.spaces.cost_table import CostTable, OpCost, Unit
 from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors, Tier
 
-STEPS = 16  # a limit is met by the largest sixteenth of the width that fits, or a usual width
-USUAL = (0.25, 0.5, 0.75, 1.0)  # widths where nobody asks for any, nor for limits
-STATISTICS = "statistics/"  # of the state: what BN remembers, a width each
+STEPS = 16  # a limit chooses among the sixteenths of the full width, and the usual widths
+USUAL = (0.25, 0.5, 0.75, 1.0)  # the widths if neither widths nor limits are given
+STATISTICS = "statistics/"  # prefix in the state: BN statistics, for each width
 
 
 class WidthOptions(AveragedOptions, NetworkOptions):
-    """A fixed network whose narrower ones lie in its wider ones."""
+    """Options of a fixed network in several widths, the narrower ones inside the wider ones."""
 
-    measures_received = False  # every width has statistics of its own
+    measures_received = False  # every width has its own statistics
     usual_widths: ClassVar[tuple[float, ...]] = USUAL
 
     widths: list[float] | None = Field(
         None,
-        description="of the network, a tier each, as shares of its width (.25,1; in a variant "
-        ".25/1); by default the largest sixteenth that fits each tier's limit",
+        description="width of each tier's network, as a share of the full width (.25,1; in a "
+        "variant .25/1); by default the largest sixteenth that fits each tier's limit",
     )
 
     @field_validator("widths", mode="before")
     @classmethod
-    def _several(cls, value: Any) -> Any:
+    def _are_a_list(cls, value: Any) -> Any:
         return as_list(value)
 
     @field_validator("widths")
@@ -76,7 +76,7 @@ class WidthOptions(AveragedOptions, NetworkOptions):
 
 @dataclass(frozen=True)
 class WidthCost:
-    """Of one width of a network."""
+    """What one width of a network costs, and what that network is."""
 
     cost: OpCost
     architecture: Json
@@ -85,7 +85,7 @@ class WidthCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides a network but its width, as far as costs go. It has no weights."""
+    """What decides a network's cost, except the tier's width. It has no weights."""
 
     network: str
     width: float  # of the widest network
@@ -96,11 +96,11 @@ class Plan:
     def of(cls, task: Task, options: WidthOptions) -> Plan:
         name = options.network or default_network(task.kind)
         if not is_nested(NETWORKS.get(name)):
-            nested = ", ".join(ours for ours in FIXED if is_nested(NETWORKS.get(ours)))
+            nested = [network for network in FIXED if is_nested(NETWORKS.get(network))]
             raise FedloomError(
-                "a network of several widths must have its narrower ones inside its wider ones",
-                f"{name} does not say that it has",
-                f"choose {nested}, or mark yours with fedloom.nets.nesting.nests",
+                "a network in several widths must contain its narrower ones in its wider ones",
+                f"{name} does not say that it does",
+                f"choose {', '.join(nested)}, or mark yours with fedloom.nets.nesting.nests",
             )
         return cls(name, options.width, options.head, task)
 
@@ -120,7 +120,7 @@ class Plan:
         return new_model(task, self.network, self.width * width, task.mean, task.std, self.head)
 
     def sized(self, width: float) -> Model:
-        """The network of a width, without memory for its weights."""
+        """Returns the network of a width, without memory for its weights."""
         with torch.device("meta"):
             return self.built(width)
 
@@ -140,7 +140,7 @@ def inside_of(plan: Plan, width: float, widest: float) -> Inside:
 
 @dataclass(frozen=True)
 class WidthRule(TierRule):
-    """Limits of tiers that are what widths cost: the usual ones, or those that were asked for."""
+    """The rule that a tier's limit is what its width costs, of the usual or the given widths."""
 
     plan: Plan | None = None
     widths: tuple[float, ...] = ()
@@ -150,7 +150,7 @@ class WidthRule(TierRule):
         return cls(low=None, high=1.0, points=len(widths), plan=plan, widths=tuple(widths))
 
     def for_tiers(self, tiers: int) -> TierRule:
-        """Evenly spaced widths for any number but the usual one."""
+        """Returns a rule of evenly spaced widths, if there are more or fewer tiers than widths."""
         if tiers == self.tiers:
             return self
         assert self.plan is not None
@@ -163,20 +163,23 @@ class WidthRule(TierRule):
         seed: int,
         latency: object = None,
     ) -> list[float]:
-        """A limit in milliseconds is refused before: no profile covers a fixed network."""
+        """Returns each tier's limit in this unit.
+
+        Limits in milliseconds were refused before: no profile covers a fixed network.
+        """
         assert self.plan is not None
         costs = [cost_of(self.plan, width).cost for width in self.widths]
         return [float(cost.of(cast(Unit, unit))) for cost in costs]
 
 
 def possible_widths(options: WidthOptions) -> list[float]:
-    """What a limit chooses from: sixteenths, and the widths that are usual."""
+    """Returns the widths that a limit chooses from: the sixteenths and the usual widths."""
     sixteenths = [step / STEPS for step in range(1, STEPS + 1)]
     return sorted({*sixteenths, *options.usual_widths})
 
 
 def tiered(task: Task, options: WidthOptions) -> Tiered:
-    """What tiers limit: as if a network were one layer, with a width for every operation."""
+    """Returns what tiers limit: a space of one layer, whose operations are the widths."""
     plan = Plan.of(task, options)
     possible = possible_widths(options)
     row = tuple(cost_of(plan, width).cost for width in possible)
@@ -186,13 +189,13 @@ def tiered(task: Task, options: WidthOptions) -> Tiered:
 
 
 def widths_of_tiers(plan: Plan, options: WidthOptions, tiers: Sequence[Tier]) -> list[float]:
-    """The width of every tier's network: as asked for, or the largest that fits its limit."""
+    """Returns the width of every tier's network: the given one, or the largest within its limit."""
     if options.widths is None:
         possible = possible_widths(options)
         return [largest_width(plan, possible, tier) for tier in tiers]
     if len(options.widths) != len(tiers):
         raise FedloomError(
-            f"--widths must have a number for each of the {len(tiers)} tiers",
+            f"--widths must have one number for each of the {len(tiers)} tiers",
             f"it has {len(options.widths)}",
             "give as many, or leave --widths or --tiers out",
         )
@@ -205,7 +208,7 @@ def largest_width(plan: Plan, possible: Sequence[float], tier: Tier) -> float:
     for width in sorted(possible, reverse=True):
         if excess(plan, width, tier.limit) is None:
             return width
-    raise AssertionError("whoever made the limits saw that the smallest width fits")
+    raise AssertionError("limits are made such that the smallest width fits")
 
 
 def check_fits(plan: Plan, width: float, tier: Tier) -> None:
@@ -221,7 +224,7 @@ def check_fits(plan: Plan, width: float, tier: Tier) -> None:
 
 
 def excess(plan: Plan, width: float, limit: Mapping[str, float]) -> Unit | None:
-    """The first unit in which a width costs more than the limit allows; None: it fits."""
+    """Returns the first unit in which a width exceeds the limit, or None if it fits."""
     cost = cost_of(plan, width).cost
     units: tuple[Unit, ...] = ("params", "macs", "macs_paper")
     for unit in units:
@@ -230,23 +233,23 @@ def excess(plan: Plan, width: float, limit: Mapping[str, float]) -> Unit | None:
     return None
 
 
-# The method that others are made of
+# The base class of the methods
 
 
 @dataclass(frozen=True)
 class Nested(Method):
-    """Federated averaging of one network in several widths, each weight by those who hold it.
+    """Federated averaging of one network in several widths.
 
-    A subclass says how a client trains.
+    Each weight is averaged over the clients that hold it. A subclass says how a client trains.
     """
 
     options: WidthOptions
 
-    remembers_statistics = True  # whether BN's statistics are sent and averaged, a width each
+    remembers_statistics = True  # whether BN statistics are sent and averaged, for each width
 
     def init(self, setup: Setup, previous: State | None) -> State:
         plan = Plan.of(setup.task, self.options)
-        assert setup.tiers is not None  # the recipe says that this method knows tiers
+        assert setup.tiers is not None  # the recipe says that this method has tiers
         tiers = setup.tiers.tiers
         widths = widths_of_tiers(plan, self.options, tiers)
         widest = max(widths)
@@ -273,7 +276,7 @@ class Nested(Method):
         return State(tensors, meta)
 
     def model(self, task: Task, width: float, weights: Tensors | None = None) -> Model:
-        """The network of this share of the whole width."""
+        """Returns the network of this share of the full width."""
         options = self.options
         return build_model(
             task, options.network, options.width * width, weights=weights, head=options.head
@@ -296,18 +299,18 @@ class Nested(Method):
         return state, orders
 
     def about(self, state: State, width: float) -> dict[str, Json]:
-        """What an order says of its network."""
+        """Returns what an order says about its network."""
         return {"width": width}
 
     def part(self, state: State, width: float) -> dict[str, torch.Tensor]:
-        """What a client of this width is sent."""
+        """Returns the tensors that a client of this width is sent."""
         tensors = shared(state)
         part = inside_in(state, width).take(tensors)
         prefix = statistics_prefix(width)
         return {**part, **with_prefix(prefix, without_prefix(prefix, tensors))}
 
     def check_device(self, order: Order, run: ClientRun) -> None:
-        """A device may have less than its tier's limit now: then its part is not trained."""
+        """Raises Declined if the device can no longer hold what its tier's limit allows."""
         most = run.limit_for(order).most
         if most == limits.Limit():
             return
@@ -330,7 +333,7 @@ class Nested(Method):
     # Evaluation
 
     def serve(self, state: State, client: int) -> Order:
-        """The network of the client's own tier."""
+        """The client evaluates the network of its own tier."""
         return self.evaluation(state, client, width_of_client(state, client))
 
     def models(self, state: State) -> tuple[str, ...]:
@@ -347,7 +350,7 @@ class Nested(Method):
         return self.received(order, order.meta["width"], run)
 
     def received(self, order: Order, width: float, run: ClientRun) -> Model:
-        """The network of an order, with the statistics of this width if the order has them."""
+        """Returns an order's network, with this width's BN statistics if the order has them."""
         weights = dict(order.tensors)
         statistics = without_prefix(statistics_prefix(width), order.tensors)
         if not statistics:
@@ -382,22 +385,22 @@ class Nested(Method):
         return Sections(tuple(tiers), tuple(tier_of))
 
     def note_of_tier(self, row: Meta) -> str | None:
-        """What the numbers of a tier do not show."""
+        """Returns what the figures of a tier do not show, or None."""
         return None
 
 
 def tier_row(plan: Plan, tier: Tier, width: float) -> dict[str, Json]:
-    """What the state remembers of a tier, for the result."""
-    found = cost_of(plan, width)
+    """Returns what the state keeps about a tier, for the result."""
+    width_cost = cost_of(plan, width)
     return {
         "tier": tier.number,
         "limit": dict(tier.limit),
         "width": width,
-        "architecture": found.architecture,
-        "head": found.head,
-        "params": found.cost.params,
-        "macs": found.cost.macs,
-        "macs_paper": found.cost.macs_paper,
+        "architecture": width_cost.architecture,
+        "head": width_cost.head,
+        "params": width_cost.cost.params,
+        "macs": width_cost.cost.macs,
+        "macs_paper": width_cost.cost.macs_paper,
     }
 
 
@@ -410,7 +413,7 @@ def statistics_prefix(width: float) -> str:
 
 
 def fresh_statistics(plan: Plan, width: float) -> dict[str, torch.Tensor]:
-    """What BN remembers in a new network."""
+    """Returns the BN statistics of a new network."""
     fresh = {}
     for name, tensor in statistics_of(plan.sized(width)).items():
         fresh[name] = torch.zeros(tensor.shape, dtype=tensor.dtype)
@@ -426,10 +429,10 @@ def width_of_client(state: State, client: int) -> float:
 
 
 def widths_in(state: State) -> list[float]:
-    """All different widths, from the smallest on."""
+    """Returns all different widths, from the smallest on."""
     return sorted({row["width"] for row in state.meta["tiers"]})
 
 
 def inside_in(state: State, width: float) -> Inside:
-    """Where the network of a width lies in the widest one."""
+    """Returns where the network of a width lies in the widest one."""
     return Inside.from_plain(state.meta["parts"][key_of(width)])

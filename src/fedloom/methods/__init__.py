@@ -1,6 +1,6 @@
-"""Methods by name. Each is a `Recipe` in a file of its own, a paper here.
+"""Methods by name. Each is a `Recipe` in a separate file, which holds one paper.
 
-`adapt` is none: it goes on with what any of them left, so it is above them, in runs/.
+`adapt` is not among these files: it continues from the result of any method, so it is in runs/.
 """
 
 from fedloom.errors import FedloomError
@@ -9,7 +9,7 @@ from fedloom.registry import Registry
 from fedloom.spaces.searched import SearchedSpace
 from fedloom.types import Task
 
-ADAPT = "adapt"  # the one method that may begin with a client's own model
+ADAPT = "adapt"  # the only method that may begin with a client's own model
 METHODS = Registry(
     "method",
     "fedloom.methods",
@@ -48,7 +48,7 @@ METHODS = Registry(
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe registered under `name`."""
+    """Returns the recipe that is registered under `name`."""
     registered = METHODS.get(name)
     if not isinstance(registered, Recipe):
         rule = f"method {name} must be a Recipe"
@@ -58,10 +58,10 @@ def recipe(name: str) -> Recipe:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
-    """A task's stages: what the loop runs, and what a site resolves an order with."""
+    """Returns a task's stages. The loop runs them, and a site looks up an order's stage in them."""
     return recipe(task.method).stages(task)
 
 
 def searched(task: Task) -> SearchedSpace | None:
-    """The space that a task searches; None: its method searches none."""
+    """Returns the space that a task searches, or None if its method does not search."""
     return recipe(task.method).searched(task)

@@ -1,25 +1,26 @@
-"""auto: a network of the right size, decided on validation samples while it is trained.
+"""auto: chooses network size, augmentation, fine-tuning and stopping time while it trains.
 
-Its paper is docs/auto.md. One stage trains, in phases under one budget:
+docs/auto.md is its paper. The first stage trains, in phases that share one budget:
 
-1. `race`: several widths of a network are trained in turns, so that each takes the same MACs. After
-   each of two slices of the budget clients judge them, and the better half goes on.
-2. `invariance`: changes of samples that the winner bears are trained with from here on.
-3. `train`: federated averaging at a constant rate, until three quarters of the budget are spent or
-   validation figures stop improving.
+1. `race`: several widths of a network are trained in turn so that each uses the same MACs. After
+   each of two slices of the budget the clients score all widths, and the better half continues.
+2. `begin`, `invariance`: the winner is trained until a quarter of the budget has gone into it. Then
+   clients measure which augmentations leave its answers intact. Training uses those from then on.
+3. `train`: federated averaging at a constant learning rate, until three quarters of the budget are
+   spent or the validation figures stop improving.
 4. `trial`, `compare`: every client fine-tunes for a few epochs, then compares its own network with
-   the mean of all of them.
-5. `cool`: the rate falls to 0; clients train on what they had held back, too.
+   the mean of all clients' networks.
+5. `cool`: the learning rate decays to 0. Clients now train on their validation samples, too.
 
-Then, if the trial spoke for it, every client fine-tunes. In all of it a client's scores are shifted
-by its own proportions of classes (learning/prior.py), and what it says of validation samples are
-sums.
+In the second stage every client fine-tunes, if the trial favoured it. Throughout, a client adds the
+logarithm of its own class proportions to its scores (learning/prior.py). What clients report about
+their validation samples are sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -39,21 +40,31 @@ from fedloom.methods.auto_frame import (
     sizes_within,
     without_others,
 )
-from fedloom.methods.auto_options import AutoOptions
+from fedloom.methods.auto_least import cost_of_asking, least_work
+from fedloom.methods.auto_options import SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
 from fedloom.stages.decisions import decision, decisions_in, judged_in, total
-from fedloom.stages.phases import InPhases, Merging, decided, total_weight, with_meta
+from fedloom.stages.phases import (
+    InPhases,
+    Merging,
+    decided,
+    times_the_clients,
+    times_the_work,
+    total_weight,
+    with_meta,
+)
 from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task
 
-KINDS = {"race": "train", "train": "train", "cool": "train"}  # of orders, by phase
+# The kind of an order, where it differs from the name of the phase.
+KINDS = {"race": "train", "begin": "train", "train": "train", "cool": "train"}
 
-LEAST_OF_DECIDING = 1.5  # rounds, for every one that decides something
+LEAST_OF_DECIDING = 1.5  # the rounds asked for, for each round that decides something
 
 
 @dataclass(frozen=True)
 class Auto(InPhases, AutoClient):
-    """Race, invariance, training and the trial of fine-tuning."""
+    """The first stage: race, invariance, training, trial of fine-tuning, cooling."""
 
     def check_rounds(self, rounds: float | None) -> None:
         least = ceil(LEAST_OF_DECIDING * self._deciding_rounds)
@@ -65,16 +76,27 @@ class Auto(InPhases, AutoClient):
                 "ask for more rounds, or name fewer sizes=",
             )
 
+    def least_work(
+        self,
+        task: Task,
+        unit: str,
+        times_the_clients: float,
+        budget_in_rounds: bool = False,
+    ) -> float | None:
+        return least_work(task, self.options, unit, times_the_clients, budget_in_rounds)
+
     @property
     def _deciding_rounds(self) -> int:
-        """The fewest rounds that a race and all other decisions take."""
+        """The smallest number of rounds in which the race and all other decisions fit."""
         sizes = len(self.options.sizes)
         rounds = 0
-        if sizes > 1:  # every size once, then clients judge them
+        if sizes > 1:  # every size is trained once, then clients score all of them
             rounds += sizes + 1
         if sizes > 2:  # the same for the better half
             rounds += (sizes + 1) // 2 + 1
         if self.options.decides_changes:
+            rounds += 1
+        if self.options.decides_changes and sizes == 1:  # one round of training comes first
             rounds += 1
         if self.options.tune == "decide":
             rounds += 2
@@ -95,8 +117,8 @@ class Auto(InPhases, AutoClient):
             "cost": {size: cost_of(task, self.options, size).macs for size in live},
             "work": dict.fromkeys(live, 0.0),
             "slices": 0,
-            "trained_on": 0.0,  # samples, in the last round of the race
-            "raced": 0.0,  # the most that any size had worked when the last slice ended
+            "trained_on": 0.0,  # samples in the last round of the race
+            "raced": 0.0,  # the largest work of any size when the last slice ended
             "tune": self.options.tune == "always",
         }
         return State(tensors, meta)
@@ -106,33 +128,60 @@ class Auto(InPhases, AutoClient):
         phase: str = state.meta["phase"]
         if phase == "end":
             return None
-        tensors, meta = self._asked(state, r)
-        clients: Sequence[int] = r.cohort()
+        tensors, meta = self._content_of_orders(state, r)
+        clients: Sequence[int]
         if phase == "compare":
             clients = state.meta["tried"]
+        elif phase == "trial":
+            clients = r.cohort(share=1.0)
+        else:
+            clients = r.cohort()
         return state, [Order(client, KINDS.get(phase, phase), tensors, meta) for client in clients]
+
+    def ready(self, state: State, r: Round) -> State:
+        """With a budget in rounds, sizes race for equal rounds: each costs one, not its MACs."""
+        if r.unit == "rounds":
+            state = with_meta(state, cost=dict.fromkeys(state.meta["cost"], 1))
+        return super().ready(state, r)
 
     def next_phase(self, state: State, r: Round) -> str | None:
         meta = state.meta
         phase = meta["phase"]
         if phase == "race" and len(meta["live"]) == 1:
-            return "invariance"
+            return "begin" if self.asks_for_changes(state) else "train"
         if phase == "race" and self._slice_is_over(state, r):
             return "judge"
-        if phase == "invariance" and not self.asks_for_changes(state):
-            return "train"
+        if phase == "begin" and self._may_be_asked(state, r):
+            return "invariance"
         if phase == "tried changes":
             return "train"
         if phase == "train" and self.training_is_over(state, r):
             return "trial" if self.options.tune == "decide" else "cool"
         if phase == "compared":
             return "cool"
-        if phase == "cool" and r.spent >= meta["until"]:
+        if phase == "cool" and self.cooling_is_over(state, r):
             return "end"
         return None
 
+    def _may_be_asked(self, state: State, r: Round) -> bool:
+        """Whether the winner has been trained enough to test augmentations on it.
+
+        Only what was spent on the winner counts, not what the race spent on other sizes. Where the
+        race was expensive, the test comes while there is still budget to train with its result.
+        """
+        (size,) = state.meta["live"]
+        work = state.meta["work"]
+        if not work[size]:
+            return False
+        own_share = work[size] / sum(work.values())
+        if own_share * r.progress >= self.options.changes_after:
+            return True
+        asking = cost_of_asking(len(state.meta["changes"]), self.options, r.unit)
+        after_one_more = r.spent + self.training_cost(state) * (1 + asking)
+        return self.training_is_over(state, replace(r, spent=after_one_more))
+
     def _slice_is_over(self, state: State, r: Round) -> bool:
-        """Its share is spent, and no size could be trained once more without being ahead."""
+        """Whether the slice's share is spent and one more round would put any size ahead."""
         meta = state.meta
         if r.progress < (meta["slices"] + 1) * self.options.slice_share:
             return False
@@ -145,43 +194,59 @@ class Auto(InPhases, AutoClient):
     def cost_of_trials(self, state: State, r: Round) -> float:
         if self.options.tune != "decide":
             return 0.0
-        return self.options.trial_epochs / self.options.epochs * round_cost(state, r)
+        epochs = self.options.trial_epochs / self.options.epochs
+        everybody = times_the_work(r, epochs) * times_the_clients(r)
+        return everybody * self.training_cost(state)
+
+    def least_afterwards(self, state: State, r: Round) -> float:
+        least = super().least_afterwards(state, r)
+        if self.options.tune != "never":
+            least += self._tuning_cost(state, r)
+        return least
 
     def end_of_cooling(self, state: State, r: Round) -> float:
+        """Cooling leaves fine-tuning its share of the budget, and at least one round."""
         if not state.meta["tune"]:
             return r.budget
-        return (1 - self.options.tune_share) * r.budget
+        return r.budget - max(self.options.tune_share * r.budget, self._tuning_cost(state, r))
 
-    def _asked(self, state: State, r: Round) -> tuple[dict[str, Any], Meta]:
-        """What this round's orders bring."""
+    def _tuning_cost(self, state: State, r: Round) -> float:
+        """A round of fine-tuning costs as much as a round of cooling in which all clients work."""
+        return self.cooling_cost(state, r) * times_the_clients(r)
+
+    def _content_of_orders(self, state: State, r: Round) -> tuple[dict[str, Any], Meta]:
         meta = state.meta
         phase = meta["phase"]
         if phase == "judge":
             return without_others(meta["live"], state.tensors), {"sizes": meta["live"]}
         size = self._size(state)
-        about: dict[str, Json] = {"size": size}
+        instructions: dict[str, Json] = {"size": size}
         if phase == "invariance":
-            about["changes"] = meta["changes"]
+            instructions["changes"] = meta["changes"]
         elif phase != "compare":
-            about |= self.training(state, r)
-        return of_size(size, state.tensors), about
+            instructions |= self.training(state, r)
+        return of_size(size, state.tensors), instructions
 
     def _size(self, state: State) -> str:
-        """The network of this round: in the race the one that has worked least."""
+        """The size that is trained this round: in the race the one that has used the least work."""
         meta = state.meta
         size: str = min(meta["live"], key=lambda size: (meta["work"][size], float(size)))
         return size
 
+    def network_in_turn(self, state: State) -> str:
+        return self._size(state)
+
     def training(self, state: State, r: Round) -> dict[str, Json]:
-        about = super().training(state, r)
+        instructions = super().training(state, r)
         if state.meta["phase"] == "trial":
-            about["lr"] = self.options.tuning_rate
-        return about
+            instructions["lr"] = self.options.tuning_rate
+        return instructions
 
     @property
     def merges(self) -> Mapping[str, Merging]:
         return {
             "race": self._merge_race,
+            "begin": self._merge_race,
             "judge": self._merge_judge,
             "invariance": self.merge_invariance,
             "train": self.merge_training,
@@ -215,14 +280,14 @@ class Auto(InPhases, AutoClient):
         for place, size in enumerate(live):
             sums[size] = total([judged_in(reply, place) for reply in replies])
         slices = state.meta["slices"] + 1
-        kept = 1 if slices == 2 else (len(live) + 1) // 2
+        kept = 1 if slices == SLICES else (len(live) + 1) // 2
         best = sorted(live, key=lambda size: (nll_of(sums[size]), float(size)))[:kept]
         counts = {size: dict(sums[size]._asdict()) for size in live}
         best.sort(key=float)
-        taken = decision(f"size, slice {slices}", live, counts, ", ".join(best))
+        size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
         raced = max(state.meta["work"].values())
         tensors = without_others(best, state.tensors)
-        judged_state = decided(State(tensors, state.meta), taken)
+        judged_state = decided(State(tensors, state.meta), size_decision)
         return with_meta(judged_state, phase="race", live=best, slices=slices, raced=raced)
 
     def _merge_trial(
@@ -240,8 +305,8 @@ class Auto(InPhases, AutoClient):
             counts[name] = sum(reply.meta[name] for reply in replies)
         tune = is_decisive(counts["up"], counts["down"])
         chosen = "fine-tune" if tune else "one network"
-        taken = decision("fine-tuning", ["fine-tune", "one network"], counts, chosen)
-        return with_meta(decided(state, taken), phase="compared", tune=tune)
+        tuning_decision = decision("fine-tuning", ["fine-tune", "one network"], counts, chosen)
+        return with_meta(decided(state, tuning_decision), phase="compared", tune=tune)
 
     def serve(self, state: State, client: int) -> Order:
         size = self._size(state)
@@ -254,25 +319,14 @@ class Auto(InPhases, AutoClient):
         return Sections(decisions=decisions_in(state))
 
 
-# Small things
-
-
 def work_after(state: State, size: str) -> float:
-    """How much a size of the race will have worked after one more round, in MACs."""
+    """The work of a size after one more round of the race, in MACs."""
     meta = state.meta
     return float(meta["work"][size] + meta["cost"][size] * meta["trained_on"])
 
 
-def round_cost(state: State, r: Round) -> float:
-    """Of a round of training so far, in the budget's unit."""
-    rounds: int = state.meta["rounds"]
-    if not rounds:
-        return 0.0
-    return float(r.spent - state.meta["began"]) / rounds
-
-
 def nll_of(sums: Judged) -> float:
-    """Of a sample. Without samples no size is better than another."""
+    """The mean over samples; 0 without samples, so that no size is better than another."""
     return sums.nll / max(1, sums.samples)
 
 
@@ -282,8 +336,9 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 auto = Recipe(
-    "auto: a size by a race, the client prior, augmentation, tuning and the end by validation",
+    "auto: size, augmentation, fine-tuning and stopping decided on validation; client prior",
     AutoOptions,
     stages,
     foretells_numbers=True,
+    tells_macs=True,
 )

@@ -1,6 +1,6 @@
-"""What a client does in `auto`: it trains, judges networks on samples that it held back, and tries.
+"""The client side of `auto`: a client trains, and scores networks on its validation samples.
 
-See docs/auto.md. What it replies beside weights are sums over validation samples.
+See docs/auto.md. Beside weights, a client replies only sums over its validation samples.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method
 from fedloom.learning.averaging import received_statistics
+from fedloom.learning.formula import SampleCost, samples_of
 from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
 from fedloom.learning.prior import shifted
 from fedloom.learning.training import final_weights, train, weights_of
@@ -27,6 +28,7 @@ from fedloom.stages.decisions import (
     assumptions_of,
     changes_reply,
     dishonest_sums,
+    judging_macs,
     shift_of,
     sums_reply,
 )
@@ -54,32 +56,32 @@ class AutoClient(Method):
     privacy_notes = PRIVACY_NOTES
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """Sums of validation samples can be no more than a client has."""
+        """A client cannot have counted more validation samples than it has samples."""
         networks = len(order.meta.get("sizes", []))
         return dishonest_sums(order, networks, reply, samples)
 
     def client(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, State | None]:
-        works: Mapping[str, Callable[..., tuple[Reply, State | None]]] = {
+        handlers: Mapping[str, Callable[..., tuple[Reply, State | None]]] = {
             "train": self._train,
             "judge": self._judge,
             "invariance": self._try_changes,
             "trial": self._try_tuning,
             "compare": self._compare,
         }
-        return works[order.kind](order, data, own, run)
+        return handlers[order.kind](order, data, own, run)
 
     def _train(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, None]:
         parts = held_back(data, self.options.held_back)
         samples = data if order.meta["whole"] else parts.train
-        seen = Judged(0.0, 0, 0)
+        sums = Judged(0.0, 0, 0)
         if order.meta["validate"]:
-            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
+            sums = judged(self.network(order, data, None, run), parts.validation, run.device)
         trained = self._trained(order, samples, data, run, self.options.epochs)
-        meta = {"loss": trained.loss, **seen._asdict()}
+        meta = {"loss": trained.loss, **sums._asdict()}
         return Reply(order.client, final_weights(trained.net), len(samples), meta), None
 
     def _trained(
@@ -116,7 +118,7 @@ class AutoClient(Method):
     def _try_tuning(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, State]:
-        """A few epochs by itself; it keeps what it made, to compare it with the mean of all."""
+        """Fine-tune for a few epochs; keep the result to compare it with all clients' mean."""
         samples = held_back(data, self.options.held_back).train
         trained = self._trained(order, samples, data, run, self.options.trial_epochs)
         reply = Reply(
@@ -127,11 +129,11 @@ class AutoClient(Method):
     def _compare(
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, None]:
-        """Its own network of the trial against the mean of all of them."""
+        """Compare the client's own network of the trial with the mean of all clients' networks."""
         validation = held_back(data, self.options.held_back).validation
         if own is None or not len(validation):
-            nothing = {"up": 0, "down": 0, "samples": 0}
-            return Reply(order.client, weight=len(data), meta=nothing), None
+            no_counts = {"up": 0, "down": 0, "samples": 0}
+            return Reply(order.client, weight=len(data), meta=no_counts), None
         size = order.meta["size"]
         own_net = answering(run.task, self.options, size, own.tensors, data)
         own_answers = answers(own_net, validation, run.device)
@@ -140,9 +142,25 @@ class AutoClient(Method):
         counts = disagreement(own_answers, mean_answers, validation)
         return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
 
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        if order.kind == "judge":
+            sizes = order.meta["sizes"]
+            return sum(judging_macs(self._cost(task, size), order, reply) for size in sizes)
+        cost = self._cost(task, order.meta["size"])
+        computed = judging_macs(cost, order, reply)
+        options = self.options
+        if order.kind == "trial":
+            options = options.model_copy(update={"epochs": options.trial_epochs})
+        if order.kind in ("train", "trial"):
+            computed += cost.of_averaged_training(samples_of(reply), options)
+        return computed
+
+    def _cost(self, task: Task, size: str) -> SampleCost:
+        return SampleCost.of(built(task, self.options, size), task, self.options)
+
     def assumptions(self, task: Task) -> tuple[str, ...]:
         return assumptions_of(self.options, task)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The shared network: what a client keeps of its trial is for comparing alone."""
+        """The shared network; a client's own network of the trial is only for comparison."""
         return answering(run.task, self.options, order.meta["size"], order.tensors, data)

@@ -1,4 +1,4 @@
-"""The networks that race in `auto`: their costs, their weights in one state, their answers."""
+"""The networks that race in `auto`: how they are built, what they cost, where their weights are."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fedloom.types import Task, Tensors
 
 @dataclass(frozen=True)
 class SizeCost:
-    """Of one size of the network."""
+    """What one size of the network costs."""
 
     params: int
     macs: int
 
 
 def label(size: float) -> str:
-    """The name of a size: of its tensors, its counts and in tables."""
+    """The name of a size, in the state, in counts and in tables."""
     return f"{size:g}"
 
 
 def built(task: Task, options: AutoOptions, size: str, weights: Tensors | None = None) -> Model:
-    """The network of this size with these weights, or as the seed makes it."""
+    """The network of this size with the given weights, or with the seed's initial weights."""
     width = options.width * float(size)
     return build_model(task, options.network, width, weights=weights, head=options.head)
 
@@ -42,7 +42,7 @@ def built(task: Task, options: AutoOptions, size: str, weights: Tensors | None =
 def answering(
     task: Task, options: AutoOptions, size: str, weights: Tensors, data: Samples
 ) -> nn.Module:
-    """The same as a client uses it: its prior is part of the scores."""
+    """The network as a client uses it: with the client's prior folded into its scores."""
     net = built(task, options, size, weights)
     fold_shift(net, shift_of(options, data, task))
     return net
@@ -52,12 +52,18 @@ def answering(
 
 
 def sizes_within(task: Task, options: AutoOptions) -> list[str]:
-    """The sizes that keep the limits, from the smallest on."""
+    """The sizes that keep the limits, in ascending order.
+
+    Where several sizes round to the same network, only the smallest is listed.
+    """
     names = [label(size) for size in options.sizes]
     within = []
+    before = None
     for name in names:
-        if is_within(cost_of(task, options, name), options):
+        cost = cost_of(task, options, name)
+        if is_within(cost, options) and cost != before:
             within.append(name)
+        before = cost
     if not within:
         smallest = cost_of(task, options, names[0])
         raise FedloomError(
@@ -92,7 +98,7 @@ def of_size(size: str, tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def without_others(sizes: Sequence[str], tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The weights of these sizes alone."""
+    """Only the weights of the given sizes."""
     kept: dict[str, torch.Tensor] = {}
     for size in sizes:
         kept |= in_state(size, of_size(size, tensors))

@@ -1,4 +1,4 @@
-"""What can be set of `auto`."""
+"""The options of `auto`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from fedloom.options import Options, as_list
 from fedloom.stages.decisions import DecisionOptions
 
 SIZES = (0.35, 0.5, 0.7, 1.0)
+SLICES = 2  # of the race
 
 
 class RaceOptions(Options):
     sizes: list[float] = Field(
         list(SIZES),
-        description="widths that race against each other (.35,.5,1; in a variant .35/.5/1)",
+        description="widths of the network that race (.35,.5,1; in a variant .35/.5/1)",
     )
     slice_share: float = Field(
-        0.05, gt=0, le=0.2, description="share of the budget of each of the two slices of the race"
+        0.05, gt=0, le=0.2, description="share of the budget for each of the two slices of the race"
     )
     limit_macs: float | None = Field(
-        None, gt=0, description="most multiply-accumulates that the network may take a sample"
+        None, gt=0, description="most multiply-accumulates that the network may take for one sample"
     )
     limit_params: float | None = Field(
         None, gt=0, description="most parameters that the network may have"
@@ -45,9 +46,10 @@ class TuneOptions(Options):
     """Fine-tuning."""
 
     tune: Literal["decide", "always", "never"] = Field(
-        "decide", description="whether clients fine-tune: by a trial on validation, or as you say"
+        "decide",
+        description="whether clients fine-tune at the end; decide: by a trial on validation data",
     )
-    tune_share: float = Field(0.1, gt=0, lt=0.5, description="share of the budget of fine-tuning")
+    tune_share: float = Field(0.1, gt=0, lt=0.5, description="share of the budget for fine-tuning")
     tune_lr: float | None = Field(
         None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr"
     )
@@ -55,7 +57,7 @@ class TuneOptions(Options):
 
 
 class AutoOptions(SgdOptions, NetworkOptions, RaceOptions, DecisionOptions, TuneOptions):
-    """The size race, the client prior, augmentation by invariance, and what follows."""
+    """All options of `auto`."""
 
     measures_received = True
 

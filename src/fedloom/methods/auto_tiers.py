@@ -1,22 +1,25 @@
-"""auto-tiers: one training for all sizes of devices, with the decisions of `auto`.
+"""auto-tiers: trains networks for all device tiers at once, with the decisions of `auto`.
 
-Widths of a network lie in one another: a narrow one is the first channels of every layer. Each
-round every client is sent one of them by chance, whatever its tier, and trains it. Every weight
-becomes the mean of those who held it, and every width has statistics of BN of its own. If a client
-always had its tier's width, the outer channels would learn from the clients of large devices alone.
-In the end every client uses the widest network that its tier's limit allows: limits are about using
-a network, not about training it. A device that cannot train a width declines it.
+The widths are nested: a narrow network consists of the first channels of every layer of the widest
+one. In each round every client receives a width drawn at random, whatever its tier, and trains it.
+Every weight becomes the mean over the clients that held it, and every width has its own BN
+statistics. If a client always trained its tier's width, the outer channels would learn only from
+the clients with large devices. At the end every client uses the widest network that its tier's
+limit allows: limits concern using a network, not training it. A device that cannot train a width
+declines the order.
 
-One stage, in phases under one budget (docs/auto.md, stages/phases.py):
+One stage, in phases that share one budget (docs/auto.md, stages/phases.py):
 
-1. `begin`: training without augmentation, for a tenth of the budget.
-2. `invariance`: changes of samples that the widest network bears are trained with from here on.
-3. `train`: a constant rate, until three quarters of the budget are spent or validation figures stop
-   improving. A client judges the width that it was sent, so a figure is over all of them.
-4. `judge`: clients judge all widths, while their validation samples are still new to them.
-5. `cool`: the rate falls to 0; clients train on what they had held back, too.
+1. `begin`: training without augmentation, for a quarter of the budget (`changes_after`).
+2. `invariance`: clients measure which augmentations leave the answers of the widest network intact.
+   Training uses those from then on.
+3. `train`: a constant learning rate, until three quarters of the budget are spent or the validation
+   figures stop improving. A client scores the width that it received, so a figure is over all.
+4. `judge`: clients score all widths on validation samples that have not been trained on yet.
+5. `cool`: the learning rate decays to 0. Clients now train on their validation samples, too.
 
-In all of it a client's scores are shifted by its own proportions of classes (learning/prior.py).
+Throughout, a client adds the logarithm of its own class proportions to its scores
+(learning/prior.py).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, Tiered
 from fedloom.learning.averaging import server_step
+from fedloom.learning.formula import SampleCost, samples_of
 from fedloom.learning.judging import Judged, held_back, judged
 from fedloom.learning.prior import fold_shift, shifted
 from fedloom.learning.private_state import with_prefix, without_prefix
@@ -61,6 +65,7 @@ from fedloom.stages.decisions import (
     decisions_in,
     dishonest_sums,
     judged_in,
+    judging_macs,
     shift_of,
     sums_reply,
     total,
@@ -68,19 +73,18 @@ from fedloom.stages.decisions import (
 from fedloom.stages.phases import InPhases, Merging, decided, with_meta
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
-BEFORE_CHANGES = 0.1  # of the budget: then the network knows enough to be asked what it bears
-LEAST_ROUNDS = 8  # with fewer, none would be left for cooling
+LEAST_ROUNDS = 8  # with fewer rounds, none would be left for cooling
 
 
 class AutoTiersOptions(WidthOptions, DecisionOptions):
-    """Nested widths of one network, one drawn for every client and round."""
+    """The options of `auto-tiers`."""
 
     usual_widths = (0.5, 0.7, 1.0)
 
     @field_validator("widths")
     @classmethod
     def _rise(cls, widths: list[float] | None) -> list[float] | None:
-        """In any order: the narrowest is that of the smallest devices."""
+        """Widths may be given in any order; the narrowest is for the smallest devices."""
         if widths is None:
             return None
         if not widths or min(widths) <= 0 or max(widths) > 1:
@@ -108,6 +112,15 @@ class AutoTiers(InPhases, Nested):
                 "ask for more rounds",
             )
 
+    def least_work(
+        self,
+        task: Task,
+        unit: str,
+        times_the_clients: float,
+        budget_in_rounds: bool = False,
+    ) -> float | None:
+        return float(LEAST_ROUNDS)
+
     # The server
 
     def init(self, setup: Setup, previous: State | None) -> State:
@@ -118,7 +131,7 @@ class AutoTiers(InPhases, Nested):
         phase = state.meta["phase"]
         if phase == "begin" and not self.asks_for_changes(state):
             return "train"
-        if phase == "begin" and r.progress >= BEFORE_CHANGES:
+        if phase == "begin" and r.progress >= self.options.changes_after:
             return "invariance"
         if phase == "tried changes":
             return "train"
@@ -126,7 +139,7 @@ class AutoTiers(InPhases, Nested):
             return "judge"
         if phase == "judged":
             return "cool"
-        if phase == "cool" and r.spent >= state.meta["until"]:
+        if phase == "cool" and self.cooling_is_over(state, r):
             return "end"
         return None
 
@@ -142,12 +155,12 @@ class AutoTiers(InPhases, Nested):
         return state, self._training_orders(state, r)
 
     def _training_orders(self, state: State, r: Round) -> list[Order]:
-        """Every client has a width of its own, drawn anew."""
+        """Every client gets a width drawn at random."""
         clients = r.cohort()
         widths = widths_in(state)
         draws = r.rng("widths").integers(len(widths), size=len(clients))
         training = self.training(state, r)
-        tensors: dict[float, Tensors] = {}  # orders of one width share them
+        tensors: dict[float, Tensors] = {}  # shared by all orders of one width
         regions = {}
         orders = []
         for client, draw in zip(clients, draws, strict=True):
@@ -166,7 +179,7 @@ class AutoTiers(InPhases, Nested):
         return [Order(client, "invariance", tensors, meta) for client in r.cohort()]
 
     def _judge_orders(self, state: State, r: Round) -> list[Order]:
-        """The widest network, which all others lie in, and the statistics of all."""
+        """The widest network, which contains all others, and the BN statistics of every width."""
         widths = widths_in(state)
         widest = max(widths)
         tensors = self.part(state, widest)
@@ -194,7 +207,7 @@ class AutoTiers(InPhases, Nested):
     def _merge_judge(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
-        """A tier's width follows from its limit; the sums say what a narrower one costs."""
+        """A tier's width follows from its limit; the sums show what a narrower width loses."""
         counts: dict[str, Json] = {}
         for place, width in enumerate(widths_in(state)):
             sums = total([judged_in(reply, place) for reply in replies])
@@ -202,8 +215,8 @@ class AutoTiers(InPhases, Nested):
         chosen = []
         for row in state.meta["tiers"]:
             chosen.append(f"tier {row['tier']}: {key_of(row['width'])}")
-        taken = decision("size a tier", list(counts), counts, ", ".join(chosen))
-        return with_meta(decided(state, taken), phase="judged")
+        size_decision = decision("size a tier", list(counts), counts, ", ".join(chosen))
+        return with_meta(decided(state, size_decision), phase="judged")
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"]}
@@ -217,7 +230,7 @@ class AutoTiers(InPhases, Nested):
     # A client
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """Sums of validation samples can be no more than a client has."""
+        """A client cannot have counted more validation samples than it has samples."""
         networks = len(order.meta.get("widths", []))
         return dishonest_sums(order, networks, reply, samples)
 
@@ -225,25 +238,25 @@ class AutoTiers(InPhases, Nested):
         self, order: Order, data: Samples, own: State | None, run: ClientRun
     ) -> tuple[Reply, State | None]:
         self.check_device(order, run)
-        works: Mapping[str, Callable[[Order, Samples, ClientRun], Reply]] = {
+        handlers: Mapping[str, Callable[[Order, Samples, ClientRun], Reply]] = {
             "train": self._train,
             "judge": self._judge,
             "invariance": self._try_changes,
         }
-        return works[order.kind](order, data, run), None
+        return handlers[order.kind](order, data, run), None
 
     def _train(self, order: Order, data: Samples, run: ClientRun) -> Reply:
         parts = held_back(data, self.options.held_back)
         samples = data if order.meta["whole"] else parts.train
-        seen = Judged(0.0, 0, 0)
+        sums = Judged(0.0, 0, 0)
         if order.meta["validate"]:
-            seen = judged(self.network(order, data, None, run), parts.validation, run.device)
+            sums = judged(self.network(order, data, None, run), parts.validation, run.device)
         width = order.meta["width"]
         options = self.options.model_copy(update={"augment": order.meta["augment"]})
         net = self.received(order, width, run)
         with shifted(net, shift_of(self.options, data, run.task)):
             trained = train(net, samples, options, order.meta["lr"], run)
-        meta = {"loss": trained.loss, **seen._asdict()}
+        meta = {"loss": trained.loss, **sums._asdict()}
         return Reply(order.client, in_order(net, width), len(samples), meta)
 
     def _judge(self, order: Order, data: Samples, run: ClientRun) -> Reply:
@@ -262,15 +275,28 @@ class AutoTiers(InPhases, Nested):
         net = self.network(order, data, None, run)
         return changes_reply(net, order, data, self.options, run)
 
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        if order.kind == "judge":
+            widths = order.meta["widths"]
+            return sum(judging_macs(self._cost(task, width), order, reply) for width in widths)
+        cost = self._cost(task, order.meta["width"])
+        computed = judging_macs(cost, order, reply)
+        if order.kind == "train":
+            computed += cost.of_training(samples_of(reply), self.options)
+        return computed
+
+    def _cost(self, task: Task, width: float) -> SampleCost:
+        return SampleCost.of(self.model(task, width), task, self.options)
+
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The client's prior is part of the scores."""
+        """The client's network, with its prior folded into the scores."""
         net = super().network(order, data, own, run)
         fold_shift(net, shift_of(self.options, data, run.task))
         return net
 
 
 def in_order(net: nn.Module, width: float) -> dict[str, torch.Tensor]:
-    """The tensors of a trained network, by the names that its order had for them."""
+    """The tensors of a trained network, under the names that they had in the order."""
     tensors = {}
     for name, tensor in final_weights(net).items():
         if is_statistic(name):
@@ -292,4 +318,5 @@ auto_tiers = Recipe(
     AutoTiersOptions,
     stages,
     tiered=tiers_of,
+    tells_macs=True,
 )

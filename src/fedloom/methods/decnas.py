@@ -1,10 +1,10 @@
 """DecNAS: after Xu, Zhao, Bian, Huang, Mei, Liu, "Federated Neural Architecture Search", 2020
 (arXiv 2002.06352), in the form in which FINCH compares itself with it (its §5 and Fig. 1b).
 
-Each round has a few candidates, mutations of one parent. Each is trained by a group of clients of
-its own, with weights inherited from the supernet, into which their means are merged. Then the
-candidates are judged on validation data, and the best is the next parent. The best of the last
-round is stacked and trained, as FINCH trains what it finds (groups.py).
+Each round has a few candidates, mutations of one parent. Each candidate inherits its weights from
+the supernet and is trained by a separate group of clients. Their mean is merged into the supernet.
+Then the candidates are judged on validation data, and the best is the next parent. The best of the
+last round is stacked and trained, as in FINCH (groups.py).
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from fedloom.stages.group_paths import PathStage, PretrainWeights
 from fedloom.stages.groups import CANDIDATES, GroupOptions, group_stages
 from fedloom.types import Arch, Meta, Order, Reply, Round, Setup, State, Task
 
-# Of a state's meta.
+# Keys in a state's meta.
 PARENT = "parent"
-TRAINED = "trained"  # the candidates that somebody trained in the last round, each once
-JUDGED = "judged"  # how good those of the round before were, when the parent was chosen
+TRAINED = "trained"  # the candidates that were trained in the last round, each once
+JUDGED = "judged"  # the candidates of the round before, with the figures that chose the parent
 
 
 class DecNasOptions(GroupOptions):
-    """Mutations of one parent, each for a group of clients."""
+    """Options of DecNAS."""
 
     candidates: int = Field(
         4,
         ge=1,
-        description="mutations of the parent a round, each for clients of its own",
+        description="mutations of the parent per round, each for its own share of the clients",
     )
     mutations: int = Field(
         1,
         ge=0,
-        description="slots that are changed to make a candidate (0: it is the parent itself)",
+        description="slots in which a candidate differs from the parent (0: in none)",
     )
 
 
 @dataclass(frozen=True)
 class Search(PathStage):
-    """Candidates around a parent."""
+    """Every round, groups of clients train mutations of a parent."""
 
     options: DecNasOptions
 
@@ -68,9 +68,9 @@ class Search(PathStage):
         return state, sorted(orders, key=lambda order: order.client)
 
     def _with_parent(self, state: State, clients: Sequence[int], r: Round) -> State:
-        """The best candidate of the round before, with the means in it, is the parent.
+        """The best candidate of the round before, with its merged weights, becomes the parent.
 
-        The old one stays where nobody trained a candidate, or nobody could judge them.
+        The old parent stays if no candidate was trained, or if no client could judge them.
         """
         archs = [Arch.from_plain(raw) for raw in state.meta[TRAINED]]
         figures: list[float | None] = [None] * len(archs)
@@ -84,17 +84,17 @@ class Search(PathStage):
         best = -1.0
         for arch, figure in zip(archs, figures, strict=True):
             judged.append({"architecture": arch.to_plain(), "validation": figure})
-            if figure is not None and figure > best:  # among equals the first
+            if figure is not None and figure > best:  # of equals the first wins
                 best = figure
                 parent = arch.to_plain()
         meta = {**state.meta, PARENT: parent, TRAINED: [], JUDGED: judged, CANDIDATES: [parent]}
         return State(state.tensors, meta)
 
     def _groups(self, clients: Sequence[int], r: Round) -> list[list[int]]:
-        """As many groups as candidates, dealt by chance; no more than there are clients."""
+        """Divides the clients at random into a group per candidate, at most one per client."""
         count = min(self.options.candidates, len(clients))
-        dealt = r.rng("groups of clients").permutation(clients).tolist()
-        return [sorted(dealt[place::count]) for place in range(count)]
+        shuffled = r.rng("groups of clients").permutation(clients).tolist()
+        return [sorted(shuffled[place::count]) for place in range(count)]
 
     def _mutations(self, parent: Arch, count: int, r: Round) -> list[Arch]:
         draws = r.rng("mutations")
@@ -113,7 +113,10 @@ class Search(PathStage):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Who was trained will be judged: by the next plan, or before the best is stacked."""
+        """Merges the means. The trained candidates are judged later.
+
+        That is in the next plan, or before the best is stacked.
+        """
         merged = super().merge(state, orders, replies, r)
         by_client = {order.client: order for order in orders}
         archs = [Arch.from_plain(by_client[reply.client].meta["arch"]) for reply in replies]

@@ -2,8 +2,8 @@
 Personalization", ICML 2021, Algorithm 1.
 
 The shared w is trained by FedAvg. Beside it every client keeps a personal v and minimises F_k(v) +
-λ/2·‖v − wᵗ‖², wᵗ being the weights it received this round. v starts from the seed, as w does; λ = 0
-is local training. v has an optimiser of its own, and nothing of it leaves the client.
+λ/2·‖v − wᵗ‖², where wᵗ are the weights that it received this round. v starts from the seed, as w
+does; λ = 0 is local training. v has its own optimiser, and nothing of it leaves the client.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class DittoOptions(FedAvgOptions):
     )
     optimizer_state: Annotated[Literal["reset", "keep"], Absent("reset")] = Field(
         "keep",
-        description="of the personal model between rounds",
+        description="what happens to the personal model's optimiser between rounds",
     )
     lam: float = Field(
         0.1,
         ge=0,
         validate_default=True,
-        description="λ: pull of the personal model to the received weights",
+        description="λ: pull of the personal model towards the received weights",
     )
 
     @field_validator("lam")
@@ -52,11 +52,11 @@ class DittoOptions(FedAvgOptions):
         rate = info.data.get("v_lr") or info.data.get("lr")
         if rate is not None and rate * lam >= 2:
             bound = f"below 2 / v_lr = {2 / rate:g}"
-            raise ValueError(f"{bound}, or every step of the pull would overshoot further")
+            raise ValueError(f"{bound}, or the pull overshoots more with every step")
         return lam
 
     def personal_rate(self, rate: float) -> float:
-        """η of v in a round in which that of w is `rate`: the same schedule, from `v_lr` on."""
+        """Returns η of v in a round in which η of w is `rate`: the same schedule, from `v_lr`."""
         if self.v_lr is None:
             return rate
         return rate * (self.v_lr / self.lr)
@@ -76,7 +76,7 @@ class Ditto(FedAvg):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        reply, _ = super().client(order, data, None, run)  # it sees nothing of v
+        reply, _ = super().client(order, data, None, run)  # the training of w does not see v
         return reply, self._personalised(order, data, own, run)
 
     def _personalised(
@@ -86,10 +86,13 @@ class Ditto(FedAvg):
         own: State | None,
         run: ClientRun,
     ) -> State:
-        """v ← v − η(∇F_k(v) + λ(v − wᵗ)), for the client's own number of epochs."""
+        """Trains v for its own number of epochs: v ← v − η(∇F_k(v) + λ(v − wᵗ))."""
         options = self.options
-        weights = None if own is None else weights_in(own)
-        diverged = 0 if own is None else own.meta["diverged"]
+        weights = None
+        diverged = 0
+        if own is not None:
+            weights = weights_in(own)
+            diverged = own.meta["diverged"]
         keeps_momentum = options.optimizer_state == "keep"
         v = model(run.task, options, weights)
         before = weights_of(v)
@@ -103,7 +106,7 @@ class Ditto(FedAvg):
                 momentum=momentum_in(own) if keeps_momentum else {},
                 after_backward=pull_towards(order.tensors, options.lam),
             )
-        except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
+        except FloatingPointError:  # a refused reply would reveal this, so v just stays as it was
             return State(before, {"diverged": diverged + 1})
         momentum = trained.momentum if keeps_momentum else {}
         return State(own_state(v, momentum).tensors, {"diverged": diverged})
@@ -122,7 +125,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 ditto = Recipe(
-    "Ditto (Li et al. 2021): FedAvg, and a personal model pulled to it",
+    "Ditto (Li et al. 2021): FedAvg, and a personal model pulled towards it",
     DittoOptions,
     stages,
     foretells_numbers=True,

@@ -1,8 +1,8 @@
 """FedAvg: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of
 Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
 
-Each round a cohort trains the shared network on its own data; the server takes the mean weighted by
-samples.
+In each round, a cohort of clients trains the shared network on its own data, and the server takes
+the mean of their weights, weighted by their samples.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from torch import nn
 
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.learning.averaging import Averaged, AveragedOptions
+from fedloom.learning.formula import SampleCost, samples_of
 from fedloom.learning.training import NetworkOptions, model
-from fedloom.types import Meta, Setup, State, Task, Tensors
+from fedloom.types import Meta, Order, Reply, Setup, State, Task, Tensors
 
 
 class FedAvgOptions(AveragedOptions, NetworkOptions):
@@ -31,6 +32,10 @@ class FedAvg(Averaged):
     def init(self, setup: Setup, previous: State | None) -> State:
         return self.begin(setup.task, {})
 
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        cost = SampleCost.of(self.build(task, order.meta), task, self.options)
+        return cost.of_averaged_training(samples_of(reply), self.options)
+
 
 def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("train", FedAvg(FedAvgOptions(**task.options))),)
@@ -41,4 +46,5 @@ fedavg = Recipe(
     FedAvgOptions,
     stages,
     foretells_numbers=True,
+    tells_macs=True,
 )

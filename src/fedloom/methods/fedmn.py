@@ -1,16 +1,16 @@
 """FedMN: Wang, Cheng, Luo, Yu, Ni, Tong, Chen, Zhang, "Personalized Federated Learning via
 Heterogeneous Modular Networks", ICDM 2022.
 
-The server holds a pool: `copies` of every block of the network. Each client has a router of its own
-that picks one copy a block, so that clients with like data come to share modules. In the first
-`explore_share` of the budget a route is drawn for every batch by the straight-through
-Gumbel-softmax, and modules and router learn together; then each client keeps its likeliest route. A
-module is averaged over the samples that went through it, only.
+The server holds a pool: `copies` of every block of the network. Each client has its own router,
+which picks one copy of every block, so that clients with similar data come to share modules. In the
+first `explore_share` of the budget, a route is drawn for every batch by the straight-through
+Gumbel-softmax, and modules and router learn together. Then each client keeps its likeliest route. A
+module is averaged only over the samples that went through it.
 
-Our reading: a router makes one decision for a client, so it is that decision's logits, where the
-paper computes them from the client's data by a small hypernetwork; one module a block is picked.
-The router stays at the client; which modules it used is seen from the weights of its reply, as
-averaging needs it.
+Our reading: a router makes one decision for a client, so we store that decision's logits, while the
+paper computes them from the client's data by a small hypernetwork. One module per block is picked.
+The router stays at the client. The weights of its reply reveal which modules it used, because
+averaging needs them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LEAST = 1e-10  # keeps the logarithms of a Gumbel draw finite
 
 
 class FedMNOptions(FedAvgOptions):
-    measures_received = False  # every copy of a module sees other batches
+    measures_received = False  # the copies of a module see different batches
 
     copies: int = Field(
         2,
@@ -60,11 +60,11 @@ class FedMNOptions(FedAvgOptions):
         description="share of the budget in which routes are searched",
     )
     router_lr: float = Field(0.5, gt=0, description="learning rate of a client's router")
-    temperature: float = Field(1.0, gt=0, description="of the Gumbel-softmax, at the start")
+    temperature: float = Field(1.0, gt=0, description="temperature of the Gumbel-softmax at first")
     last_temperature: float = Field(0.1, gt=0, description="and at the end of the exploration")
 
     def heat(self, progress: float) -> float | None:
-        """The temperature, which falls geometrically; None: the exploration is over."""
+        """Returns the temperature, which falls geometrically, or None after the exploration."""
         if progress >= self.explore_share:
             return None
         done = progress / self.explore_share
@@ -82,7 +82,7 @@ class FedMN(FedAvg):
     # The server: a pool of modules
 
     def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> Pool:
-        """Copy 0 is the seed's network, the others come from seeds of their own."""
+        """Returns the pool. Copy 0 is the seed's network, the others have further seeds."""
         seeds = [task.seed]
         for number in range(1, self.options.copies):
             seeds.append(key(task.seed, "module", number))
@@ -135,13 +135,13 @@ class FedMN(FedAvg):
         return reply, State({ROUTER: router.detach()})
 
     def _router(self, own: State | None, pool: Pool) -> torch.Tensor:
-        """The logits of every block's copies: [block, copy]."""
+        """Returns the logits of every block's copies: [block, copy]."""
         if own is None:
             return torch.zeros(len(pool.groups), self.options.copies)
         return own.tensors[ROUTER].clone()
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
-        """The client's own route, as a plain network."""
+        """Returns the network of the client's own route."""
         net = model(run.task, self.options)
         groups = blocks(net)
         route = [0] * len(groups)
@@ -159,23 +159,23 @@ class FedMN(FedAvg):
 
 @dataclass(frozen=True)
 class Route:
-    """One batch's way through the pool."""
+    """The route of one batch through the pool."""
 
-    copies: list[int]  # which one is taken, block by block
-    factors: list[torch.Tensor] | None  # 1 each, through which the router gets its gradient
+    copies: list[int]  # the copy that is used, for each block
+    factors: list[torch.Tensor] | None  # all are 1; through them the router gets its gradient
 
 
 def route_of(router: torch.Tensor, heat: float | None, generator: torch.Generator) -> Route:
-    """Drawn while routes are explored, then the likeliest."""
+    """Returns a drawn route while routes are explored, then the likeliest."""
     if heat is None:
         return Route(likeliest(router), None)
     return drawn(router, heat, generator)
 
 
 def drawn(router: torch.Tensor, heat: float, generator: torch.Generator) -> Route:
-    """The straight-through Gumbel-softmax.
+    """Draws a route by the straight-through Gumbel-softmax.
 
-    The likeliest module under noise is used; the softmax is what is differentiated.
+    The forward pass uses the likeliest module under noise; the gradient is that of the softmax.
     """
     noise = torch.rand(router.shape, generator=generator).clamp_min(LEAST)
     minus_gumbel = (-noise.log()).clamp_min(LEAST).log()
@@ -192,7 +192,7 @@ def likeliest(router: torch.Tensor) -> list[int]:
 
 
 def weigh(pool: Pool, samples: torch.Tensor) -> dict[str, float]:
-    """Of each tensor: the samples that went through its module, [block, copy]."""
+    """Returns the weight of each tensor: the samples through its module, from [block, copy]."""
     weights = {}
     for name in pool.state_dict():
         copy, _, plain_name = name.removeprefix(COPY).partition(".")
@@ -206,7 +206,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 fedmn = Recipe(
-    "FedMN (Wang et al. 2022): a pool of modules, a route of one's own through it",
+    "FedMN (Wang et al. 2022): a pool of modules, and a route through it for each client",
     FedMNOptions,
     stages,
 )

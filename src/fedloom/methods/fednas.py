@@ -1,13 +1,13 @@
 """FedNAS: He, Mushtaq, Ding, Avestimehr, "FedNAS: Federated Deep Learning via Neural Architecture
 Search", 2021.
 
-Each client searches locally by MiLeNAS (Eq. 4); the server averages weights *and* architecture
-parameters (Eq. 5). Then, globally, the genotype is derived and trained by FedAvg; or, personally
-(§2.5), every client fine-tunes (w, α) by Eq. 4, cuts its own network out and trains that: accuracy,
-parameters and export are of the cut network.
+Each client searches locally by MiLeNAS (Eq. 4), and the server averages weights *and* architecture
+parameters (Eq. 5). Then, in the global mode, one genotype is derived and trained by FedAvg. In the
+personal mode (§2.5) every client fine-tunes (w, α) by Eq. 4, cuts its own network out of the
+supernet and trains it: accuracy, parameters and export are those of the cut network.
 
-`finish = "adapt"` is ours: the personal mode with one genotype. It is derived and trained by FedAvg
-as in the global mode, and then every client adapts the trained network at home.
+`finish = "adapt"` is our own: a personal mode with one genotype. It is derived and trained by
+FedAvg as in the global mode, and then every client adapts the trained network locally.
 
 `search = "random"` is the control: the same stages and the same cost, but the genotype is drawn at
 random. `search = "perturbation"` is SPIDER's variant of the global mode: see
@@ -113,7 +113,7 @@ class Search(Method):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Eq. 5: the mean of w and of α alike, by whichever server optimiser."""
+        """Averages w and α alike (Eq. 5), or lets the server's optimiser use their means."""
         return server_step(self.options, state, orders, replies)
 
     def serve(self, state: State, client: int) -> Order:
@@ -131,13 +131,13 @@ def searched_from(
     lr: float,
     run: ClientRun,
 ) -> Searched:
-    """What a client's search makes of these w and α."""
+    """Runs a client's search from these w and α."""
     mixed = Mixed.of(run.task, options, tensors)
     return local_search(mixed, memory, data, options, lr, run)
 
 
 def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:
-    """The genotype of an α, or, for the control, one drawn at random."""
+    """Returns the genotype of an α or, for the control, one that is drawn at random."""
     space = space_for(options)
     if options.search == "random":
         return space.sample(rng(seed, "random genotype", *who))
@@ -150,7 +150,7 @@ def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Ar
 
 @dataclass(frozen=True)
 class TrainDerived(Averaged):
-    """The evaluation stage: the genotype of the averaged α, trained by FedAvg."""
+    """The evaluation stage: FedAvg trains the genotype of the averaged α."""
 
     options: FedNASOptions
 
@@ -173,7 +173,7 @@ def derived_model(
     about: Meta,
     weights: Tensors | None,
 ) -> Model:
-    """The network of the genotype that was derived for all."""
+    """Returns the network of the genotype that was derived for all clients."""
     arch = Arch.from_plain(about["arch"])
     affine = not options.inherit
     return supernet_model(task, options, arch=arch, weights=weights, affine=affine)
@@ -181,7 +181,7 @@ def derived_model(
 
 @dataclass(frozen=True)
 class AdaptDerived(FineTuned):
-    """`finish = "adapt"`: every client adapts at home what all have trained."""
+    """`finish = "adapt"`: every client adapts locally the network that all have trained."""
 
     options: FedNASOptions
 
@@ -196,11 +196,12 @@ class AdaptDerived(FineTuned):
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         planned = super().plan(state, r)
         assert planned is not None
-        about = state.meta["build"]
-        orders = []
-        for order in planned[1]:
-            orders.append(replace(order, meta={**order.meta, **about}))
-        return state, orders
+        _, orders = planned
+        build = state.meta["build"]
+        complete_orders = []
+        for order in orders:
+            complete_orders.append(replace(order, meta={**order.meta, **build}))
+        return state, complete_orders
 
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", state.tensors, state.meta["build"])
@@ -233,7 +234,7 @@ class Tune(Personal):
         return State({**searched.tensors, **searched.memory})
 
     def _memory(self, own: State | None) -> Tensors:
-        """Of the optimisers, from this client's last round."""
+        """Returns the memory of the optimisers from this client's last round."""
         if own is None or not self.options.keeps_optimizer:
             return {}
         return own.tensors
@@ -244,7 +245,7 @@ class Tune(Personal):
 
 @dataclass(frozen=True)
 class TrainCut(Personal):
-    """In the end every client cuts its network out of its supernet and trains it."""
+    """In the end every client cuts its own network out of its supernet and trains it."""
 
     options: FedNASOptions
 
@@ -279,16 +280,16 @@ class TrainCut(Personal):
         own: State | None,
         run: ClientRun,
     ) -> Predictor:
-        """The cut as it was trained.
+        """Returns the cut network as it was trained.
 
-        Making plain torch of it takes longer than a round's evaluation.
+        To convert it into plain torch takes longer than a round's evaluation.
         """
         if own is None or "arch" not in own.meta:
             return super().predictor(order, data, own, run)
         return self._cut_model(own, run).to(run.device).eval()
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The cut as plain torch; a client without one answers with the shared supernet."""
+        """Returns the cut network in plain torch. A client without one uses its supernet."""
         if own is None or "arch" not in own.meta:
             return Mixed.of(run.task, self.options, weights_or(own, order.tensors))
         return plain(self._cut_model(own, run))
@@ -308,7 +309,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
     return search, tune, Stage("cut", TrainCut(options), keeps_own=True)
 
 
-MODES = "one network for all or, personal=true, one a client"
+MODES = "one network for all or, personal=true, one per client"
 fednas = Recipe(
     f"FedNAS (He et al. 2021): federated MiLeNAS, {MODES}",
     FedNASOptions,

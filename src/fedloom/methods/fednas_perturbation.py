@@ -1,12 +1,12 @@
 """FedNAS by perturbation: Mushtaq, He, Ding, Avestimehr, "Distributed Architecture Search Over
 Heterogeneous Distributions", TMLR 2023, appendix D.1.
 
-One network for all, searched as SPIDER searches, but by the server on a central validation set.
+One network for all is searched as in SPIDER, but by the server on a central validation set.
 
 Clients train the supernet by FedAvg. After a warm-up the server decides one edge after the other,
-with rounds of training in between on SPIDER's schedule (3 % and 2 % of the budget). Then it prunes,
-and FedAvg goes on with what is alive. Scoring is the server's own work: the ledger, which books
-what clients compute, does not have it.
+with rounds of training in between, on SPIDER's schedule (3 % and 2 % of the budget). Then it
+prunes, and FedAvg continues with the operations that are left. The server scores by itself, so the
+ledger, which counts what clients compute, does not include it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedloom.searchers.perturbation import Scorer
 from fedloom.searchers.schedule import PHASES, Schedule, phase_of
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import supernet_model
-from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task, Tensors
+from fedloom.types import Arch, Json, Meta, Order, Round, Setup, State, Task, Tensors
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ServerSearch(Averaged):
         return perturbation.edges(space_for(self.options), paired=True)
 
     def due(self, progress: float) -> int:
-        """How many of all edges and the pruning must be decided by now."""
+        """Returns how many of the events (all edges, and the pruning) must have happened by now."""
         return Schedule.of_percent(self.events).due(100 * progress)
 
     @property
@@ -59,9 +59,9 @@ class ServerSearch(Averaged):
             last = (rounds - 1) / rounds
         if self.due(last) < self.events:
             edges = f"{len(self.edges)} edges"
-            rule = f"a search must have time to decide {edges} and to train what is left"
+            rule = f"a search must have time to decide {edges} and to train the final network"
             advice = "ask for more rounds, or for a space with less to decide"
-            raise FedloomError(rule, "the run is over before", advice)
+            raise FedloomError(rule, "this run ends before that", advice)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if setup.server_data is None or len(setup.server_data) < 2:
@@ -70,9 +70,7 @@ class ServerSearch(Averaged):
             raise FedloomError(rule, "the server has no data", advice)
         state = self.begin(setup.task, {"arch": space_for(self.options).full().to_plain()})
         search = {
-            "task": json.loads(
-                json.dumps(asdict(setup.task)),
-            ),  # as a checkpoint would bring it back
+            "task": as_in_checkpoint(asdict(setup.task)),
             "open": list(range(len(self.edges))),
             "pruned": False,
         }
@@ -82,9 +80,9 @@ class ServerSearch(Averaged):
         return super().plan(self._searched(state, r), r)
 
     def _searched(self, state: State, r: Round) -> State:
-        """All that has fallen due: SPIDER's Algorithm 2 on the server's data.
+        """Decides all that is due before the round's training.
 
-        It is decided before the round's training.
+        It is SPIDER's Algorithm 2 on the server's data.
         """
         due = self.due(r.progress)
         undecided = list(state.meta["open"])
@@ -92,7 +90,7 @@ class ServerSearch(Averaged):
         edges_due = undecided and len(self.edges) - len(undecided) < due
         if not prunes and not edges_due:
             return state
-        assert r.server_data is not None  # init saw to it
+        assert r.server_data is not None  # `init` has checked it
         score = self._scorer(state, r.server_data)
         arch = arch_of(state)
         draw = r.rng("edges")
@@ -111,16 +109,16 @@ class ServerSearch(Averaged):
         return perturbation.by_validation(net, data, self.options.batch)
 
     def _cut(self, state: State, arch: Arch, search: Meta) -> State:
-        """What is alive, and the memory of a server optimiser for it."""
-        about = {"arch": arch.to_plain()}
-        net = self.build(task_of(state), about)
+        """Returns the tensors of live operations, with the server optimiser's memory of them."""
+        build = {"arch": arch.to_plain()}
+        net = self.build(task_of(state), build)
         alive = set(net.state_dict())
         tensors = {}
         for name, tensor in state.tensors.items():
             if weight_behind(name) in alive:
                 tensors[name] = tensor
         parameters = [name for name, _ in net.named_parameters()]
-        meta = {**state.meta, **search, "build": about, "parameters": parameters}
+        meta = {**state.meta, **search, "build": build, "parameters": parameters}
         return State(tensors, meta)
 
     def note(self, state: State, r: Round) -> Meta:
@@ -131,12 +129,17 @@ class ServerSearch(Averaged):
         return PHASES
 
 
+def as_in_checkpoint(values: Json) -> Json:
+    """Returns the values as they would come back from a checkpoint, with lists for tuples."""
+    return json.loads(json.dumps(values))
+
+
 def arch_of(state: State) -> Arch:
     return Arch.from_plain(state.meta["build"]["arch"])
 
 
 def weight_behind(name: str) -> str:
-    """The weight that a tensor of the state is, or is the server optimiser's memory of."""
+    """Returns the name of the weight that a tensor is, or is the optimiser's memory of."""
     if not name.startswith(SERVER):
         return name
     return name.split("/", 2)[2]

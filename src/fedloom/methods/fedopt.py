@@ -1,8 +1,9 @@
 """FedAdam, FedYogi, FedAdagrad: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan,
 "Adaptive Federated Optimization", ICLR 2021, Algorithm 2.
 
-FedAvg whose server takes an adaptive step along the mean change. The paper tunes the server's step
-η; our default is a starting point, not the paper's (docs/decisions/0008-baselines.md).
+They are FedAvg with a server that takes an adaptive step along the clients' mean change. The paper
+tunes the server's step size η; our default is a starting point, not the paper's
+(docs/decisions/0008-baselines.md).
 """
 
 from __future__ import annotations
@@ -49,16 +50,19 @@ fedadam = Recipe(
     FedAdamOptions,
     stages_of(FedAdamOptions),
     foretells_numbers=True,
+    tells_macs=True,
 )
 fedyogi = Recipe(
     "FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server",
     FedYogiOptions,
     stages_of(FedYogiOptions),
     foretells_numbers=True,
+    tells_macs=True,
 )
 fedadagrad = Recipe(
     "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server",
     FedAdagradOptions,
     stages_of(FedAdagradOptions),
     foretells_numbers=True,
+    tells_macs=True,
 )

@@ -1,12 +1,12 @@
 """FedorAS: Dudziak, Laskaridis, Fernandez-Marques, "FedorAS: Federated Architecture Search under
 System Heterogeneity", 2022.
 
-Devices form tiers by what they can compute. One supernet, a chain of layers with several operations
-each, is trained by all (§3.1): the server sends each client a part of it that fits a communication
-budget (Eq. 1), the client trains a path within its tier's budget for every batch (Eq. 3), and the
-server averages every operation by the samples that went through it (OPA, Eq. 5). Then every tier's
-path is searched (§3.2: fedoras_search.py) and trained by the clients of its tier and above (§3.3:
-fedoras_tune.py).
+Devices form tiers by what they can compute. All clients train one supernet, a chain of layers with
+several operations each (§3.1). The server sends each client a part of it that fits a communication
+budget (Eq. 1). For every batch the client trains a path within its tier's budget (Eq. 3). The
+server averages every operation, weighted by the samples that went through it (OPA, Eq. 5). Then a
+path is searched for every tier (§3.2: fedoras_search.py) and trained by the clients of that tier
+and of those above (§3.3: fedoras_tune.py).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
 from fedloom.spaces.paths import training_scores
+from fedloom.spaces.space import OpId
 from fedloom.types import (
     Fields,
     Meta,
@@ -67,7 +68,7 @@ from fedloom.types import (
     latency_in,
 )
 
-LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
+LEAST_CLIENTS = 2  # that must have trained an operation for it to change: |C| > 1 in Eq. 5
 
 
 # Stage 1: the supernet (§3.1)
@@ -75,7 +76,7 @@ LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
 
 @dataclass(frozen=True)
 class TrainSupernet(Method):
-    """Every client trains paths of the part that it was sent; OPA averages operations."""
+    """Every client trains paths of the part that it was sent. OPA averages the operations."""
 
     options: FedorASOptions
 
@@ -88,16 +89,16 @@ class TrainSupernet(Method):
     }
 
     privacy_notes = (
-        "ops: how many samples went through each operation, in stage supernet, tells of the limit "
+        "ops: how many samples went through each operation, in stage supernet, reveals the limit "
         "of a client's device.",
-        "An operation that a single client trained is not merged. That guards the merged weights "
+        "An operation that a single client trained is not merged. That protects the merged weights "
         "only: the server reads every single reply.",
     )
 
     def init(self, setup: Setup, previous: State | None) -> State:
         frame = Frame.of_task(setup.task, self.options)
         net = frame.model()
-        assert setup.tiers is not None  # the recipe says that this method knows tiers
+        assert setup.tiers is not None  # the recipe says that this method has tiers
         self._check(frame, setup.tiers.tiers, setup)
         meta = {
             **first_meta(frame, setup),
@@ -108,7 +109,7 @@ class TrainSupernet(Method):
         return State(weights_of(net), meta)
 
     def _check(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
-        """What would only be found out later."""
+        """Raises FedloomError for what would otherwise fail only later in the run."""
         if self.options.searches:
             self._check_search(frame, tiers, setup)
         check_given(frame, tiers, self.options)
@@ -117,12 +118,13 @@ class TrainSupernet(Method):
             costs = frame.costs_of(tier)
             limits = tuple(tier.limit.values())
             draws = rng(setup.task.seed, "trial", tier.number)
-            PathSampler(costs).draw(limits, draws)  # limits that each leave a path may leave none
+            # Each limit alone may leave a path while all of them together leave none.
+            PathSampler(costs).draw(limits, draws)
             sub_spaces = SubSpaceSampler(frame.params, costs)
             sub_spaces.draw(budget, limits, draws, self.options.subspace)
 
     def _comm_budget(self, frame: Frame) -> float:
-        """The most parameters that a client is sent."""
+        """Returns how many parameters a client is sent at most."""
         least_for_all = SubSpaceSampler(frame.params, frame.params).least_for_all()
         return self.options.comm_budget(frame.supernet_params, least_for_all)
 
@@ -132,13 +134,13 @@ class TrainSupernet(Method):
             return
         if self.options.score == "pooled":
             raise FedloomError(
-                "score=pooled must be asked of a simulation, whose server can see all samples",
-                "here nobody can",
+                "score=pooled must be used in a simulation, whose server can see all samples",
+                "this server cannot",
                 "say --score federated",
             )
         raise FedloomError(
-            "score=central must have samples at the server",
-            "there are none",
+            "with score=central the server must have samples",
+            "it has none",
             "add --set data.server_share=0.1, or say --score federated",
         )
 
@@ -146,11 +148,12 @@ class TrainSupernet(Method):
         frame = Frame.from_plain(state.meta["frame"])
         budget = self._comm_budget(frame)
         clients = r.cohort()
-        # A round that has fewer because others are away merges nothing, as if they had left.
+        # Not the cohort's size is checked: a round with fewer clients because others are absent
+        # merges nothing, and goes on.
         if self.options.aggregate == "opa" and r.active < LEAST_CLIENTS:
             raise FedloomError(
-                f"a round must have at least {LEAST_CLIENTS} clients: what one alone trained is "
-                "not merged (Eq. 5)",
+                f"a round must have at least {LEAST_CLIENTS} clients: operations that a single "
+                "client trained are not merged (Eq. 5)",
                 f"it has {r.active}",
                 "raise --clients or --participation, or say --aggregate fedavg",
             )
@@ -180,7 +183,7 @@ class TrainSupernet(Method):
         r: Round,
         client: int,
     ) -> SubSpace:
-        """Eq. 1, for one client."""
+        """Draws the part of the supernet for one client (Eq. 1)."""
         sampler = SubSpaceSampler(frame.params, frame.costs_of(tier))
         limits = tuple(tier.limit.values())
         draws = rng(r.seed, r.number, client, "sub-space")
@@ -212,9 +215,10 @@ class TrainSupernet(Method):
         return Reply(order.client, touched, weights, meta), None
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """A layer's counts are those of the operations that were sent, and add up to one number.
+        """Checks the counts of samples through operations.
 
-        An operation's tensors are weighed by its count.
+        A layer counts only the operations that were sent, and all layers add up to the same number.
+        The weight of an operation's tensors is its count.
         """
         frame = Frame.of_task(task_of(order), self.options)
         counted = reply.meta["samples"]
@@ -231,7 +235,7 @@ class TrainSupernet(Method):
             return None
         for name, weight in reply.weight.items():
             if weight != frame.samples_through(name, op_samples, counted):
-                return f"it weighs {name!r} other than it counts its operation"
+                return f"its weight of {name!r} differs from the count of its operation"
         return None
 
     def most_weight(self, order: Order, samples: int) -> float:
@@ -244,43 +248,53 @@ class TrainSupernet(Method):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Eq. 5: every key by the samples that went through its operation."""
-        least = LEAST_CLIENTS if self.options.aggregate == "opa" else 1
+        """Averages every tensor, weighted by the samples through its operation (Eq. 5)."""
+        least = 1
+        if self.options.aggregate == "opa":
+            least = LEAST_CLIENTS
         merged = server_step(self.options, state, orders, replies, least)
         frame = Frame.from_plain(state.meta["frame"])
-        of_clients = {reply.client: reply.meta["ops"] for reply in replies}
-        counts = frame.sum_of_counts(state.meta["ops"], list(of_clients.values()))
-        brought = self._brought(orders, of_clients)
+        client_counts = {reply.client: reply.meta["ops"] for reply in replies}
+        trained = list(client_counts.values())
+        counts = frame.sum_of_counts(state.meta["ops"], trained)
+        returned = self._returned(orders, client_counts)
         meta = {
             **with_left_out(merged, "supernet", orders),
             "round": r.number + 1,
             "ops": counts,
-            "ops_of_round": ops_of_round(frame, list(of_clients.values()), brought, least),
+            "ops_of_round": ops_of_round(frame, trained, returned, least),
         }
         return State(merged.tensors, meta)
 
-    def _brought(self, orders: Sequence[Order], of_clients: Mapping[int, Counts]) -> list[Counts]:
-        """Which operations each reply brings back: counts above 0."""
+    def _returned(
+        self,
+        orders: Sequence[Order],
+        client_counts: Mapping[int, Counts],
+    ) -> list[Counts]:
+        """Returns, for each reply, counts above 0 for the operations that it sends back.
+
+        With OPA those are the trained ones, with FedAvg all that were sent.
+        """
         if self.options.aggregate == "opa":
-            return list(of_clients.values())
-        brought = []
+            return list(client_counts.values())
+        returned = []
         for order in orders:
-            if order.client not in of_clients:
+            if order.client not in client_counts:
                 continue
             layers = []
-            for sent, counts in zip(order.meta["ops"], of_clients[order.client], strict=True):
+            for sent, counts in zip(order.meta["ops"], client_counts[order.client], strict=True):
                 layers.append([int(op in sent) for op in range(len(counts))])
-            brought.append(layers)
-        return brought
+            returned.append(layers)
+        return returned
 
     def scores(self, state: State) -> Sequence[ScoredPath]:
-        return ()  # paths are scored when the supernet is trained
+        return ()  # paths are scored after the supernet is trained
 
     def note_after(self, state: State, r: Round) -> Meta:
         return {"ops": state.meta["ops_of_round"]}
 
     def serve(self, state: State, client: int) -> Order:
-        """One path of the client's tier, drawn anew for every round: Figure 5."""
+        """The client evaluates one path of its tier, drawn anew in every round (Figure 5)."""
         frame = Frame.from_plain(state.meta["frame"])
         tier = tier_of(state, client)
         sampler = PathSampler(frame.costs_of(tier))
@@ -296,33 +310,40 @@ class TrainSupernet(Method):
 def ops_of_round(
     frame: Frame,
     trained: Sequence[Counts],
-    brought: Sequence[Counts],
+    returned: Sequence[Counts],
     least: int,
 ) -> dict[str, int]:
-    """How many operations with weights a round touched, merged, and kept as they were.
+    """Returns how many operations with weights a round touched, merged, and kept as they were.
 
-    Kept are those that clients trained, but too few of them.
+    Kept are those that too few clients trained.
     """
     touched = 0
     merged = 0
     kept = 0
-    for owner in {owner for owner in frame.owners.values() if owner is not None}:
-        trainers = sum(counts[owner.slot][owner.op] > 0 for counts in trained)
-        bringers = sum(counts[owner.slot][owner.op] > 0 for counts in brought)
+    for operation in set(frame.owners.values()):
+        if operation is None:  # these tensors belong to all paths
+            continue
+        trainers = clients_with(operation, trained)
+        senders = clients_with(operation, returned)
         touched += trainers > 0
-        merged += bringers >= least
-        kept += trainers > 0 and bringers < least
+        merged += senders >= least
+        kept += trainers > 0 and senders < least
     return {"touched": touched, "merged": merged, "kept": kept}
 
 
+def clients_with(operation: OpId, client_counts: Sequence[Counts]) -> int:
+    """Returns how many clients count samples through an operation."""
+    return sum(counts[operation.slot][operation.op] > 0 for counts in client_counts)
+
+
 def task_of(order: Order) -> Task:
-    assert order.stamp is not None  # replies are to orders that were sent
+    assert order.stamp is not None  # only orders that were sent have replies
     return order.stamp.task
 
 
 @dataclass
 class ClientPaths:
-    """Eq. 3 on a client: a path for every batch, from its own draws."""
+    """Draws a path for every batch of a client (Eq. 3)."""
 
     sampler: PathSampler
     limits: Amounts
@@ -343,11 +364,11 @@ class ClientPaths:
     def draw(self) -> Path:
         try:
             return self.sampler.draw(self._limits_now(), self.draws)
-        except FedloomError as error:  # several limits, each of which a path fits, may fit none
-            raise Declined(f"nothing that it was sent fits this device: {error}") from None
+        except FedloomError as error:  # a path may fit each limit, and none all of them
+            raise Declined(f"no path that it was sent fits this device: {error}") from None
 
     def _limits_now(self) -> Amounts:
-        """What the device can spend on this batch; never less than the cheapest path."""
+        """Returns what the device can spend on this batch, at least the cheapest path's cost."""
         if self.dynamic == 1.0:
             return self.limits
         share = self.draws.uniform(self.dynamic, 1.0)
@@ -359,11 +380,11 @@ class ClientPaths:
 
 @dataclass(frozen=True)
 class TrainedPaths:
-    """What a client's training leaves beside the weights."""
+    """What a client's training results in, beside the weights."""
 
     loss: float
-    samples: int  # back-propagated, every epoch anew
-    op_samples: list[list[int]]  # of these, through every operation of every layer
+    samples: int  # that were back-propagated, over all epochs
+    op_samples: list[list[int]]  # how many of these went through every operation of every layer
 
 
 def train_paths(
@@ -375,7 +396,7 @@ def train_paths(
     lr: float,
     run: ClientRun,
 ) -> TrainedPaths:
-    """One path a batch. Operations off the path have no gradient, so nothing of them moves."""
+    """Trains one path per batch. Operations off the path have no gradient and do not change."""
     net.to(run.device)
     optimizer = sgd(net, options, lr)
     training_mode(net, options.bn)
@@ -395,19 +416,19 @@ def train_paths(
         for layer, op in enumerate(path):
             op_samples[layer][op] += len(batch)
     optimizer.zero_grad()
-    loss_a_sample = converging(mean_loss(losses, sizes), net.state_dict())
-    return TrainedPaths(loss_a_sample, sum(sizes), op_samples)
+    loss_per_sample = converging(mean_loss(losses, sizes), net.state_dict())
+    return TrainedPaths(loss_per_sample, sum(sizes), op_samples)
 
 
 def tiered(task: Task) -> Tiered:
-    """What the limits of tiers are about."""
+    """Returns what the limits of tiers apply to."""
     frame = Frame.of_task(task, FedorASOptions(**task.options))
     names = tuple(slot.options for slot in frame.space.slots)
     return Tiered(frame.table, frame.space.tier_rule, names)
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
-    """Paths that are given, or random, need no search; those from scratch no supernet either."""
+    """Paths that are given, or random, need no search. From fresh weights they need no supernet."""
     options = FedorASOptions(**task.options)
     supernet = Stage(
         "supernet",

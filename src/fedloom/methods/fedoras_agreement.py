@@ -1,4 +1,4 @@
-"""FedorAS: how well clients' scores agree with the server's, where there are both."""
+"""FedorAS: how well the clients' scores agree with the server's, if there are both."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedloom.types import Json, State
 
 
 def agreement(state: State, server_data: Samples | None, options: FedorASOptions) -> Json:
-    """Kendall's tau between both losses of the paths that survived, all tiers together.
+    """Returns Kendall's tau between both losses of the surviving paths of all tiers.
 
-    It is a measurement, which decides nothing and is charged to nobody. None: clients did not
-    score, or the server has no samples to compare with.
+    It is a measurement, which decides nothing and is not charged to the budget. It is None if
+    clients did not score, or if the server has no samples to compare with.
     """
     if not options.searches or not options.asks_clients or server_data is None:
         return None

@@ -1,7 +1,7 @@
 """FedorAS, stage 2, with clients that keep the operations that they were sent (`cache`).
 
-Weights do not change while paths are scored. So an operation goes down to a client once, and over
-the whole search no client is sent more than one supernet.
+Weights do not change while paths are scored. So an operation is sent to a client only once, and no
+client is sent more than one supernet in the whole search.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedloom.methods.fedoras_search import SCORES, SearchPaths
 from fedloom.searchers.paths import SubSpace
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, State, Tensors
 
-KEPT = "kept"  # of the server's state: the operations that each client has, by client
+KEPT = "kept"  # key in the server's state: the operations that each client has
 
 
 @dataclass(frozen=True)
 class SearchWithCache(SearchPaths):
-    """A client's own state holds what it was sent; the server remembers what that is."""
+    """A client's private state holds the tensors that it was sent. The server knows which."""
 
     fields = {"score": Fields(meta=SCORES)}
 
@@ -33,7 +33,7 @@ class SearchWithCache(SearchPaths):
             return None
         state, orders = planned
         frame = Frame.from_plain(state.meta["frame"])
-        missing: dict[SubSpace, Tensors] = {}  # clients that have the same are sent the same
+        missing: dict[SubSpace, Tensors] = {}  # clients that kept the same are sent the same
         lighter = []
         for order in orders:
             kept = kept_by(state.meta, order.client)
@@ -73,14 +73,17 @@ class SearchWithCache(SearchPaths):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Whose reply was not accepted may not have kept what it was sent: it is sent all again."""
+        """Notes what clients have kept.
+
+        A client whose reply was not accepted may have kept nothing: it is sent everything again.
+        """
         answered = {reply.client for reply in replies}
         kept = dict(state.meta.get(KEPT, {}))
         for order in orders:
             kept.pop(str(order.client), None)
             if order.client in answered:
-                had = kept_by(state.meta, order.client)
-                kept[str(order.client)] = joined(had, sub_space_in(order.meta))
+                before = kept_by(state.meta, order.client)
+                kept[str(order.client)] = joined(before, sub_space_in(order.meta))
         state = super().merge(state, orders, replies, r)
         return State(state.tensors, {**state.meta, KEPT: kept})
 
@@ -92,21 +95,25 @@ def search_of(options: FedorASOptions) -> SearchPaths:
 
 
 def kept_by(meta: Meta, client: int) -> SubSpace:
-    """The operations that a client has, by layer; no layers: it has nothing."""
+    """Returns the operations that a client has, by layer. Without layers it has nothing."""
     return tuple(tuple(ops) for ops in meta.get(KEPT, {}).get(str(client), ()))
 
 
-def joined(had: SubSpace, sent: SubSpace) -> Json:
-    if not had:
+def joined(kept: SubSpace, sent: SubSpace) -> Json:
+    """Returns the operations of both, by layer."""
+    if not kept:
         return [list(ops) for ops in sent]
     layers = []
-    for before, now in zip(had, sent, strict=True):
-        layers.append(sorted({*before, *now}))
+    for kept_ops, sent_ops in zip(kept, sent, strict=True):
+        layers.append(sorted({*kept_ops, *sent_ops}))
     return layers
 
 
 def without_kept(frame: Frame, tensors: Tensors, kept: SubSpace) -> Tensors:
-    """Who has an operation has the part that every path needs too."""
+    """Returns the tensors that a client does not have yet.
+
+    A client that has any operation also has the tensors that every path needs.
+    """
     if not kept:
         return tensors
     missing = {}

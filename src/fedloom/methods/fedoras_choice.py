@@ -1,4 +1,4 @@
-"""FedorAS: the path that a tier ends with, and the random one beside it that is its control."""
+"""FedorAS: the path that a tier ends with, and the random path that is its control."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path_of_tier(state: State, space: TierSpace, options: FedorASOptions) -> Pat
 
 
 def check_given(frame: Frame, tiers: Sequence[Tier], options: FedorASOptions) -> None:
-    """Whether paths that a run or a file gave are of this space, and within the tiers' limits."""
+    """Raises FedloomError if given paths are not of this space, or not within the tiers' limits."""
     if isinstance(options.paths, str):
         if options.paths in WORDS_FOR_PATHS:
             return
@@ -51,16 +51,17 @@ def check_given(frame: Frame, tiers: Sequence[Tier], options: FedorASOptions) ->
         path = frame.path_named(names)
         costs = frame.costs_of(tier)
         if not costs.fits(path, tuple(tier.limit.values())):
-            limits = ", ".join(f"{most:,.10g} {unit}" for unit, most in tier.limit.items())
+            limits = [f"{most:,.10g} {unit}" for unit, most in tier.limit.items()]
             raise FedloomError(
                 f"the path of tier {tier.number} in --paths must be within its limit",
-                f"it costs {amounts_in_words(costs.of(path))}, and the limit is {limits}",
+                f"it costs {amounts_in_words(costs.of(path))}, and the limit is "
+                + ", ".join(limits),
                 "give a cheaper path, or a higher limit",
             )
 
 
 def other_paths(state: State, space: TierSpace, options: FedorASOptions) -> list[Path]:
-    """The best of a tier beside its own, for `tune_top`."""
+    """Returns a tier's next best paths after its own, for `tune_top`."""
     if options.tune_top == 1:
         return []
     own = path_of_tier(state, space, options)
@@ -70,9 +71,10 @@ def other_paths(state: State, space: TierSpace, options: FedorASOptions) -> list
 
 
 def best_path(state: State, tier: int, bracket: str = "upper") -> Path:
-    """Eq. 6; where nothing that fits was scored, a greedy path.
+    """Returns a tier's best path (Eq. 6), or a greedy one if no path that fits was scored.
 
-    With `both`, a path that the tier below could not have; if none was scored, any that fits.
+    With `both`, it is one that exceeds the limit of the tier below; if none was scored, any that
+    fits.
     """
     spaces = spaces_of(state)
     space = spaces[tier - 1]
@@ -89,28 +91,31 @@ def best_path(state: State, tier: int, bracket: str = "upper") -> Path:
 
 
 def random_path(state: State, space: TierSpace) -> Path:
-    """The greedy draw that is the control of the whole search."""
+    """Returns the greedy path that is the control of the whole search."""
     draws = rng(state.meta["seed"], "random path", space.tier)
     return PathSampler(space.costs).draw(space.limits, draws)
 
 
-# Controls: a random path for every tier, which costs about as much as its own
+# Controls: for every tier a random path that costs about as much as its own
 
 
 def with_controls(state: State, options: FedorASOptions) -> State:
-    """The state of a search that is over, with the controls that are to be scored."""
+    """Returns the state of a finished search with the controls that are to be scored."""
     if "controls" in state.meta:
         return state
     controls: list[Json] = []
     for space in spaces_of(state):
         draws = rng(state.meta["seed"], "control", space.tier)
         control = control_path(path_of_tier(state, space, options), space, draws)
-        controls.append(None if control is None else list(control))
+        if control is None:
+            controls.append(None)
+        else:
+            controls.append(list(control))
     return State(state.tensors, {**state.meta, "controls": controls, "control_scores": []})
 
 
 def unscored_controls(state: State) -> list[Path]:
-    """Each once. A control that the search has tried too has its score."""
+    """Returns the controls without a score, each once. Some were scored in the search already."""
     scores = control_scores(state)
     unscored: set[Path] = set()
     for control in state.meta.get("controls", []):
@@ -120,7 +125,10 @@ def unscored_controls(state: State) -> list[Path]:
 
 
 def control_scores(state: State) -> dict[Path, Score]:
-    """Those of the search too. They are kept apart from it: a control is never chosen."""
+    """Returns the scores of the controls and of the search.
+
+    The state keeps the controls' scores separately, because a control is never chosen.
+    """
     if "search" not in state.meta:
         return {}
     scores = dict(Memory.from_plain(state.meta["search"]).scores)
@@ -137,7 +145,7 @@ def with_control_scores(state: State, scores: dict[Path, Score]) -> State:
 
 
 def control_of(state: State, space: TierSpace, options: FedorASOptions) -> Json:
-    """A tier's control with its score, or the reason why there is none."""
+    """Returns a tier's control with its score, or the reason why there is none."""
     path = path_of_tier(state, space, options)
     scores = control_scores(state)
     if isinstance(options.paths, list):
@@ -147,15 +155,15 @@ def control_of(state: State, space: TierSpace, options: FedorASOptions) -> Json:
     control = with_controls(state, options).meta["controls"][space.tier - 1]
     if control is None:
         return {"reason": "no other path was found within 5 % of its cost"}
-    scored = tuple(control)
-    if scored not in scores:
-        of_first_pool = first_path_of_same_cost(state, space, path, options.pool)
-        if of_first_pool is None:
+    scored_path = tuple(control)
+    if scored_path not in scores:
+        substitute = first_path_of_same_cost(state, space, path, options.pool)
+        if substitute is None:
             return {"reason": "the search ended before a path of its cost was scored"}
-        scored = of_first_pool
-    score = scores[scored]
+        scored_path = substitute
+    score = scores[scored_path]
     figures = {"loss": score.loss, "accuracy": score.accuracy, **score.beside}
-    return {"path": list(scored), **figures}
+    return {"path": list(scored_path), **figures}
 
 
 def first_path_of_same_cost(
@@ -164,9 +172,10 @@ def first_path_of_same_cost(
     path: Path,
     pool: int,
 ) -> Path | None:
-    """Of the first pool, which was drawn at random; whatever its score is.
+    """Returns a path of the first pool as a control, whatever its score is.
 
-    A search whose rounds are over has none left to score a control in.
+    The first pool was drawn at random. It is for searches that had no round left to score a control
+    in.
     """
     tried = Memory.from_plain(state.meta["search"]).tried.get(space.tier, ())
     for candidate in tried[:pool]:

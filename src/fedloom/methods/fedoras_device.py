@@ -1,7 +1,7 @@
 """FedorAS on a device whose owner limits it: what a client trains, and what it declines.
 
-The owner's word (`ClientRun.limit`) holds beside the tier's limit that an order carries; the
-tighter of both counts. A client that nothing fits declines, which is no error.
+The owner's limit (`ClientRun.limit`) holds beside the tier's limit that an order carries; the
+tighter one counts. If nothing fits, the client declines, which is not an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedloom.spaces.cost_table import Unit
     from fedloom.types import Meta
 
-COUNTED: tuple[Unit, ...] = ("macs", "params")  # what a table can tell of every path
+COUNTED: tuple[Unit, ...] = ("macs", "params")  # costs that a table has for every path
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Allowance:
     def of_order(cls, frame: Frame, meta: Meta, run: ClientRun) -> Allowance:
         limit: dict[str, float] = dict(meta["limit"])
         for unit in (*COUNTED, "latency_ms"):
-            own = getattr(run.limit.most, unit)
-            if own is None:
+            limit_of_owner = getattr(run.limit.most, unit)
+            if limit_of_owner is None:
                 continue
             if unit in limit:
-                limit[unit] = min(limit[unit], own)
-            elif unit in COUNTED:  # nobody can tell a latency where the order does not limit it
-                limit[unit] = own
+                limit[unit] = min(limit[unit], limit_of_owner)
+            elif unit in COUNTED:  # latencies are known only if the order limits them
+                limit[unit] = limit_of_owner
         unsupported = set(meta["unsupported"]) | operations_without(frame, run)
         return cls(limit, tuple(sorted(unsupported)))
 
     def check(self, costs: PathCosts) -> None:
-        """Declines where no path of these can fit."""
+        """Raises Declined if no path can fit."""
         for unit, least in zip(self.limit, costs.cheapest(), strict=True):
             most = self.limit[unit]
             if least == inf:
@@ -57,9 +57,9 @@ class Allowance:
 
 
 def operations_without(frame: Frame, run: ClientRun) -> set[str]:
-    """The operations of the space that the device does not support.
+    """Returns the operations of the space that the device does not support.
 
-    Its owner may name those of any space.
+    Its owner may also name operations of other spaces.
     """
     names: set[str] = set()
     for slot in frame.space.slots:
@@ -68,9 +68,9 @@ def operations_without(frame: Frame, run: ClientRun) -> set[str]:
 
 
 def check_network(frame: Frame, path: Path, meta: Meta, run: ClientRun) -> None:
-    """Declines to train a network that is too much for the device.
+    """Raises Declined if a network is too expensive for the device.
 
-    What it takes in milliseconds is known where the order tells what operations take.
+    Its latency is known only if the order has the latencies of operations.
     """
     sub_space = as_sub_space(path)
     costs: dict[str, float] = {}
@@ -88,7 +88,10 @@ def check_network(frame: Frame, path: Path, meta: Meta, run: ClientRun) -> None:
 
 
 def supported_paths(frame: Frame, paths: Sequence[Path], run: ClientRun) -> list[int]:
-    """The numbers of those all of whose operations the device has; declines where there is none."""
+    """Returns the numbers of the paths whose operations the device all supports.
+
+    Raises Declined if there are none.
+    """
     missing = operations_without(frame, run)
     supported = []
     for number, path in enumerate(paths):
@@ -102,7 +105,7 @@ def supported_paths(frame: Frame, paths: Sequence[Path], run: ClientRun) -> list
 
 
 def check_operations_of(frame: Frame, sub_space: SubSpace, run: ClientRun) -> None:
-    """Declines what has an operation that the device does not support."""
+    """Raises Declined if the device does not support one of these operations."""
     missing = operations_without(frame, run)
     for slot, ops in zip(frame.space.slots, sub_space, strict=True):
         for op in ops:

@@ -1,4 +1,4 @@
-"""FedorAS's supernet without its weights: what the server and a client both ask of it."""
+"""FedorAS's supernet without its weights, for the server and for clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Counts = list[list[int]]  # of samples, by layer and operation
 
 @dataclass(frozen=True)
 class Frame:
-    """A chain for one kind of data. The task's method and options are of no concern here."""
+    """A chain for one kind of data. It does not depend on the task's method and options."""
 
     space: Space
     size: Size
@@ -77,7 +77,7 @@ class Frame:
 
     @property
     def counted_classes(self) -> int | None:
-        """How many classes answers are counted by; text is not judged by them."""
+        """The number of classes, or None for data that is not judged by classes, such as text."""
         if not metric_of(self.task.kind).counts_answers:
             return None
         return len(self.task.labels)
@@ -88,11 +88,11 @@ class Frame:
         return Arch(self.space.name, sub_space)
 
     def names_of(self, path: Path) -> list[str]:
-        """Its operations, by layer."""
+        """Returns the names of a path's operations, by layer."""
         return [slot.options[op] for slot, op in zip(self.space.slots, path, strict=True)]
 
     def model(self, sub_space: SubSpace | None = None, weights: Tensors | None = None) -> Model:
-        """The supernet, or the part of it with these operations."""
+        """Returns the supernet, or the part of it with these operations."""
         arch = None
         if sub_space is not None:
             arch = self.arch(sub_space)
@@ -106,7 +106,7 @@ class Frame:
         )
 
     def path_named(self, names: Sequence[str]) -> Path:
-        """The path with these operations, by layer."""
+        """Returns the path with these operations, by layer."""
         slots = self.space.slots
         if len(names) != len(slots):
             raise FedloomError(
@@ -118,13 +118,13 @@ class Frame:
         path = []
         for slot, name in zip(slots, names, strict=True):
             if name not in slot.options:
-                what = f"an operation of layer {slot.name} of {self.space.title} in --paths"
-                raise unknown(what, name, slot.options)
+                kind = f"an operation of layer {slot.name} of {self.space.title} in --paths"
+                raise unknown(kind, name, slot.options)
             path.append(slot.options.index(name))
         return tuple(path)
 
     def names_in(self, sub_space: SubSpace) -> list[str]:
-        """Of the tensors that the part has."""
+        """Returns the names of a part's tensors."""
         names = []
         for name, owner in self.owners.items():
             if owner is None or owner.op in sub_space[owner.slot]:
@@ -136,16 +136,16 @@ class Frame:
 
     @property
     def supernet_in_message(self) -> int:
-        """What the whole supernet adds to an order, in bytes."""
+        """The bytes that the whole supernet adds to an order."""
         return message_bytes(self.space, self.task.shape, len(self.task.labels), self.size)
 
     @property
     def _sizes(self) -> Mapping[str, int]:
-        """Bytes of every tensor of the supernet."""
+        """The bytes of every tensor of the supernet."""
         return sizes_in(self.space, self.task.shape, len(self.task.labels), self.size)
 
     def part(self, tensors: Tensors, sub_space: SubSpace) -> dict[str, torch.Tensor]:
-        """Those of a supernet's tensors that the part has."""
+        """Returns those of a supernet's tensors that the part has."""
         owners = self.owners
         chosen = {}
         for name, tensor in tensors.items():
@@ -156,7 +156,7 @@ class Frame:
 
     @property
     def owners(self) -> Mapping[str, OpId | None]:
-        """Whose each key of the model is; None: everybody's."""
+        """The operation that each tensor belongs to. None: all paths have it."""
         return owners_in(self.space, self.task.shape, len(self.task.labels), self.size, affine=True)
 
     # What it costs
@@ -164,7 +164,7 @@ class Frame:
     @property
     def table(self) -> CostTable:
         table = self.space.cost_table(self.task.shape, len(self.task.labels), self.size)
-        assert table is not None  # `of_task` looked
+        assert table is not None  # `of_task` has checked it
         return table
 
     @property
@@ -176,7 +176,7 @@ class Frame:
         return self.table.everything("params")
 
     def costs_of(self, tier: Tier) -> PathCosts:
-        """What paths cost the devices of a tier."""
+        """Returns what paths cost on the devices of a tier."""
         return self.costs(tier.limit, tier.unsupported, tier.latency)
 
     def costs(
@@ -185,9 +185,10 @@ class Frame:
         unsupported: Sequence[str],
         latency: UnitCosts | None = None,
     ) -> PathCosts:
-        """In the units of the limit; operations that are not supported cost infinitely much.
+        """Returns what paths cost in the units of the limit.
 
-        `latency`: the milliseconds of operations, where the limit is in them.
+        Operations that are not supported cost infinitely much. `latency` has the milliseconds of
+        operations, if the limit is in milliseconds.
         """
         check_operations(self.space, unsupported)
         table = self.table
@@ -214,7 +215,10 @@ class Frame:
         return total
 
     def samples_through(self, name: str, counts: Counts, samples: int) -> int:
-        """Through the operation that owns this key; through everybody's keys, all."""
+        """Returns how many samples went through the operation that this tensor belongs to.
+
+        Through a tensor that all paths have, all samples went.
+        """
         owner = self.owners.get(name)
         if owner is None:
             return samples
@@ -227,7 +231,10 @@ class Frame:
         counts: Sequence[int],
         samples: int,
     ) -> str | None:
-        """Why a client cannot have counted this in a layer of which it was sent these."""
+        """Returns why a layer's counts cannot be honest, or None if they can be.
+
+        `sent` are the operations of the layer that the client was sent.
+        """
         if len(counts) != len(self.space.slots[layer].options):
             return f"it counts {len(counts)} operations in layer {layer + 1}"
         for op, count in enumerate(counts):
@@ -243,26 +250,26 @@ def as_sub_space(path: Path) -> SubSpace:
 
 
 def sub_space_in(meta: Meta) -> SubSpace:
-    """What an order says that it brings."""
+    """Returns the operations that an order says it carries."""
     return tuple(tuple(ops) for ops in meta["ops"])
 
 
 def path_order(frame: Frame, client: int, path: Path, tensors: Tensors) -> Order:
-    """An evaluation of one path, whose tensors alone go down."""
+    """Returns an order to evaluate one path. It carries only the path's tensors."""
     sub_space = as_sub_space(path)
     meta = {"ops": [list(ops) for ops in sub_space]}
     return Order(client, "evaluate", frame.part(tensors, sub_space), meta)
 
 
 def left_out(frame: Frame, orders: Sequence[Order]) -> int:
-    """Bytes of messages that these orders saved: each could have brought all of the supernet."""
-    brought: dict[int, int] = {}  # many orders may share their tensors
+    """Returns the bytes that these orders saved: each could have carried the whole supernet."""
+    sizes: dict[int, int] = {}  # by the id of the tensors, which many orders may share
     total = 0
     for order in orders:
-        shared = id(order.tensors)
-        if shared not in brought:
-            brought[shared] = bytes_in_message(order.tensors)
-        total += frame.supernet_in_message - brought[shared]
+        tensors_id = id(order.tensors)
+        if tensors_id not in sizes:
+            sizes[tensors_id] = bytes_in_message(order.tensors)
+        total += frame.supernet_in_message - sizes[tensors_id]
     return total
 
 
@@ -277,7 +284,7 @@ def sizes_in(
     classes: int,
     size: Size,
 ) -> dict[str, int]:
-    """Bytes of every key of the model."""
+    """Returns the bytes of every tensor of the model."""
     sizes = {}
     for name, tensor in weightless(space, shape, classes, size, affine=True).state_dict().items():
         sizes[f"{NET}{name}"] = size_in_bytes(tensor)

@@ -1,4 +1,4 @@
-"""FedorAS, stage 3: the networks that are trained, as the server's state has them."""
+"""FedorAS, stage 3: the networks that are trained, as the server's state holds them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class Network:
     """A path of a tier: its own, or one that is trained beside it (`tune_top`)."""
 
     tier: int
-    place: int  # 1: the tier's own; from 2 on those beside it, by their scores
+    place: int  # 1: the tier's own; from 2 on the others, ranked by their scores
     path: Path
-    rounds: int = 0  # that it was trained for
+    rounds: int = 0  # how many rounds it was trained for
 
     @property
     def name(self) -> str:
-        """Among the models that every client is asked for."""
+        """Its name among the models that every client evaluates."""
         if self.place == 1:
             return tuned_model(self.tier)
         return other_model(self.tier, self.place)
 
     @property
     def prefix(self) -> str:
-        """What its tensors in the state begin with."""
+        """The prefix of its tensors' names in the state."""
         return f"{self.name}/"
 
     def to_plain(self) -> Json:
@@ -44,7 +44,7 @@ class Network:
 
 
 def networks_in(state: State) -> list[Network]:
-    """In the order of their turns: every tier's own first."""
+    """Returns the networks in the order of their turns: every tier's own first."""
     networks = []
     rounds = state.meta["tuned"]
     for number, path in enumerate(state.meta["paths"]):
@@ -55,7 +55,7 @@ def networks_in(state: State) -> list[Network]:
 
 
 def with_round(state: State, network: Network) -> State:
-    """With one more round of this network."""
+    """Returns the state with one more round of this network."""
     if network.place == 1:
         tuned = list(state.meta["tuned"])
         tuned[network.tier - 1] += 1

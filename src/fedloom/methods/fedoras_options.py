@@ -1,4 +1,4 @@
-"""What FedorAS lets you set. Where an option is absent, the space says what its paper has."""
+"""The options of FedorAS. Some defaults are those of the paper of the space that is searched."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedloom.spaces import family_in, full_name, usual_space
 from fedloom.spaces.options import AUTO, SpaceChoice
 from fedloom.spaces.space import Space
 
-KEPT_BACK = 0.1  # of a client's samples, to score paths on
-WORDS_FOR_PATHS = ("search", "random")  # anything else names a run, or a file
-TUNE_LR = 0.01  # of a network that has the supernet's weights
-MODELS = 100  # paths a tier, where a space's paper does not say
+KEPT_BACK = 0.1  # share of a client's samples that it scores paths on
+WORDS_FOR_PATHS = ("search", "random")  # anything else names a run or a file
+TUNE_LR = 0.01  # learning rate of a network that begins with the supernet's weights
+MODELS = 100  # paths per tier, if the space's paper does not say
 
 
 class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
-    """FedorAS: a supernet for tiers of devices."""
+    """Options of FedorAS."""
 
     space: str = Field(
         AUTO,
@@ -36,8 +36,8 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     comm: str = Field(
         AUTO,
         description="what a client may be sent: a share of the supernet's parameters, or a number "
-        "of them (11.4M); the fixed part counts; auto: the space's paper's or half, or everything "
-        "where some operation would not fit into half",
+        "of them (11.4M), the fixed part included; auto: as in the space's paper, else half, or "
+        "everything if some operation would not fit into half",
     )
     subspace: Filling = Field(
         "stop",
@@ -46,58 +46,60 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     )
     aggregate: Literal["opa", "fedavg"] = Field(
         "opa",
-        description="average an operation by the samples through it, or everybody's copy by "
-        "samples",
+        description="how replies are averaged: opa weights an operation by the samples through "
+        "it, fedavg weights every client's copy by the client's samples",
     )
     dynamic: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="a client's limit is drawn anew for every batch, from this share of its "
-        "tier's to all of it",
+        description="a client's limit is drawn for every batch, between this share of its "
+        "tier's limit and all of it",
     )
 
-    epochs: int = Field(5, ge=1, description="local epochs a round, while the supernet trains")
+    epochs: int = Field(5, ge=1, description="local epochs per round while the supernet trains")
     lr: float = Field(0.1, gt=0, description="learning rate while the supernet trains")
 
     search: Literal["nsga2", "random"] = Field(
         "nsga2",
-        description="how a tier's path is found; random: the control, a greedy path",
+        description="how a tier's path is searched; random: a greedy path, as a control",
     )
     score: Literal["central", "federated", "pooled"] = Field(
         "federated",
-        description="who scores paths: the server on its own set, clients on what they keep back, "
-        "or, in simulations only, the server on what all clients keep back (by default central "
-        "where there is data.server_share)",
+        description="who scores paths: the server on its own samples, clients on the samples they "
+        "keep back, or, in simulations only, the server on what all clients keep back (by default "
+        "central if there is data.server_share)",
     )
     score_samples: float | None = Field(
         None,
         gt=0,
-        description="score=central or pooled: a share of the scoring samples, or so many (all)",
+        description="score=central or pooled: a share of the scoring samples, or a number of them "
+        "(by default all)",
     )
     score_clients: int | None = Field(
         None,
         ge=1,
-        description="score=federated: so many clients score a generation (all of a round)",
+        description="score=federated: how many clients score a generation (by default all of a "
+        "round)",
     )
     cache: bool = Field(
         False,
-        description="score=federated: a client keeps the operations that it was sent, so that "
-        "over the whole search it is sent at most one supernet",
+        description="score=federated: a client keeps the operations that it was sent, so that it "
+        "is sent at most one supernet in the whole search",
     )
     score_bn: Statistics = Field(
         "running",
-        description="statistics of BN while a path is scored: the merged ones, each batch's, or "
+        description="BN statistics while a path is scored: the merged ones, each batch's, or "
         "those of the scoring samples",
     )
     models: int | list[int] | None = Field(
         None,
-        description="paths that are scored for each tier: one number, or one a tier (by default "
-        f"what the space's paper has, else {MODELS})",
+        description="paths that are scored for each tier: one number, or one per tier (by default "
+        f"as in the space's paper, else {MODELS})",
     )
-    pool: int = Field(32, ge=2, description="paths that survive a generation of a tier")
-    sample: int = Field(16, ge=1, description="new paths a generation of a tier")
-    mutation: float = Field(0.1, ge=0, le=1, description="probability that a gene is drawn anew")
+    pool: int = Field(32, ge=2, description="paths of a tier that survive a generation")
+    sample: int = Field(16, ge=1, description="new paths of a tier per generation")
+    mutation: float = Field(0.1, ge=0, le=1, description="probability that a gene mutates")
     threshold: float | None = Field(
         None,
         gt=0,
@@ -118,17 +120,17 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         5 / 6,
         gt=0,
         lt=1,
-        description="share of what the search leaves for training the supernet",
+        description="share of the rest of the budget that trains the supernet",
     )
     paths: str | list[list[str]] = Field(
         "search",
-        description="the tiers' networks: search, random (a greedy path each), or those of a "
-        "finished run or of FILE.json",
+        description="where the tiers' networks come from: search, random (a greedy path for each "
+        "tier), a finished run, or FILE.json",
     )
     start: Literal["supernet", "random"] = Field(
         "supernet",
-        description="weights that a tier's network begins with; random with other paths than "
-        "search: no supernet is trained",
+        description="weights that a tier's network begins with; with random, and --paths other "
+        "than search, no supernet is trained",
     )
     eligible: Literal["tier", "all"] = Field(
         "tier",
@@ -137,16 +139,16 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     tune_top: int = Field(
         1,
         ge=1,
-        description="so many of the best paths of each tier are trained, to compare their scores "
-        "with what they come to; the tier's network is the best by score",
+        description="how many of the best paths of each tier are trained, to compare their scores "
+        "with their final figures; the tier's network is the best by score",
     )
-    tune_epochs: int = Field(1, ge=1, description="local epochs a round of a tier's network")
-    tune_batch: int = Field(32, ge=1, description="samples a step of it")
+    tune_epochs: int = Field(1, ge=1, description="local epochs per round of a tier's network")
+    tune_batch: int = Field(32, ge=1, description="samples per step of it")
     tune_lr: float | None = Field(
         None,
         gt=0,
-        description=f"learning rate of it (by default {TUNE_LR}, and lr where it begins with "
-        "fresh weights)",
+        description=f"learning rate of it (by default {TUNE_LR}, or lr if it begins with fresh "
+        "weights)",
     )
 
     @field_validator("space")
@@ -172,7 +174,10 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @field_validator("models", mode="before")
     @classmethod
     def _numbers(cls, value: object) -> object:
-        """`2000,500` as well as a list; in a variant, where commas part options, `2000/500`."""
+        """Accepts `2000,500` as well as a list.
+
+        In a variant, where commas separate options, it is `2000/500`.
+        """
         if isinstance(value, str) and re.search("[,/]", value):
             return value.replace("/", ",").split(",")
         return value
@@ -186,12 +191,12 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         if isinstance(numbers, int):
             numbers = [numbers]
         if not numbers or min(numbers) < 1:
-            raise ValueError("a number of paths, or one a tier, of at least 1 each")
+            raise ValueError("a number of paths, or one per tier, each at least 1")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        """An option that would change nothing is refused."""
+        """Refuses an option that would change nothing."""
         if self.score_samples is not None and self.score == "federated":
             raise FedloomError(
                 "--score-samples must be given for scores of the server",
@@ -219,7 +224,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         kind: str | None,
         shape: tuple[int, ...],
     ) -> dict[str, Any]:
-        """What the paper of the space has."""
+        """Returns the defaults of the space's paper."""
         name = str(given.get("space", AUTO))
         if name == AUTO:
             if kind is None:
@@ -244,7 +249,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
 
     @property
     def searches(self) -> bool:
-        """Whether there is a search to score paths in."""
+        """Whether there is a search, in which paths are scored."""
         return self.paths == "search" and self.search == "nsga2"
 
     @property
@@ -253,11 +258,11 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
 
     @property
     def asks_clients(self) -> bool:
-        """Whether the search has rounds of its own."""
+        """Whether clients score paths, in rounds of the search."""
         return self.searches and self.score == "federated"
 
     def models_of(self, space: Space, tiers: int) -> tuple[int, ...]:
-        """How many paths are scored, by tier."""
+        """Returns how many paths are scored, by tier."""
         models = self.models
         if models is None:
             usual = space.usual_options.get("models", MODELS)
@@ -270,7 +275,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
             raise FedloomError(
                 f"models must be one number, or one for each of the {tiers} tiers",
                 f"it has {len(models)}",
-                "mend --models",
+                "correct --models",
             )
         return tuple(models)
 
@@ -286,9 +291,9 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @property
     def tuning(self) -> SgdOptions:
         """How a tier's network is trained in stage 3."""
-        own = {name: getattr(self, name) for name in SgdOptions.model_fields}
-        own.update(epochs=self.tune_epochs, batch=self.tune_batch, lr=self._tune_rate)
-        return SgdOptions(**own)
+        settings = {name: getattr(self, name) for name in SgdOptions.model_fields}
+        settings.update(epochs=self.tune_epochs, batch=self.tune_batch, lr=self._tune_rate)
+        return SgdOptions(**settings)
 
     @property
     def _tune_rate(self) -> float:
@@ -312,29 +317,29 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
 
     @property
     def train_share(self) -> float:
-        """Of a client's samples; the rest is kept back, to score paths on."""
+        """The share of a client's samples that it trains on. It scores paths on the rest."""
         if self.score == "central":
             return 1.0
         return 1.0 - KEPT_BACK
 
     @property
     def supernet_part(self) -> float:
-        """Of the whole budget, for stage 1."""
+        """The share of the whole budget for stage 1."""
         if not self.asks_clients:
             return self.supernet_share
         return (1 - self.search_share) * self.supernet_share
 
     @property
     def search_part(self) -> float | None:
-        """Of what stage 1 leaves, for stage 2; None: scoring on the server asks nobody."""
+        """The share for stage 2 of what stage 1 leaves. None: no clients are asked."""
         if not self.asks_clients:
             return None
         return self.search_share / (1 - self.supernet_part)
 
     def comm_budget(self, supernet_params: float, least_for_all: float = 0.0) -> float:
-        """How many parameters a client may be sent.
+        """Returns how many parameters a client may be sent.
 
-        `least_for_all`: below it some operation could never be sent, and would stay untrained.
+        With fewer than `least_for_all`, some operation could never be sent nor trained.
         """
         if self.comm == AUTO:
             half = supernet_params / 2

@@ -1,4 +1,4 @@
-"""FedorAS, stage 2, as a dry run tells it: what a search will cost, without a path being scored."""
+"""FedorAS, stage 2, in a dry run: predicts what a search will cost, without scoring a path."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedloom.searchers.paths import Path, PathCosts, PathSampler, SubSpace
 from fedloom.searchers.tier_search import SearchSettings
 from fedloom.types import State
 
-DRAWS = 50  # paths of every tier, whose mean stands for all
-BYTES_A_PATH = 30  # of a reply: a loss and a count, as text
+DRAWS = 50  # paths that are drawn for every tier; their mean cost stands for all
+BYTES_PER_PATH = 30  # in a reply: a loss and a count, as text
 
 
 def foreseen_rounds(
@@ -23,19 +23,20 @@ def foreseen_rounds(
     clients: int,
     samples: float,
 ) -> list[ForeseenRound]:
-    """Generations, and the round of controls.
+    """Returns the rounds of all generations, and the round of the controls.
 
-    `samples`: of the server's set, or of a client, which scores on the part that it keeps back.
-    Layers that paths share are scored once, so that the server will need less.
+    `samples` is the number of samples of the server or, if clients score, of a client, which scores
+    on the part that it keeps back. Layers that paths share are computed once, so the server will
+    need less than predicted.
     """
     frame = Frame.from_plain(state.meta["frame"])
     macs = PathCosts.of_table(frame.table, ("macs",))
     draws = rng(state.meta["seed"], "dry run")
-    drawn: list[list[Path]] = []  # by tier
+    drawn: list[list[Path]] = []  # paths by tier
     for space in spaces_of(state):
         sampler = PathSampler(space.costs)
         drawn.append([sampler.draw(space.limits, draws) for _ in range(DRAWS)])
-    costs = []  # of a path, by tier
+    costs = []  # mean MACs of a path, by tier
     for paths in drawn:
         costs.append(sum(macs.of(path)[0] for path in paths) / DRAWS)
     settings = options.search_settings(frame.space, len(costs))
@@ -44,7 +45,7 @@ def foreseen_rounds(
     scored_on = samples
     if clients:
         scored_on = clients * KEPT_BACK * samples
-    sent = 0  # bytes that a client keeps
+    sent = 0  # bytes that a client has kept
     rounds = []
     for number, counts in enumerate([*generations, controls]):
         work = sum(count * cost for count, cost in zip(counts, costs, strict=True))
@@ -56,7 +57,7 @@ def foreseen_rounds(
             clients=clients,
             macs=work * scored_on,
             down=clients * size,
-            up=clients * BYTES_A_PATH * sum(counts),
+            up=clients * BYTES_PER_PATH * sum(counts),
             is_generation=number < len(generations),
         )
         rounds.append(foreseen)
@@ -64,20 +65,21 @@ def foreseen_rounds(
 
 
 def paths_by_generation(settings: SearchSettings) -> list[tuple[int, ...]]:
-    """How many new paths every tier tries in each generation, if it finds as many."""
-    left = list(settings.models)
+    """Returns how many new paths every tier tries in each generation, if it finds as many."""
+    remaining = list(settings.models)
     size = settings.pool
     generations = []
-    while any(left):
-        counts = tuple(min(size, count) for count in left)
-        left = [count - tried for count, tried in zip(left, counts, strict=True)]
+    while any(remaining):
+        counts = tuple(min(size, count) for count in remaining)
+        for tier, count in enumerate(counts):
+            remaining[tier] -= count
         generations.append(counts)
         size = settings.sample
     return generations
 
 
 def part_with(drawn: Sequence[Sequence[Path]], counts: Sequence[int]) -> SubSpace:
-    """The operations of so many paths of every tier, or of all that were drawn."""
+    """Returns the operations of the first `counts` paths of every tier, as far as there are."""
     layers: list[set[int]] = [set() for _ in drawn[0][0]]
     for paths, count in zip(drawn, counts, strict=True):
         for path in paths[:count]:

@@ -1,7 +1,7 @@
-"""FedorAS: one path of a finished supernet, trained by all clients whose devices can run it (§3.3).
+"""FedorAS: trains one path of a finished supernet, by all clients whose devices can run it (§3.3).
 
-It is the last stage for a network that was found after the run. Clients do what they do there; only
-the server's side differs, which has one network and no tiers.
+It is the last stage for a network that was searched after the run. Clients do the same as there.
+Only the server's side differs: it has one network and no tiers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fedloom.types import Meta, Order, Reply, Round, Setup, State, Tensors
 
 @dataclass(frozen=True)
 class TunePath(TuneTiers):
-    """FedAvg of one network, from these weights."""
+    """FedAvg of one network, which begins with these weights."""
 
     path: Path
     weights: Tensors
-    clients: tuple[int, ...]  # that can run it
+    clients: tuple[int, ...]  # those that can run it
 
     fields = TuneTiers.fields
 
@@ -63,17 +63,17 @@ class TunePath(TuneTiers):
 
 
 def path_state(path: Path, weights: Tensors) -> State:
-    """The weights of one path's network, and what it is."""
+    """Returns a state of one path's network: its weights and its operations."""
     return State(weights, {"ops": [[op] for op in path]})
 
 
 def path_model(state: State, client: int = 0) -> Order:
-    """What the last stage's method needs to make the network of such a state."""
+    """Returns an order from which the last stage's method builds the network of such a state."""
     return Order(client, "evaluate", state.tensors, {"ops": state.meta["ops"]})
 
 
 def able_clients(supernet: State, path: Path) -> tuple[int, ...]:
-    """Those of the tiers within whose limits the path is."""
+    """Returns the clients of the tiers whose limits the path fits."""
     frame = Frame.from_plain(supernet.meta["frame"])
     able = set()
     for tier in tiers_in(supernet):

@@ -1,4 +1,4 @@
-"""FedorAS: what the last stage's state says of every tier, for result.json."""
+"""FedorAS: the tiers' section of result.json, from the last stage's state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sections_of(state: State, options: FedorASOptions) -> Sections:
 
 
 def search_in(state: State, memory: Memory, options: FedorASOptions) -> SearchSummary | None:
-    """None: paths were given, or random."""
+    """Returns a summary of the search, or None if paths were given or random."""
     if options.paths != "search":
         return None
     search = SearchSummary(
@@ -67,7 +67,7 @@ def result_of_tier(
     memory: Memory,
     options: FedorASOptions,
 ) -> TierResult:
-    """All but figures on test data, which the final evaluation has."""
+    """Returns a tier's result, without figures on test data: the final evaluation adds those."""
     frame = Frame.from_plain(state.meta["frame"])
     path: Path = tuple(state.meta["paths"][tier.number - 1])
     front = []
@@ -103,7 +103,7 @@ def result_of_tier(
 
 
 def top_of(state: State, tier: Tier, memory: Memory) -> list[TunedPath]:
-    """The tier's networks that were trained, from its own on, as far as they were scored."""
+    """Returns the tier's trained networks that have a score, its own first."""
     frame = Frame.from_plain(state.meta["frame"])
     top = []
     for network in networks_in(state):
@@ -132,7 +132,7 @@ def validation_of(memory: Memory, path: Path) -> PathScore | None:
 
 
 def control_in(frame: Frame, raw: Json) -> Control:
-    """As the state has it."""
+    """Returns a control from the form in which the state has it."""
     if "reason" in raw:
         return Control(reason=raw["reason"])
     path: Path = tuple(raw["path"])

@@ -11,8 +11,8 @@ from fedloom.searchers.paths import Path
 from fedloom.searchers.tier_search import Score
 from fedloom.types import State
 
-SUPERNET_FILE = "supernet"  # the trained supernet is kept as supernet.state
-SCORED = "scored"  # of the state's meta: [tier, path] of everything scored so far
+SUPERNET_FILE = "supernet"  # the trained supernet is stored as supernet.state
+SCORED = "scored"  # key in the state's meta: [tier, path] of everything scored so far
 
 
 def with_scored(
@@ -20,14 +20,14 @@ def with_scored(
     by_tier: Mapping[int, Sequence[Path]],
     scores: Iterable[Path],
 ) -> State:
-    """The state, which remembers for which tier each of these paths was scored, and when.
+    """Returns the state with the tier for which each of these paths was scored, in this order.
 
-    Of several tiers that want a path at once it is the first.
+    If several tiers asked for a path at once, it is the first of them.
     """
     rows = list(state.meta.get(SCORED, []))
     for path in scores:
-        wanting = [tier for tier, paths in by_tier.items() if path in paths]
-        rows.append([min(wanting), list(path)])
+        tiers = [tier for tier, paths in by_tier.items() if path in paths]
+        rows.append([min(tiers), list(path)])
     return State(state.tensors, {**state.meta, SCORED: rows})
 
 
@@ -40,7 +40,7 @@ def controls_by_tier(state: State) -> dict[int, list[Path]]:
 
 
 def rows_of(state: State) -> list[ScoredPath]:
-    """Of the search and of the controls."""
+    """Returns the rows of the search and of the controls."""
     frame = Frame.from_plain(state.meta["frame"])
     scores = control_scores(state)
     rows = []

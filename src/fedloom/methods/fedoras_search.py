@@ -1,8 +1,9 @@
-"""FedorAS, stage 2 (§3.2): the best path of every tier, by NSGA-II, with the supernet's weights.
+"""FedorAS, stage 2 (§3.2): searches the best path of every tier by NSGA-II.
 
-A generation is one round for all tiers. Its paths are scored on the server's own set, which asks
-nobody, or by clients on what they keep back: they are sent the smallest part of the supernet that
-has all of these paths, and send back sums. One more round scores every tier's control.
+Paths have the supernet's weights. A generation is one round for all tiers. Its paths are scored by
+the server on its own samples, which involves no client, or by clients on the samples they keep
+back: they are sent the smallest part of the supernet that has all of these paths, and reply with
+sums. One more round scores every tier's control.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from fedloom.searchers.tier_search import (
 )
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State
 
-WORST_LOSS = 1e9  # a sum of losses that no honest client reaches, a sample
-# What a reply tells: sums for every path, and the numbers of those that the device cannot compute.
+WORST_LOSS = 1e9  # per sample: more than any honest client's
+# A reply has sums for every path, and the numbers of the paths that the device cannot compute.
 SCORES = {
     "loss": list[float],
     "correct": list[int],
@@ -53,7 +54,7 @@ SCORES = {
 
 @dataclass(frozen=True)
 class SearchPaths(Method):
-    """Nothing of the supernet changes here: only the memory of the search does."""
+    """The search. The supernet does not change in it, only the memory of the search does."""
 
     options: FedorASOptions
 
@@ -64,7 +65,7 @@ class SearchPaths(Method):
         meta = {
             **previous.meta,
             "search": Memory().to_plain(),
-            "supernet_bytes": [],  # of the smallest part with a generation's new paths
+            "supernet_bytes": [],  # of the smallest part with the new paths of each generation
             "scorers": 0,  # clients that scored the last generation
         }
         return State(previous.tensors, meta)
@@ -92,7 +93,7 @@ class SearchPaths(Method):
         return state, orders
 
     def _without_scored_generations(self, state: State) -> State:
-        """Generations all of whose paths another tier has tried before need no round."""
+        """Skips generations all of whose paths another tier has tried: they need no round."""
         while self._wanted(state) and not self._unscored(state):
             state = self._next_generation(state, {})
         return state
@@ -104,7 +105,7 @@ class SearchPaths(Method):
         return r.cohort(share=most / len(r.clients))
 
     def _wanted(self, state: State) -> dict[int, list[Path]]:
-        """The paths of this generation, by tier; empty: the search is over."""
+        """Returns the paths of this generation, by tier. If it is empty, the search is over."""
         memory = Memory.from_plain(state.meta["search"])
         return next_paths(memory, spaces_of(state), self._settings(state), state.meta["seed"])
 
@@ -113,7 +114,10 @@ class SearchPaths(Method):
         return self.options.search_settings(frame.space, len(state.meta["tiers"]))
 
     def _unscored(self, state: State) -> list[Path]:
-        """Of these, each once, those that have no score yet; after the last ones, the controls."""
+        """Returns the paths that have no score yet, each once.
+
+        They are those of this generation or, after the last generation, the controls.
+        """
         wanted = self._wanted(state)
         if not wanted:
             return unscored_controls(state)
@@ -170,7 +174,7 @@ class SearchPaths(Method):
         return Reply(order.client, {}, samples, meta), None
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """As many sums as paths, finite, and no more right answers than samples."""
+        """Checks that each path has a finite sum, and no more right answers than samples."""
         count = len(order.meta["paths"])
         losses = reply.meta["loss"]
         correct = reply.meta["correct"]
@@ -203,31 +207,34 @@ class SearchPaths(Method):
             state = State(state.tensors, meta)
             sums = summed(len(paths), replies)
         else:
-            assert r.server_data is not None  # the first stage saw to it
+            assert r.server_data is not None  # the first stage has checked it
             sums = central_scores(state, paths, r.server_data, self.options)
         scores = {}
         for path, score in zip(paths, sums, strict=True):
             if score.samples:
                 scores[path] = Score.of(score)
         if not scores:
-            return state  # nobody answered: the generation is asked for again
+            return state  # no client replied: the next round scores the same generation
         wanted = self._wanted(state)
         if not wanted:
             state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
         state = with_scored(state, wanted, scores)
-        if len(scores) < len(paths):  # the rest is asked for again, of others
+        if len(scores) < len(paths):  # the next round asks other clients for the missing scores
             return with_known_scores(state, scores)
         return self._next_generation(state, scores)
 
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
-        """Paths of a supernet that was never trained need no scores."""
+        """Returns the rounds of the search, as a dry run predicts them.
+
+        The supernet of a dry run was never trained, so its paths are not scored.
+        """
         if self.options.search == "random":
             return []
         if self.options.asks_clients:
             clients = len(self._scoring_clients(r))
             return foreseen_rounds(state, self.options, clients, samples)
-        assert r.server_data is not None  # the first stage saw to it
+        assert r.server_data is not None  # the first stage has checked it
         data = part_to_score_on(r.server_data, self.options.score_samples, state.meta["seed"])
         return foreseen_rounds(state, self.options, 0, len(data))
 
@@ -242,7 +249,7 @@ class SearchPaths(Method):
         return {"generation": memory.generation + 1, "scored": paths}
 
     def serve(self, state: State, client: int) -> Order:
-        """The best path so far of the client's tier."""
+        """The client evaluates the best path of its tier so far."""
         frame = Frame.from_plain(state.meta["frame"])
         path = best_path(state, tier_of(state, client).number)
         return path_order(frame, client, path, shared(state))
@@ -258,7 +265,7 @@ def central_scores(
     server_data: Samples,
     options: FedorASOptions,
 ) -> list[PathScore]:
-    """On the samples that the server has, or on a part of them that stays the same."""
+    """Returns scores on the server's samples, or on a part of them that stays the same."""
     frame = Frame.from_plain(state.meta["frame"])
     sub_space = smallest_part(paths)
     model = frame.model(sub_space, frame.part(shared(state), sub_space))
@@ -267,7 +274,7 @@ def central_scores(
 
 
 def part_to_score_on(data: Samples, amount: float | None, seed: int) -> Samples:
-    """A share of the samples up to 1, or so many of them; None: all."""
+    """Returns a share of the samples (an amount up to 1), a number of them, or all (None)."""
     if amount is None:
         return data
     count = round(amount)
@@ -281,7 +288,7 @@ def part_to_score_on(data: Samples, amount: float | None, seed: int) -> Samples:
 
 
 def smallest_part(paths: Sequence[Path]) -> SubSpace:
-    """The operations that at least one of these paths takes."""
+    """Returns the operations that at least one of these paths has, by layer."""
     layers = []
     for layer in range(len(paths[0])):
         layers.append(tuple(sorted({path[layer] for path in paths})))
@@ -289,7 +296,10 @@ def smallest_part(paths: Sequence[Path]) -> SubSpace:
 
 
 def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
-    """Over the clients that can compute a path; one that nobody can has no samples."""
+    """Returns the sums of each path over the clients that can compute it.
+
+    A path that no client can compute has no samples.
+    """
     totals = [PathScore(0.0, 0, 0) for _ in range(count)]
     for reply in replies:
         samples = reply.meta["samples"]
@@ -304,12 +314,12 @@ def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
 
 
 def left_out_in(reply: Reply) -> list[int]:
-    """The numbers of the paths that this client's device cannot compute."""
+    """Returns the numbers of the paths that this client's device cannot compute."""
     return reply.meta.get("left_out") or []
 
 
 def with_known_scores(state: State, scores: Mapping[Path, Score]) -> State:
-    """The same generation, of which some paths have their scores."""
+    """Returns the state of the same generation, in which some paths have scores now."""
     memory = Memory.from_plain(state.meta["search"])
     memory = replace(memory, scores={**memory.scores, **scores})
     return State(state.tensors, {**state.meta, "search": memory.to_plain()})

@@ -1,4 +1,4 @@
-"""FedorAS: who is in which tier, and what a tier's paths may be, from the server's state."""
+"""FedorAS: the tiers in the server's state: their clients, and what their paths may cost."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from fedloom.types import Json, Order, Setup, State, Tier
 
 
 def first_meta(frame: Frame, setup: Setup) -> dict[str, Json]:
-    """What the state of every stage says of the run."""
-    assert setup.tiers is not None  # the recipe says that this method knows tiers
+    """Returns what the state of every stage says about the run."""
+    assert setup.tiers is not None  # the recipe says that this method has tiers
     return {
         "frame": frame.to_plain(),
         "tiers": [tier.to_plain() for tier in setup.tiers.tiers],
         "tier_of": list(setup.tiers.of_client),
         "seed": setup.task.seed,
         "ops": frame.no_counts(),  # samples through every operation, all rounds together
-        "left_out": {},  # by stage, bytes of the supernet that orders did not bring
+        "left_out": {},  # by stage, bytes of the supernet that orders did not carry
     }
 
 
 def with_left_out(state: State, stage: str, orders: Sequence[Order]) -> dict[str, Json]:
-    """The state's meta, with what these orders of a stage did not bring added."""
+    """Returns the state's meta, to which the bytes that these orders saved are added."""
     frame = Frame.from_plain(state.meta["frame"])
     before = state.meta["left_out"]
     total = before.get(stage, 0) + left_out(frame, orders)
@@ -40,14 +40,17 @@ def tier_of(state: State, client: int) -> Tier:
 
 
 def eligible(state: State, tier: int, whom: str = "tier") -> list[int]:
-    """The clients of a tier and above: those whose devices can run its network; or `all`."""
+    """Returns the clients of a tier and above, whose devices can run its network; or `all`."""
     if whom == "all":
         return list(range(len(state.meta["tier_of"])))
     return [client for client, number in enumerate(state.meta["tier_of"]) if number >= tier]
 
 
 def highest_trained(state: State, whom: str = "tier") -> int:
-    """The highest tier for whose network anybody is eligible. Asked often: it makes no list."""
+    """Returns the highest tier for whose network a client is eligible.
+
+    It is called often, so it makes no list.
+    """
     if whom == "all":
         return len(state.meta["tiers"])
     highest: int = max(state.meta["tier_of"])
@@ -55,7 +58,7 @@ def highest_trained(state: State, whom: str = "tier") -> int:
 
 
 def spaces_of(state: State) -> list[TierSpace]:
-    """By tier, from the first on."""
+    """Returns what each tier's paths cost and their limits, from the first tier on."""
     frame = Frame.from_plain(state.meta["frame"])
     spaces = []
     for tier in tiers_in(state):

@@ -1,7 +1,7 @@
-"""FedorAS, stage 3 (§3.3): every tier's network is trained by the clients of its tier and above.
+"""FedorAS, stage 3 (§3.3): the clients of a tier and of those above train the tier's network.
 
-It begins with the supernet's weights, or with fresh ones. Tiers take turns, a round each, so that a
-client has one order a round. With `tune_top`, the next best paths of every tier follow in turn.
+It begins with the supernet's weights, or with fresh ones. Tiers take turns, one round each, so that
+a client has one order per round. With `tune_top`, the next best paths of every tier take turns too.
 """
 
 from __future__ import annotations
@@ -37,19 +37,22 @@ from fedloom.methods.fedoras_tiers import (
 from fedloom.records.sections import Sections, supernet_model, tuned_model
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Tensors
 
-SUPERNET = "supernet/"  # of the state: the part of the supernet that has all tiers' paths
+SUPERNET = "supernet/"  # prefix in the state: the part of the supernet with all tiers' paths
 
 
 @dataclass(frozen=True)
 class TuneTiers(Method):
-    """FedAvg of one network a tier."""
+    """FedAvg of one network per tier."""
 
     options: FedorASOptions
 
     fields = {"tune": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        """After the search, after the supernet alone, or without any: then weights are fresh."""
+        """The stage follows the search, or the supernet alone, or is the first.
+
+        If it is the first, weights are fresh.
+        """
         frame = Frame.of_task(setup.task, self.options)
         before = previous
         if not self.options.trains_supernet or before is None:
@@ -72,10 +75,13 @@ class TuneTiers(Method):
             weights = self._first_weights(frame, network, before)
             tensors.update(with_prefix(network.prefix, weights))
         own_paths = [network.path for network in networks if network.place == 1]
-        if before.tensors:  # what every path had before tuning is evaluated too, in the end
-            of_paths = frame.part(shared(before), smallest_part(own_paths))
-            tensors.update(with_prefix(SUPERNET, of_paths))
-        found = {
+        if (
+            before.tensors
+        ):  # in the end, every path is also evaluated with its weights before tuning
+            part = frame.part(shared(before), smallest_part(own_paths))
+            tensors.update(with_prefix(SUPERNET, part))
+        meta = {
+            **before.meta,
             "paths": [list(path) for path in own_paths],
             "tuned": [0] * len(own_paths),  # rounds, by tier
             "others": [network.to_plain() for network in networks if network.place > 1],
@@ -83,7 +89,7 @@ class TuneTiers(Method):
             "scored_controls": controls,
             "agreement": agreement(before, setup.server_data, self.options),
         }
-        return State(tensors, {**before.meta, **found})
+        return State(tensors, meta)
 
     def _first_weights(self, frame: Frame, network: Network, before: State) -> Tensors:
         sub_space = as_sub_space(network.path)
@@ -104,13 +110,13 @@ class TuneTiers(Method):
         for client in r.cohort(eligible(state, network.tier, self.options.eligible)):
             latency = tier_of(state, client).latency
             meta_of_client = meta
-            if latency is not None:  # by which a device tells whether the network is too much
+            if latency is not None:  # with it a device sees whether the network is too slow
                 meta_of_client = {**meta, "latency": latency.to_plain()}
             orders.append(Order(client, "tune", tensors, meta_of_client))
         return state, orders
 
     def _network_now(self, state: State) -> Network:
-        """Whose turn it is: the next whose tier has a client of its own or above."""
+        """Returns the network whose turn it is. Tiers without clients, even above, have no turn."""
         networks = networks_in(state)
         done = sum(network.rounds for network in networks)
         highest = highest_trained(state, self.options.eligible)
@@ -156,12 +162,15 @@ class TuneTiers(Method):
         return sections_of(state, self.options)
 
     def serve(self, state: State, client: int) -> Order:
-        """The network of the client's own tier."""
+        """The client evaluates the network of its own tier."""
         tier = tier_of(state, client).number
         return self.serve_model(state, tuned_model(tier), client)
 
     def models(self, state: State) -> tuple[str, ...]:
-        """Of every tier its network, and the same with the supernet's weights; then the others."""
+        """Returns the names of every tier's network, tuned and with the supernet's weights.
+
+        Those of the paths beside them (`tune_top`) follow.
+        """
         has_supernet = any(name.startswith(SUPERNET) for name in state.tensors)
         names = []
         for tier in tiers_in(state):

@@ -1,14 +1,15 @@
 """FedPNAS: Hoang, Kingsford, "Personalized Neural Architecture Search for Federated
 Learning", 2021.
 
-A network of two stacks of cells, a base that is shared and a personal part behind it. Every edge
-takes one operation, drawn by the straight-through Gumbel-softmax (Eq. 3): from Π, or by samplers
-that look at each sample (§3.4, "CA-"). Clients train weights and architecture together (Alg. 1);
-FedPNAS's update expects a step of fine-tuning of the personal part (Eq. 5). The server takes the
-plain mean of all clients (Alg. 1, line 6). Then every client tunes its personal part alone.
+The network has two stacks of cells: a shared base, and a personal part behind it. On every edge one
+operation is drawn by the straight-through Gumbel-softmax (Eq. 3): from Π, or by samplers that look
+at each sample (§3.4, "CA-"). Clients train weights and architecture together (Alg. 1). FedPNAS's
+update anticipates a step of fine-tuning of the personal part (Eq. 5). The server takes the plain
+mean over all clients (Alg. 1, line 6). Then every client tunes its personal part only.
 
-Four variants by name, one implementation: feddsnas and ca-feddsnas take plain gradients and do not
-tune, fedpnas and ca-fedpnas do both. Without a sampler the most likely path is cut out in the end.
+There are four variants by name and one implementation: feddsnas and ca-feddsnas use plain gradients
+and do not tune, fedpnas and ca-fedpnas anticipate and tune. Without samplers, the most likely path
+is cut out in the end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.training import converging, training_mode, weights_of
-from fedloom.methods.fedpnas_frame import RoutedStage, is_personal, learnt
+from fedloom.methods.fedpnas_frame import RoutedStage, guide_tensors, is_personal
 from fedloom.methods.fedpnas_options import (
     Anticipating,
     CaFedDSNASOptions,
@@ -40,7 +41,7 @@ from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task,
 
 @dataclass(frozen=True)
 class Search(RoutedStage):
-    """Clients train weights and architecture, the server takes the plain mean."""
+    """Clients train weights and architecture, and the server takes the plain mean."""
 
     fields = {
         "search": Fields(
@@ -52,11 +53,12 @@ class Search(RoutedStage):
     }
     relays = True
     privacy_notes = (
-        "entropy and free are means over a client's samples of how sure its samplers are, and how "
-        "often they take an operation without a convolution",
-        "with context (ca-), a sample's path tells of the sample, and the time an answer takes "
-        "tells of its path: in a federation paths stay at the site, and so should timings of "
-        "single answers; an embedded run writes down which paths each client's test samples take",
+        "entropy and free are means over a client's samples: how sure its samplers are, and how "
+        "often they choose an operation without a convolution",
+        "with context (ca-), a sample's path reveals something about the sample, and the time of "
+        "a prediction reveals something about the path: in a federation paths stay at the site, "
+        "and so should timings of single predictions; a simulation writes down which paths each "
+        "client's test samples take",
     )
 
     def init(self, setup: Setup, previous: State | None) -> State:
@@ -80,7 +82,7 @@ class Search(RoutedStage):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """Lines 7 to 15."""
+        """Trains weights and architecture (lines 7 to 15)."""
         model = self.model(order.tensors).to(run.device)
         guide = self.guide(order.tensors).to(run.device)
         for tensor in guide.named_tensors().values():
@@ -88,7 +90,7 @@ class Search(RoutedStage):
         training_mode(model, self.options.bn)
         how = self.training(order.meta["tau"], order.meta["lr"])
         progress = train_routed(model, guide, data, how, is_personal, run)
-        tensors = {**weights_of(model), **learnt(guide)}
+        tensors = {**weights_of(model), **guide_tensors(guide)}
         meta: dict[str, float | None] = {"loss": converging(progress.loss, tensors)}
         meta["entropy"] = progress.watched.mean_entropy
         meta["free"] = progress.watched.share_free
@@ -106,18 +108,21 @@ class Search(RoutedStage):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Line 6: every client counts the same, whatever its size."""
+        """Takes the plain mean (line 6): all clients count the same, whatever their samples."""
         merged = server_step(self.options, state, orders, replies)
-        noted = dict(merged.meta)
+        meta = dict(merged.meta)
         for name in ("entropy", "free", "align"):
-            noted[name] = mean_over_clients(replies, name)
-        # An aggregator's reply leaves out what its clients did not tell.
-        bends = [reply.meta["bend"] for reply in replies if reply.meta.get("bend") is not None]
-        noted["bend"] = max(bends, default=None)
-        return State(merged.tensors, noted)
+            meta[name] = mean_over_clients(replies, name)
+        bends = []
+        for reply in replies:
+            # An aggregator's reply does not have figures that its clients did not report.
+            if reply.meta.get("bend") is not None:
+                bends.append(reply.meta["bend"])
+        meta["bend"] = max(bends, default=None)
+        return State(merged.tensors, meta)
 
     def note_after(self, state: State, r: Round) -> Meta:
-        """The temperature, and whether the search has chosen."""
+        """Returns the temperature, and how far the search has decided."""
         note: dict[str, float | None] = {"tau": self._tau(r)}
         for name in ("entropy", "free", "bend", "align"):
             note[name] = state.meta.get(name)
@@ -128,7 +133,7 @@ class Search(RoutedStage):
         return note
 
     def _watched(self, tensors: Tensors) -> Watched:
-        """Of Π, as the server has it."""
+        """Returns what there is to watch of the server's Π."""
         guide = self.guide(tensors)
         watched = Watched()
         for place in self.places():
@@ -138,7 +143,10 @@ class Search(RoutedStage):
 
 
 def mean_over_clients(replies: Iterable[Reply], name: str) -> float | None:
-    """Of those that tell it. An aggregator's reply has the mean of the clients behind it."""
+    """Returns the mean of a figure over the clients that report it.
+
+    An aggregator's reply has the mean over its clients.
+    """
     total = 0.0
     clients = 0.0
     for reply in replies:
@@ -153,7 +161,10 @@ def mean_over_clients(replies: Iterable[Reply], name: str) -> float | None:
 
 
 def clients_behind(reply: Reply) -> float:
-    """A client weighs 1, an aggregator as many as it stands for, key by key."""
+    """Returns how many clients a reply stands for.
+
+    A client's weight is 1. An aggregator has the number of its clients, for each tensor.
+    """
     if isinstance(reply.weight, Mapping):
         return max(reply.weight.values(), default=0.0)
     return reply.weight
@@ -170,25 +181,25 @@ def stages_of(options: VariantOptions, task: Task) -> tuple[Stage, ...]:
 
 
 feddsnas = Recipe(
-    "FedDSNAS (Hoang, Kingsford 2021): one path drawn a minibatch, its distribution averaged",
+    "FedDSNAS (Hoang, Kingsford 2021): one path drawn per minibatch, its distribution averaged",
     FedDSNASOptions,
     lambda task: stages_of(FedDSNASOptions(**task.options), task),
     short="search",
 )
 ca_feddsnas = Recipe(
-    "CA-FedDSNAS (Hoang, Kingsford 2021): every sample takes its own way, by what it looks like",
+    "CA-FedDSNAS (Hoang, Kingsford 2021): every sample takes its own path, by what it looks like",
     CaFedDSNASOptions,
     lambda task: stages_of(CaFedDSNASOptions(**task.options), task),
     short="search",
 )
 fedpnas = Recipe(
-    "FedPNAS (Hoang, Kingsford 2021): a shared base and a personal part that expects tuning",
+    "FedPNAS (Hoang, Kingsford 2021): a shared base and a personal part that anticipates tuning",
     FedPNASOptions,
     lambda task: stages_of(FedPNASOptions(**task.options), task),
     short="search",
 )
 ca_fedpnas = Recipe(
-    "CA-FedPNAS (Hoang, Kingsford 2021): FedPNAS whose samples take their own ways",
+    "CA-FedPNAS (Hoang, Kingsford 2021): FedPNAS in which every sample takes its own path",
     CaFedPNASOptions,
     lambda task: stages_of(CaFedPNASOptions(**task.options), task),
     short="search",

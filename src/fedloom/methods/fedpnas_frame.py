@@ -1,4 +1,7 @@
-"""What all stages of FedPNAS and its variants have: the two stacks with what chooses in them."""
+"""What the stages of FedPNAS and its variants share: the two stacks, and the guide of a path.
+
+A guide chooses the operations: it is either Π or samplers.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,20 @@ from fedloom.spaces.mixed import alpha_key, model_of_space
 from fedloom.types import Arch, Json, Order, State, Task, Tensors
 
 SAMPLER = "sampler."
-GUIDE = "guide.samplers."  # the same in a guided network
+GUIDE = "guide.samplers."  # the same prefix in a guided network
 PERSONAL = ("net.personal.", "net.classifier.", "sampler.personal-")
-WIDE = 4.0  # of random logits; those of samplers are bounded, so that some operations stay alike
+# The spread of random logits. Those of samplers are bounded, so some operations stay about equal.
+WIDE = 4.0
 
 
 def is_personal(name: str) -> bool:
-    """θ_p: the personal cells, the classifier, and what chooses in the personal cells."""
+    """Whether a tensor is of θ_p: personal cells, their part of the guide, or the classifier."""
     return name.startswith(PERSONAL) or (name.startswith("alpha/") and ".personal." in name)
 
 
 @dataclass(frozen=True)
 class RoutedStage(Method):
-    """A stage whose network is the two stacks with their guide."""
+    """A stage whose network consists of the two stacks and their guide."""
 
     options: VariantOptions
     task: Task
@@ -46,7 +50,7 @@ class RoutedStage(Method):
     # Its networks
 
     def model(self, tensors: Tensors | None = None, arch: Arch | None = None) -> Model:
-        """The supernet, or the one path that `arch` names."""
+        """Returns the supernet, or the path that `arch` names."""
         return model_of_space(
             self.task,
             self.options.stack_space,
@@ -57,7 +61,7 @@ class RoutedStage(Method):
         )
 
     def guide(self, tensors: Tensors | None = None) -> Guide:
-        """Π or samplers, with these tensors or as the seed makes them."""
+        """Returns Π or samplers, with these tensors or with those that the seed draws."""
         space = self.options.stack_space
         if not isinstance(self.options, ContextOptions):
             rows = {}
@@ -87,7 +91,7 @@ class RoutedStage(Method):
         return guide
 
     def _first_rows(self) -> dict[str, torch.Tensor]:
-        """Zeros, so that all operations are equally likely; for the control, wide draws."""
+        """Returns zeros, which make all operations equally likely; for the control, random rows."""
         rows = {}
         draws = rng(self.task.seed, "by chance")
         for number, slot in enumerate(self.options.stack_space.slots):
@@ -98,9 +102,10 @@ class RoutedStage(Method):
         return rows
 
     def _widen(self, guide: ContextGuide) -> None:
-        """The control's samplers are never trained: their logits must differ by themselves.
+        """Scales the control's samplers, which are never trained, so that their logits differ.
 
-        Fewer units have larger first weights, so the same factor makes their logits as wide.
+        Samplers with fewer units have larger initial weights, so the same factor makes the logits
+        of all samplers as wide.
         """
         if self.options.search != "random":
             return
@@ -119,7 +124,7 @@ class RoutedStage(Method):
         return self.options.stack_space.derive(strength)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """What a client deploys: the most likely path, or with context the guided network."""
+        """Returns what a client deploys: the likeliest path, or with context the guided network."""
         tensors = with_own(order.tensors, own)
         if not self.has_context and not self.options.draws:
             return self.model(tensors, self.likely_path(tensors))
@@ -131,7 +136,7 @@ class RoutedStage(Method):
     def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
         if isinstance(net, Guided):
             return routes_taken(net, part, task.labels)
-        assert isinstance(net, Model)  # the cut
+        assert isinstance(net, Model)  # it is the cut path
         arch = Arch.from_plain(net.architecture)
         return one_path(arch, self.options.size, part, task.labels, self.options.stack_space)
 
@@ -157,13 +162,13 @@ class RoutedStage(Method):
         return frozenset(key for key in net.state_dict() if is_personal(state_name(key)))
 
     def frozen_names(self, net: nn.Module) -> frozenset[str]:
-        """A guided network's samplers: what is adapted is what they choose from (Table 2)."""
+        """Returns a guided network's samplers: adapting trains only the operations (Table 2)."""
         return frozenset(key for key in net.state_dict() if key.startswith(GUIDE))
 
     # How it trains
 
     def training(self, tau: float, lr: float, share: float = 1.0) -> RoutedTraining:
-        """`share`: of all learning rates."""
+        """Returns how a client trains. All learning rates are multiplied by `share`."""
         options = self.options
         balance = 0.0
         if isinstance(options, ContextOptions):
@@ -185,18 +190,18 @@ class RoutedStage(Method):
 
 
 def state_name(key: str) -> str:
-    """What a state calls a tensor of a deployed network, guided or not."""
+    """Returns the name in a state of a tensor of a deployed network, guided or not."""
     if key.startswith(GUIDE):
         return SAMPLER + key.removeprefix(GUIDE)
     return key.removeprefix("model.")
 
 
 def with_own(received: Tensors, own: State | None) -> Tensors:
-    """The shared tensors, the personal ones a client's own where it has them."""
+    """Returns the received tensors, in which a client's own ones replace the personal ones."""
     if own is None:
         return received
     return {**received, **own.tensors}
 
 
-def learnt(guide: Guide) -> dict[str, torch.Tensor]:
+def guide_tensors(guide: Guide) -> dict[str, torch.Tensor]:
     return {name: row.detach().cpu().clone() for name, row in guide.named_tensors().items()}

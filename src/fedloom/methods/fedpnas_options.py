@@ -22,7 +22,7 @@ MOST_DRAWS = 1000
 
 
 class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
-    """What all four variants have."""
+    """Options of all four variants."""
 
     space: str = Field(STACKS, description=CHOICE_OF_SPACE)
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of all cells")
@@ -30,13 +30,13 @@ class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
     tau_end: float = Field(0.1, gt=0, description="and at the end; it falls geometrically")
     evaluate: str = Field(
         LIKELY,
-        description="likely: the most likely way; sample:K: the mean of K drawn answers",
+        description="likely: the most likely path; sample:K: the mean over K drawn paths",
     )
     search: Literal["gradient", "random"] = Field(
         "gradient",
-        description="random: the control, ways are drawn once and never trained",
+        description="how paths are searched; random: drawn once and never trained, as a control",
     )
-    alpha_weight_decay: float = Field(0.0, ge=0, description="weight decay of the architecture's")
+    alpha_weight_decay: float = Field(0.0, ge=0, description="weight decay of the architecture")
     tune_share: float = Field(
         0.1,
         gt=0,
@@ -62,7 +62,7 @@ class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
 
     @property
     def draws(self) -> int:
-        """How many drawn answers are averaged in evaluation; 0: the most likely way is taken."""
+        """How many drawn paths are averaged in evaluation. 0: the most likely path is used."""
         if self.evaluate == LIKELY:
             return 0
         return int(self.evaluate.partition(":")[2])
@@ -88,17 +88,17 @@ class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
 
 
 class PathOptions(RoutedOptions):
-    """One distribution Π for all samples; in the end the most likely path is cut out."""
+    """Options of one distribution Π for all samples. In the end the likeliest path is cut out."""
 
     draw: Literal["sample", "batch"] = Field(
         "batch",
-        description="a way for every sample, or one for the minibatch",
+        description="draw a path for every sample, or one for the minibatch",
     )
     alpha_lr: float = Field(0.05, gt=0, description="learning rate of Π")
 
 
 class ContextOptions(RoutedOptions):
-    """Samplers that look at each sample (§3.4)."""
+    """Options of samplers that look at each sample (§3.4)."""
 
     context: Literal["sample", "batch"] = Field(
         "sample",
@@ -106,31 +106,34 @@ class ContextOptions(RoutedOptions):
     )
     draw: Literal["sample", "batch"] = Field(
         "sample",
-        description="a way for every sample, or one for the minibatch (with context=batch)",
+        description="draw a path for every sample, or one for the minibatch (with context=batch)",
     )
     alpha_lr: float = Field(0.01, gt=0, description="learning rate of the samplers")
-    logit_bound: float = Field(4.0, gt=0, description="largest size of a sampler's logits")
+    logit_bound: float = Field(
+        4.0, gt=0, description="largest absolute value of a sampler's logits"
+    )
     balance: float = Field(
         0.2,
         ge=0,
-        description="pull of the samplers towards one operation for each sample, all over many",
+        description="pull of the samplers towards one sure operation per sample, and towards all "
+        "operations over many samples",
     )
 
     @model_validator(mode="after")
     def _draws_fit(self) -> Self:
         if self.draw == "batch" and self.context == "sample":
-            rule = "`options.draw` must be sample where every sample has logits of its own"
+            rule = "`options.draw` must be sample if every sample has its own logits"
             raise FedloomError(rule, "got draw=batch", "say context=batch too, or leave draw out")
         return self
 
 
 class Anticipating(Options):
-    """Eq. 5: the update that expects a step of fine-tuning."""
+    """Options of Eq. 5, the update that anticipates a step of fine-tuning."""
 
     inner_lr: float = Field(0.01, gt=0, description="η₁: rate of the step that is anticipated")
     hessian: Hessian = Field(
         "outer",
-        description="of the anticipated step: the paper's outer product, none, or exact",
+        description="Hessian of the anticipated step: the paper's outer product, none, or exact",
     )
 
 

@@ -1,4 +1,4 @@
-"""The fine-tuning phase of FedPNAS: every client trains its personal part alone."""
+"""The fine-tuning phase of FedPNAS: every client trains only its personal part."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.personal import Personal
 from fedloom.learning.training import converging, training_mode, weights_of
-from fedloom.methods.fedpnas_frame import RoutedStage, is_personal, learnt, with_own
+from fedloom.methods.fedpnas_frame import RoutedStage, guide_tensors, is_personal, with_own
 from fedloom.nets.model import Model
 from fedloom.searchers.guides import Guide
 from fedloom.searchers.routed_search import train_routed
 from fedloom.types import Fields, Order, Reply, Round, State
 
-TUNED = 0.1  # of the learning rates
+TUNED = 0.1  # share of the learning rates
 
 
 @dataclass(frozen=True)
 class Tune(RoutedStage, Personal):
-    """Every client trains θ_p alone; the base keeps its bits, its BN statistics too."""
+    """Every client trains only θ_p. The base, its BN statistics included, does not change."""
 
     fields = {"adapt": Fields(writes=True)}
 
@@ -30,7 +30,7 @@ class Tune(RoutedStage, Personal):
         return TUNED * self.options.lr
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        """A client keeps its personal part and nothing else, so the base is sent every time."""
+        """A client keeps only its personal part, so it is sent the base every time."""
         meta = {"lr": self.rate(r)}
         started = set(state.meta["started"])
         base = {name: row for name, row in state.tensors.items() if not is_personal(name)}
@@ -61,13 +61,13 @@ class Tune(RoutedStage, Personal):
         fix_base(model, guide, self.options.bn)
         how = replace(self.training(self.options.tau_end, self.options.lr, TUNED), inner=None)
         progress = train_routed(model, guide, data, how, is_personal, run)
-        trained = {**weights_of(model), **learnt(guide)}
+        trained = {**weights_of(model), **guide_tensors(guide)}
         converging(progress.loss, trained)
         return State({name: row for name, row in trained.items() if is_personal(name)})
 
 
 def fix_base(model: Model, guide: Guide, bn: str) -> None:
-    """The personal part trains; everything else stays, BN's statistics included."""
+    """Lets only the personal part train. All else stays fixed, BN statistics included."""
     training_mode(model, bn)
     for name, part in model.net.named_children():
         if not is_personal(f"net.{name}."):

@@ -1,7 +1,8 @@
 """FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous
 Networks", MLSys 2020, Algorithm 2.
 
-FedAvg whose clients minimise F_k(w) + μ/2·‖w − wᵗ‖²: a pull towards the weights received.
+It is FedAvg with clients that minimise F_k(w) + μ/2·‖w − wᵗ‖², which pulls w towards the received
+weights wᵗ.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 fedprox = Recipe(
-    "FedProx (Li et al. 2020): FedAvg with a pull to the received weights",
+    "FedProx (Li et al. 2020): FedAvg with a pull towards the received weights",
     FedProxOptions,
     stages,
     foretells_numbers=True,
+    tells_macs=True,
 )

@@ -1,10 +1,10 @@
 """FedRep: Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for
 Personalized Federated Learning", ICML 2021, Algorithm 1.
 
-The body φ is everybody's, the last linear layer h_k each client's own. In a round a client first
-trains its head with the received body fixed, then the body with its head fixed; the server averages
-bodies. A last round, beyond the budget and booked, fits every head to the final body, those of
-clients that were never asked before too.
+All clients share the body φ, and each has its own head h_k, the last linear layer. In a round a
+client first trains its head with the received body fixed, then the body with its head fixed. The
+server averages the bodies. A last round fits every head to the final body, also for clients that
+never trained before. It is beyond the budget, but its costs are counted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task, Tenso
 
 
 class FedRepOptions(FedAvgOptions):
-    epochs: int = Field(1, ge=1, description="local epochs of the body a round")
-    head_epochs: int = Field(5, ge=1, description="local epochs of the head, before the body's")
+    epochs: int = Field(1, ge=1, description="local epochs of the body per round")
+    head_epochs: int = Field(
+        5, ge=1, description="local epochs of the head per round, before the body's"
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class FedRep(FedAvg):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """The head first, with the received body fixed; then the body, with that head fixed."""
+        """Trains the head with the received body fixed, then the body with that head fixed."""
         net = self.network(order, data, own, run)
         fit_head(net, data, self.options, order.meta["lr"], run)
         with only(net, head=False), received_statistics(net, data, self.options, run):
@@ -71,7 +73,7 @@ class FedRep(FedAvg):
 
 @dataclass(frozen=True)
 class Heads(Once):
-    """The last round. It keeps of a client the head alone: the body is sent for evaluation."""
+    """The last round. A client keeps only its head: it is sent the body for evaluation."""
 
     options: FedRepOptions
 
@@ -79,7 +81,7 @@ class Heads(Once):
     seals = ("*",)
 
     def rate(self, r: Round) -> float:
-        # As in fine-tuning: the schedule of the rounds before has come to its end.
+        # The same as in fine-tuning, because the schedule of the rounds before has ended.
         return self.options.lr / 10
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
@@ -96,7 +98,7 @@ class Heads(Once):
 
 @dataclass(frozen=True)
 class NetworkParts:
-    """The weights of the body φ, and of the head h_k."""
+    """The weights of the body φ and of the head h_k."""
 
     body: dict[str, torch.Tensor]
     head: dict[str, torch.Tensor]
@@ -114,14 +116,14 @@ def parts(net: Model) -> NetworkParts:
 
 
 def head_names(net: nn.Module) -> frozenset[str]:
-    assert isinstance(net, Model)  # `assembled` made it
+    assert isinstance(net, Model)  # it comes from `assembled`
     prefix = f"{head_of(net)}."
     return frozenset(name for name in net.state_dict() if name.startswith(prefix))
 
 
 @contextmanager
 def only(net: Model, *, head: bool) -> Iterator[None]:
-    """Inside, the head alone is trained, or everything but the head."""
+    """Inside this context, only the head is trained, or everything but the head."""
     prefix = f"{head_of(net)}."
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(name.startswith(prefix) == head)
@@ -136,13 +138,13 @@ def fit_head(
     lr: float,
     run: ClientRun,
 ) -> Trained:
-    for_head = options.model_copy(update={"epochs": options.head_epochs})
+    head_options = options.model_copy(update={"epochs": options.head_epochs})
     with only(net, head=True):
-        return train(net, data, for_head, lr, run)
+        return train(net, data, head_options, lr, run)
 
 
 def assembled(options: FedRepOptions, body: Tensors, own: State | None, run: ClientRun) -> Model:
-    """A body with a client's head; one that has none yet starts from the seed's."""
+    """Returns a body with a client's head. The first head of a client is the seed's."""
     net = model(run.task, options)
     weights = {**weights_of(net), **body}
     if own is not None:
@@ -158,7 +160,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 fedrep = Recipe(
-    "FedRep (Collins et al. 2021): a shared body, a head of one's own",
+    "FedRep (Collins et al. 2021): a shared body, a private head",
     FedRepOptions,
     stages,
     foretells_numbers=True,

@@ -1,13 +1,13 @@
 """FINCH: Liu, Yan, Xu, Xu, Liu, Huang, "Finch: Enhancing Federated Learning With Hierarchical
 Neural Architecture Search", IEEE Transactions on Mobile Computing 2024.
 
-Clients work in clusters whose labels together are like everybody's (Algorithm 2, the topology's).
-Each cluster searches a sub-space of the supernet: a few operations of every edge, which Algorithm 3
-chooses for it (finch_spaces.py). Clients take steps of Eq. 4 on its weights and α, aggregators
-average them λ₂ times (Eq. 5), then the server merges what the clusters bring. The best group of
-cells is stacked and trained in the same clusters (groups.py).
+Clients work in clusters whose labels are distributed like those of all clients (Algorithm 2, which
+the topology implements). Each cluster searches a sub-space of the supernet: a few operations of
+every edge, which Algorithm 3 chooses for it (finch_spaces.py). Clients take steps of Eq. 4 on its
+weights and α, aggregators average them λ₂ times (Eq. 5), then the server merges the clusters'
+means. The best group of cells is stacked and trained in the same clusters (groups.py).
 
-`search = "random"` is the control: the same stages and cost, but a group by chance.
+`search = "random"` is the control: the same stages and cost, but a random group.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Search(SubSpaceStage):
             region = region_of(arch, alpha)
             meta = {**self.order_meta(r), "arch": arch.to_plain()}
             if self.options.resample > 1:
-                meta["tells_accuracy"] = True  # it is c, if the sub-space stays
+                meta["tells_accuracy"] = True  # this accuracy is c, if the sub-space stays
             group = None
             if r.grouping is not None:
                 group = cluster.number
@@ -108,40 +108,43 @@ class Search(SubSpaceStage):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Every tensor, and every entry of α, is the mean of the clusters that held it.
+        """Averages every tensor, and every entry of α, over the clusters that held it.
 
-        A cluster counts by its samples. What nobody held stays as it was.
+        Clusters are weighted by their samples. What no cluster held stays as it was.
         """
         merged = server_step(self.options, state, orders, replies)
         by_client = {order.client: order for order in orders}
         notes = dict(state.meta[ALLOTTED])
-        found = []
+        groups = []
         for reply in replies:
             order = by_client[reply.client]
-            if order.group is None:  # flat: there are no clusters that could have found a group
+            if order.group is None:  # there are no clusters, so none has a group of its own
                 continue
-            found.append(self._derived(reply, Arch.from_plain(order.meta["arch"])))
+            groups.append(self._derived(reply, Arch.from_plain(order.meta["arch"])))
             if reply.meta.get("accuracy") is not None:
                 name = str(order.group)
                 notes[name] = {**notes[name], "c": reply.meta["accuracy"]}
-        candidates = self._best_groups(merged, found)
+        candidates = self._best_groups(merged, groups)
         return State(merged.tensors, {**merged.meta, ALLOTTED: notes, CANDIDATES: candidates})
 
     def _derived(self, reply: Reply, arch: Arch) -> Arch:
-        """The group of a cluster's own α; operations that it did not have count as nothing."""
+        """Returns the group of a cluster's own α. Operations that it did not have weigh 0."""
         space = self.options.group_space
         alpha = list(alpha_in(reply.tensors).values())
         mixture = Mixture.softmax_of_live(alpha, arch, space.slots)
         return space.derive([row.numpy() for row in mixture.weights])
 
-    def _best_groups(self, state: State, found: Sequence[Arch]) -> list[Json]:
-        """Of the merged α and of the clusters, each once; for the control, one by chance."""
+    def _best_groups(self, state: State, groups: Sequence[Arch]) -> list[Json]:
+        """Returns the group of the merged α and those of the clusters, each once.
+
+        For the control it is one random group.
+        """
         space = self.options.group_space
         if self.options.search == "random":
             return [space.sample(rng(self.task.seed, "by chance")).to_plain()]
         mixture = Mixture.softmax(list(alpha_in(state.tensors).values()))
         merged = space.derive([row.numpy() for row in mixture.weights])
-        return [arch.to_plain() for arch in dict.fromkeys([merged, *found])]
+        return [arch.to_plain() for arch in dict.fromkeys([merged, *groups])]
 
     def most_work(self, order: Order) -> float:
         return self.most_macs / self.table.of(Arch.from_plain(order.meta["arch"]))
@@ -167,8 +170,8 @@ def hierarchy(chosen: Meta) -> Hierarchy | None:
     options = FinchOptions(**chosen)
     if options.clustering == FLAT:
         return None
-    named = options.hierarchy(options.clusters, is_chosen=options.clustering is not None)
-    return replace(named, by_option=(BY_UPDATES,))  # its own pretraining brings them
+    clusters = options.hierarchy(options.clusters, is_chosen=options.clustering is not None)
+    return replace(clusters, by_option=(BY_UPDATES,))  # the updates are those of pretraining
 
 
 finch = Recipe(

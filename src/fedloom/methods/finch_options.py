@@ -10,18 +10,18 @@ from fedloom.config.histograms import NONE
 from fedloom.reading import parse_number
 from fedloom.stages.groups import BY_UPDATES, ClusteredGroupOptions
 
-FLAT = "none"  # of `clustering`: everybody talks with the server
+FLAT = "none"  # a value of `clustering`: no clusters, every client talks to the server
 BY_LABELS = "labels"
 
 
 class FinchOptions(ClusteredGroupOptions):
-    """FINCH: which clients work together, and in which parts of the space."""
+    """Options of FINCH: which clients work together, and in which parts of the space."""
 
     clustering: Literal["none", "labels", "updates", "speed", "random", "alike"] | None = Field(
         None,
         validate_default=True,
-        description="who is together (FINCH's --clusters; none: flat); by default labels, or "
-        "updates if histograms=none",
+        description="how clients are clustered (FINCH's --clusters; none: no clusters); by "
+        "default labels, or updates if histograms=none",
     )
     spaces: Literal["same", "different"] = Field(
         "different",
@@ -31,17 +31,18 @@ class FinchOptions(ClusteredGroupOptions):
     flops_max: float | None = Field(
         None,
         gt=0,
-        description="MACs that a sub-space may have, all its operations: 30M (any)",
+        description="MACs that all operations of a sub-space may have: 30M (by default any number)",
     )
-    resample: int = Field(1, ge=1, description="rounds after which sub-spaces are drawn anew")
+    resample: int = Field(1, ge=1, description="rounds after which new sub-spaces are drawn")
     allocation: Literal["alg3", "random", "reverse"] = Field(
         "alg3",
-        description="which sub-space goes where: Algorithm 3, by chance, or the other way round",
+        description="which cluster gets which sub-space: by Algorithm 3, at random, or Algorithm "
+        "3 reversed",
     )
     weigh: float = Field(0.5, ge=0, le=1, description="ε of Eq. 12: bandwidth against MACs")
     search: Literal["gradient", "random"] = Field(
         "gradient",
-        description="random: the control, a group by chance",
+        description="how the group is searched; random: a random group, as a control",
     )
 
     @field_validator("clustering")
@@ -49,13 +50,13 @@ class FinchOptions(ClusteredGroupOptions):
     def _has_labels(cls, clustering: str | None, info: ValidationInfo) -> str | None:
         if clustering in (BY_LABELS, "alike") and info.data.get("histograms") == NONE:
             allowed = "updates, speed, random or none"
-            raise ValueError(f"{allowed}: with histograms=none clients do not tell their labels")
+            raise ValueError(f"{allowed}: with histograms=none clients do not reveal their labels")
         if clustering == FLAT and info.data.get("h_max") is not None:
-            raise ValueError("labels or updates with h_max: without clusters nothing keeps to it")
+            raise ValueError("labels or updates with h_max: it is a limit of clusters")
         if info.data.get("pretrain") != 0:
             return clustering
         if clustering == BY_UPDATES:
-            raise ValueError("another one with pretrain=0: it is the updates of pretraining")
+            raise ValueError("another one with pretrain=0: the updates are those of pretraining")
         if clustering is None and info.data.get("histograms") == NONE:
             raise ValueError("speed, random or none with histograms=none and pretrain=0")
         return clustering

@@ -14,8 +14,9 @@ from fedloom.searchers.subspaces import MacsTable, draw_subspace, macs_table
 from fedloom.stages.groups import MixtureStage
 from fedloom.types import Arch, Round, State, Together
 
-ALLOTTED = "allotted"  # of a state's meta: every cluster's note, by its number
-DRAWN = "drawn"  # and the round in which their sub-spaces were drawn
+# Keys in a state's meta.
+ALLOTTED = "allotted"  # every cluster's note, by its number
+DRAWN = "drawn"  # the round in which the clusters' sub-spaces were drawn
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SubSpaceStage(MixtureStage):
 
     @property
     def most_macs(self) -> int:
-        """FLOPS_max; without a limit those of the whole supernet."""
+        """FLOPS_max, or the MACs of the whole supernet if there is no limit."""
         return self.flops_max or self.table.everything()
 
     def allot(
@@ -47,7 +48,7 @@ class SubSpaceStage(MixtureStage):
         clients: Sequence[int],
         r: Round,
     ) -> State:
-        """The state with a sub-space for every cluster, as Algorithm 3 deals them out."""
+        """Returns the state with a sub-space for every cluster, by Algorithm 3."""
         drawn = state.meta[DRAWN]
         if self._are_kept(state, clusters, r):
             notes = notes_in(state).values()
@@ -60,12 +61,12 @@ class SubSpaceStage(MixtureStage):
         costs = self._costs(state, archs, clusters, r)
         worths = worths_of(accuracies, costs)
         places = self._places(clusters, worths, r)
-        notes_of = {}
+        new_notes = {}
         for cluster, place in zip(clusters, places, strict=True):
             space = archs[place].to_plain()
             note = ClusterNote(space, accuracies[place], costs[place], worths[place])
-            notes_of[str(cluster.number)] = vars(note)
-        return State(state.tensors, {**state.meta, ALLOTTED: notes_of, DRAWN: drawn})
+            new_notes[str(cluster.number)] = vars(note)
+        return State(state.tensors, {**state.meta, ALLOTTED: new_notes, DRAWN: drawn})
 
     def _are_kept(self, state: State, clusters: Sequence[Together], r: Round) -> bool:
         """Whether the sub-spaces stay, because they are young and the clusters are the same."""
@@ -74,7 +75,7 @@ class SubSpaceStage(MixtureStage):
         return is_young and numbers == set(notes_in(state))
 
     def _drawn(self, count: int, r: Round) -> list[Arch]:
-        """Algorithm 1, line 8: a sub-space for each cluster, or one for all."""
+        """Draws a sub-space for each cluster, or one for all (Algorithm 1, line 8)."""
         draws = r.rng("sub-spaces")
         different = count
         if self.options.spaces == "same":
@@ -99,7 +100,10 @@ class SubSpaceStage(MixtureStage):
         clients: Sequence[int],
         r: Round,
     ) -> list[float | None]:
-        """c of new sub-spaces. In the first round, and where nothing hangs on it, there is none."""
+        """Returns c of new sub-spaces.
+
+        It is None in the first round, and if the allocation does not depend on it.
+        """
         is_first = not state.meta[ALLOTTED]
         if is_first or len(set(archs)) == 1 or self.options.allocation == "random":
             return [None] * len(archs)
@@ -113,7 +117,7 @@ class SubSpaceStage(MixtureStage):
         clusters: Sequence[Together],
         r: Round,
     ) -> list[float]:
-        """R of every sub-space (Eq. 12)."""
+        """Returns R of every sub-space (Eq. 12)."""
         bandwidth = bandwidth_of_transfer(clusters, r)
         if bandwidth is None:
             bandwidth = bytes_in_message(shared(state))
@@ -130,7 +134,10 @@ class SubSpaceStage(MixtureStage):
         worths: Sequence[float],
         r: Round,
     ) -> list[int]:
-        """The sub-space of every cluster. Where nobody knows the labels, all levels are equal."""
+        """Returns the place of every cluster's sub-space.
+
+        If the clients' labels are unknown, all clusters count as being on the same level.
+        """
         if self.options.allocation == "random":
             return [int(place) for place in r.rng("allocation").permutation(len(worths))]
         if self.options.allocation == "reverse":
@@ -139,7 +146,7 @@ class SubSpaceStage(MixtureStage):
 
 
 def notes_in(state: State) -> dict[int, ClusterNote]:
-    """What each cluster works in, by its number."""
+    """Returns the notes about the clusters' sub-spaces, by the number of the cluster."""
     notes = {}
     for number, note in state.meta[ALLOTTED].items():
         notes[int(number)] = ClusterNote(**note)
@@ -147,10 +154,10 @@ def notes_in(state: State) -> dict[int, ClusterNote]:
 
 
 def bandwidth_of_transfer(clusters: Sequence[Together], r: Round) -> float | None:
-    """B: the bytes that the budget allows one transfer of a round; None: there is no such budget.
+    """Returns B, the bytes that the budget allows for one transfer of a round.
 
-    A round has two transfers a cluster over the WAN, and in each hop two of every member but the
-    aggregator over the LAN.
+    It is None if there is no budget of bytes. In a round, each cluster has two transfers over the
+    WAN, and in each hop every member but the aggregator has two over the LAN.
     """
     members = sum(len(cluster.members) for cluster in clusters)
     over_wan = 2 * len(clusters)

@@ -1,10 +1,10 @@
 """FjORD: Horváth, Laskaridis, Almeida, Leontiadis, Venieris, Lane, "FjORD: Fair and Accurate
 Federated Learning under heterogeneous targets with Ordered Dropout", NeurIPS 2021.
 
-Ordered dropout: a width of the network is the first channels of every layer, so that widths lie in
-one another. A client is sent the width that its tier can hold. For every batch it draws one of the
-widths up to that, and trains the network of that width alone. The server takes, for every weight,
-the mean of those who hold it. Every width has statistics of BN of its own.
+Ordered dropout: a width of the network is the first channels of every layer, so the narrower widths
+lie inside the wider ones. A client is sent the width that its tier can hold. For every batch it
+draws one of the widths up to that, and trains only the network of that width. The server averages
+every weight over the clients that hold it. Every width has its own BN statistics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 
 class FjordOptions(WidthOptions):
-    """FjORD: nested widths of one network, one drawn for every batch."""
+    """Options of FjORD."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Fjord(Nested):
         return {"width": width, "widths": narrower}
 
     def part(self, state: State, width: float) -> dict[str, torch.Tensor]:
-        """With the statistics of all widths that a client of this one may draw."""
+        """Returns what a client of this width is sent, with the statistics of all narrower ones."""
         tensors = super().part(state, width)
         for narrower in self.about(state, width)["widths"]:
             prefix = statistics_prefix(narrower)
@@ -93,7 +93,7 @@ class Fjord(Nested):
             statistics = statistics_of(family.nets[width])
             for name, tensor in with_prefix(statistics_prefix(width), statistics).items():
                 tensors[name] = tensor.detach().cpu()
-                # A client speaks for a width's statistics as far as it trained that width.
+                # A width's statistics count by the share of samples that trained this width.
                 weights[name] = len(data) * (samples / trained.all_samples)
         return Reply(order.client, tensors, weights, {"loss": trained.loss}), None
 
@@ -115,16 +115,16 @@ class Fjord(Nested):
 
 
 class Family(NamedTuple):
-    """The networks that a client may draw from, which all have the widest one's weights."""
+    """The networks that a client draws from. All share the widest one's weights."""
 
     widest: Model
     nets: dict[float, Model]  # by width; the widest is one of them
-    inside: dict[float, Inside]  # where each lies in the widest
+    inside: dict[float, Inside]  # where each network lies in the widest
 
 
 class TrainedWidths(NamedTuple):
     loss: float  # mean over the samples seen
-    samples: dict[float, int]  # that went through each width that was drawn
+    samples: dict[float, int]  # how many samples trained each width that was drawn
     all_samples: int
 
 
@@ -135,9 +135,9 @@ def train_widths(
     lr: float,
     run: ClientRun,
 ) -> TrainedWidths:
-    """SGD in which every batch moves the weights of one width, drawn uniformly, and no others.
+    """SGD in which every batch moves only the weights of one width, which is drawn uniformly.
 
-    What lies outside has no gradient: neither momentum nor decay moves it.
+    Weights outside it have no gradient, and neither momentum nor decay moves them.
     """
     for net in family.nets.values():
         net.to(run.device)
@@ -169,7 +169,7 @@ def step(
     batch: Samples,
     options: SgdOptions,
 ) -> torch.Tensor:
-    """One step of the network of this width, on the widest one's weights and momentum."""
+    """Takes a step of the network of this width, on the widest one's weights and momentum."""
     net = family.nets[width]
     inside = family.inside[width]
     is_narrower = net is not family.widest

@@ -1,12 +1,12 @@
 """HeteroFL: Diao, Ding, Tarokh, "HeteroFL: Computation and Communication Efficient Federated
 Learning for Heterogeneous Clients", ICLR 2021.
 
-Every tier trains one width of a network, whose layers are the first channels of the whole one's;
-the server takes, for every weight, the mean of those who hold it. Three things let widths fit
-together. The scaler divides what a narrow layer puts out by its width. Static BN: batches are
-normalised by their own statistics, and nothing of them is kept or sent while training; in the end
-clients are asked for the statistics of the finished network. The masked loss leaves the classes out
-that a client does not have.
+Every tier trains one width of a network, whose layers are the first channels of the full network's.
+The server averages every weight over the clients that hold it. Three things make widths fit
+together. The scaler divides the output of a narrow layer by its width. Static BN normalises batches
+by their own statistics, which are neither kept nor sent while training; in the end clients are
+asked for the statistics of the finished network. The masked loss leaves out the classes that a
+client does not have.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from fedloom.nets.model import Model
 from fedloom.nets.nesting import is_statistic, statistics_of
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task, Tensors
 
-TRAINING = 0.995  # share of the budget; statistics take one round of what is left
+TRAINING = 0.995  # share of the budget; of the rest, one round collects statistics
 
 
 class HeteroFLOptions(WidthOptions):
-    """HeteroFL: one width of a network for every tier."""
+    """Options of HeteroFL."""
 
     scaler: bool = Field(
         True,
-        description="divide what a narrow layer puts out by its width",
+        description="divide the output of a narrow layer by its width",
     )
     mask: bool = Field(
         True,
@@ -63,7 +63,7 @@ class HeteroFLOptions(WidthOptions):
 
 @dataclass(frozen=True)
 class HeteroFL(Nested):
-    """What both stages have in common: how a network without statistics is evaluated."""
+    """What both stages share: how a network without statistics is evaluated."""
 
     options: HeteroFLOptions
 
@@ -79,20 +79,20 @@ class HeteroFL(Nested):
         return {"width": width, "rate": self.rate(state, width)}
 
     def rate(self, state: State, width: float) -> float:
-        """The width as a share of the widest network's: what the scaler divides by."""
+        """Returns what the scaler divides by: the width as a share of the widest network's."""
         if not self.options.scaler:
             return 1.0
         return width / max(widths_in(state))
 
     def evaluation(self, state: State, client: int, width: float) -> Order:
-        """The scaler is part of the weights here, so that the network needs none."""
+        """The weights include the scaler here, so the network needs none."""
         order = super().evaluation(state, client, width)
         rate = self.rate(state, width)
         tensors = with_scaler(order.tensors, state.meta["scaled"], rate)
         return Order(client, order.kind, tensors, order.meta)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """Where nobody was asked for statistics yet, with those of the client's own samples."""
+        """Returns the network. Before statistics are collected, BN uses the client's samples."""
         net = super().network(order, data, own, run)
         if order.kind != "evaluate":
             return net
@@ -130,12 +130,12 @@ class TrainWidths(HeteroFL):
 
 @dataclass(frozen=True)
 class CollectStatistics(HeteroFL):
-    """One round: the statistics of every width, of the clients whose devices can compute it."""
+    """One round that collects every width's statistics, from the clients that can compute it."""
 
     fields = {"statistics": Fields(tensors=(f"{STATISTICS}*",), writes=False)}
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        if previous is None:  # a size is asked for before anything was trained
+        if previous is None:  # the state's size is asked for before anything was trained
             previous = super().init(setup, None)
         plan = Plan.of(setup.task, self.options)
         tensors = dict(previous.tensors)
@@ -153,14 +153,17 @@ class CollectStatistics(HeteroFL):
             width = width_of_client(state, client)
             widths = [narrower for narrower in widths_in(state) if narrower <= width]
             if width not in tensors:
-                tensors[width] = self.to_be_measured(state, width, widths)
+                tensors[width] = self.with_statistics(state, width, widths)
             rates = [self.rate(state, narrower) for narrower in widths]
             meta = {"width": width, "widths": widths, "rates": rates}
             orders.append(Order(client, "statistics", tensors[width], meta))
         return state, orders
 
-    def to_be_measured(self, state: State, width: float, widths: Sequence[float]) -> Tensors:
-        """The weights of a width, and the statistics of all widths in it, which come back."""
+    def with_statistics(self, state: State, width: float, widths: Sequence[float]) -> Tensors:
+        """Returns the weights of a width, and the statistics of all widths in it.
+
+        The client replies with these statistics measured.
+        """
         tensors = self.part(state, width)
         for narrower in widths:
             prefix = statistics_prefix(narrower)
@@ -194,7 +197,7 @@ class CollectStatistics(HeteroFL):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """The mean by samples. A width that nobody could compute stays without statistics."""
+        """Averages statistics by samples. A width that no client could compute has none."""
         means = aggregate(shared(state), replies, orders)
         widths = set(state.meta["collected"])
         for order in orders:
@@ -223,9 +226,9 @@ def on_cpu(tensors: Tensors) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def scaler(net: Model, rate: float) -> Iterator[None]:
-    """While it lasts, layers put out their values divided by `rate`.
+    """Inside this context, the outputs of layers are divided by `rate`.
 
-    These are convolutions, recurrent layers and linear layers, but the last one.
+    The layers are convolutions, recurrent layers and linear layers, except the last layer.
     """
     handles = []
     if rate != 1.0:
@@ -255,9 +258,9 @@ def scaled_modules(net: Model) -> dict[str, nn.Module]:
 
 
 def scaled_tensors(net: Model) -> list[str]:
-    """The names of the tensors that, divided by the rate, do what the scaler does.
+    """Returns the names of the tensors that, divided by the rate, have the scaler's effect.
 
-    A recurrent layer is not linear in its weights: there it is the last layer's.
+    A recurrent layer is not linear in its weights: instead, the last layer's weight is divided.
     """
     names = []
     for name, module in scaled_modules(net).items():
@@ -270,7 +273,7 @@ def scaled_tensors(net: Model) -> list[str]:
 
 
 def with_scaler(tensors: Tensors, scaled: Sequence[str], rate: float) -> dict[str, torch.Tensor]:
-    """Weights of a network that needs no scaler."""
+    """Returns weights that include the scaler, for a network that has none."""
     weights = dict(tensors)
     if rate == 1.0:
         return weights
@@ -283,7 +286,7 @@ def with_scaler(tensors: Tensors, scaled: Sequence[str], rate: float) -> dict[st
 
 
 def classes_missing(data: Samples, classes: int) -> torch.Tensor:
-    """True for every class that none of these samples has."""
+    """Returns a mask of the classes that none of these samples has."""
     missing = torch.ones(classes, dtype=torch.bool)
     missing[data.y.unique().cpu()] = False
     return missing
@@ -291,7 +294,7 @@ def classes_missing(data: Samples, classes: int) -> torch.Tensor:
 
 @contextmanager
 def masked(net: nn.Module, missing: torch.Tensor) -> Iterator[None]:
-    """While it lasts, the scores of missing classes are 0: the loss does not move them."""
+    """Inside this context, the scores of missing classes are 0: the loss does not train them."""
     if not missing.any():
         yield
         return
@@ -311,7 +314,7 @@ def tiers_of(task: Task) -> Tiered:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
-    """A network without BN has no statistics to ask for."""
+    """Training, and a stage that collects BN statistics if the network has BN."""
     options = HeteroFLOptions(**task.options)
     if not fresh_statistics(Plan.of(task, options), 1.0):
         return (Stage("train", TrainWidths(options)),)

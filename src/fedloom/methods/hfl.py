@@ -2,8 +2,8 @@
 
 Liu, Zhang, Song, Letaief, "Client-Edge-Cloud Hierarchical Federated Learning", ICC 2020, in the
 form in which FINCH compares itself with it: clusters by labels (FINCH's Algorithm 2), λ₁ local
-iterations before each mean inside a cluster, λ₂ such means before the server's. The momentum of the
-clients' SGD begins anew with every hop: a client keeps nothing.
+iterations before each mean inside a cluster, and λ₂ such means before the server's. A client keeps
+nothing, so the momentum of its SGD starts from zero in every hop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedloom.types import Meta, Order, Setup, State, Task, Tensors
 
 
 class HflOptions(ClusterOptions, AveragingOptions, NetworkOptions):
-    """Federated averaging of a fixed network, in clusters."""
+    """Options of federated averaging of a fixed network, in clusters."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
 """kNN-Per: Marfoq, Neglia, Vidal, Kameni, "Personalized Federated Learning through Local
 Memorization", ICML 2022.
 
-FedAvg trains a shared network h_S. Each client remembers what that network makes of its own
-samples, the input φ(x) of the last layer, and answers with λ_k·h_kNN(x) + (1 − λ_k)·h_S(x), where
-the k nearest remembered samples vote for their class with weights exp(−d/σ). λ_k is the share that
-serves the client's validation part best: the last 1 − `train_share` of its samples, on which the
-network has not been trained. Then they join the remembered ones.
+FedAvg trains a shared network h_S. Each client remembers this network's features of its own
+samples, the input φ(x) of the last layer. It predicts λ_k·h_kNN(x) + (1 − λ_k)·h_S(x), where the k
+nearest remembered samples vote for their class with weights exp(−d/σ). λ_k is the value that is
+best on the client's validation part: the last 1 − `train_share` of its samples, on which the
+network has not been trained. Then these samples are remembered too.
 
-λ_k is found in a last round, beyond the budget and booked. Memory, neighbours and λ_k never leave
-the client. The network that is counted and exported is the shared one: the remembered samples come
-on top.
+λ_k is chosen in a last round, which is beyond the budget, but its costs are counted. Memory,
+neighbours and λ_k never leave the client. The network that is counted and exported is the shared
+one: the remembered samples are needed in addition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 SHARES = tuple(step / 10 for step in range(11))  # the values of λ that are tried
 AT_ONCE = 256  # samples that go through the network together
-LEAST = 1e-12  # of a probability, before its logarithm
+LEAST = 1e-12  # the smallest probability that a logarithm is taken of
 
 
 class KnnPerOptions(FedAvgOptions):
@@ -49,7 +49,7 @@ class KnnPerOptions(FedAvgOptions):
 
     @property
     def least_samples(self) -> int:
-        """Two to train on and one to choose λ by."""
+        """A client needs two samples to train on and one to choose λ by."""
         samples = 3
         while True:
             for_training = round(self.train_share * samples)
@@ -60,7 +60,7 @@ class KnnPerOptions(FedAvgOptions):
 
 @dataclass(frozen=True)
 class Shared(FedAvg):
-    """The first stage: FedAvg on the part of the data that λ is not chosen by."""
+    """The first stage: FedAvg on the data without the part that λ is chosen by."""
 
     options: KnnPerOptions
 
@@ -71,7 +71,7 @@ class Shared(FedAvg):
         return self.options.least_samples
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        head_of(model(setup.task, self.options))  # named now if there is none
+        head_of(model(setup.task, self.options))  # raises if the network has no last layer
         return super().init(setup, previous)
 
     def client(
@@ -90,7 +90,7 @@ class Shared(FedAvg):
 
 @dataclass(frozen=True)
 class Memorise(Once):
-    """The second stage: every client finds its λ_k."""
+    """The second stage: every client chooses its λ_k."""
 
     options: KnnPerOptions
 
@@ -108,7 +108,7 @@ class Memorise(Once):
             len(run.task.labels),
             self.options,
         )
-        return State({}, {"lam": best_share(near, seen.chances[cut:], labels[cut:])})
+        return State({}, {"lam": best_share(near, seen.probabilities[cut:], labels[cut:])})
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return model(run.task, self.options, order.tensors)
@@ -123,7 +123,7 @@ class Memorise(Once):
         own: State | None,
         run: ClientRun,
     ) -> Predictor:
-        """Log-probabilities of the mixture; a client without λ answers with the shared network."""
+        """Returns log-probabilities of the mixture. Without λ, a client uses the shared network."""
         net = self._ready(order, data, run)
         if own is None:
             return net
@@ -131,26 +131,26 @@ class Memorise(Once):
         memory = Seen.of(net, data.x).features
         labels = data.y.numpy()
 
-        def answer(x: torch.Tensor) -> torch.Tensor:
+        def predict(x: torch.Tensor) -> torch.Tensor:
             seen = Seen.of(net, x)
             near = votes(memory, labels, seen.features, len(run.task.labels), self.options)
-            return torch.tensor(log_of(mixture(lam, near, seen.chances)))
+            return torch.tensor(log_of(mixture(lam, near, seen.probabilities)))
 
-        return answer
+        return predict
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the shared network makes of samples."""
+    """The shared network's features and predictions of samples."""
 
     features: np.ndarray  # φ(x), [n, d]
-    chances: np.ndarray  # h_S(x), [n, classes]
+    probabilities: np.ndarray  # h_S(x), [n, classes]
 
     @classmethod
     @torch.no_grad()
     def of(cls, net: Model, x: torch.Tensor) -> Seen:
         features: list[torch.Tensor] = []
-        chances: list[torch.Tensor] = []
+        probabilities: list[torch.Tensor] = []
 
         def keep_input(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
             features.append(inputs[0].flatten(1).cpu())
@@ -159,27 +159,27 @@ class Seen:
         try:
             device = next(net.parameters()).device
             for part in x.split(AT_ONCE):
-                chances.append(net(part.to(device)).double().softmax(1).cpu())
+                probabilities.append(net(part.to(device)).double().softmax(1).cpu())
         finally:
             hook.remove()
-        return cls(torch.cat(features).double().numpy(), torch.cat(chances).numpy())
+        return cls(torch.cat(features).double().numpy(), torch.cat(probabilities).numpy())
 
 
 def votes(
     memory: np.ndarray,
     labels: np.ndarray,
-    asked: np.ndarray,
+    features: np.ndarray,
     classes: int,
     options: KnnPerOptions,
 ) -> np.ndarray:
-    """h_kNN: the share of each class among the k nearest, weighed by exp(−d/σ)."""
+    """Returns h_kNN: the share of each class among the k nearest, weighted by exp(−d/σ)."""
     from sklearn.neighbors import NearestNeighbors  # late: it takes a second to import
     from threadpoolctl import threadpool_limits
 
     count = min(options.neighbours, len(memory))
     with threadpool_limits(1):  # the last bits of a distance depend on the number of threads
         nearest = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(memory)
-        distances, chosen = nearest.kneighbors(asked)
+        distances, chosen = nearest.kneighbors(features)
     beyond_nearest = distances - distances[:, :1]  # a common factor, so that no weight vanishes
     weights = np.exp(-beyond_nearest / options.scale)
     columns = []
@@ -189,24 +189,24 @@ def votes(
 
 
 def mixture(lam: float, near: np.ndarray, shared: np.ndarray) -> np.ndarray:
-    """λ·h_kNN(x) + (1 − λ)·h_S(x)."""
+    """Returns λ·h_kNN(x) + (1 − λ)·h_S(x)."""
     return lam * near + (1 - lam) * shared
 
 
-def log_of(chances: np.ndarray) -> np.ndarray:
-    return np.asarray(np.log(np.maximum(chances, LEAST)))
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+    return np.asarray(np.log(np.maximum(probabilities, LEAST)))
 
 
 def best_share(
     near: np.ndarray,
-    chances: np.ndarray,
+    probabilities: np.ndarray,
     labels: np.ndarray,
     shares: Sequence[float] = SHARES,
 ) -> float:
-    """The λ that gets most samples right; among equals the likelier, then the smaller."""
+    """Returns the λ with the highest accuracy; of equals the likelier, then the smaller."""
 
     def worth(lam: float) -> tuple[float, float]:
-        mixed = mixture(lam, near, chances)
+        mixed = mixture(lam, near, probabilities)
         accuracy = (mixed.argmax(1) == labels).mean()
         likelihood = log_of(mixed[np.arange(len(labels)), labels]).mean()
         return float(accuracy), float(likelihood)

@@ -1,8 +1,8 @@
-"""Local-only training: every client for itself. What a federation must beat to be worth joining.
+"""Local-only training: every client trains alone. A federation must beat this to be worth joining.
 
-Nothing goes up: a reply is empty. Momentum is kept between rounds, so rounds only pace the
-schedule: with one client it is plain centralised training. Inputs are normalised by the client's
-own training part, unless the user gave constants for all.
+Replies are empty: nothing is sent to the server. Momentum is kept between rounds, so rounds only
+set the pace of the schedule: with one client it is plain centralised training. Inputs are
+normalised by the client's own training part, unless the user gave constants for all clients.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
+from fedloom.learning.formula import SampleCost, samples_of
 from fedloom.learning.private_state import momentum_in, own_state, weights_in
 from fedloom.learning.training import TrainingOptions, train
 from fedloom.nets.model import Model
 from fedloom.networks.building import build_model
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
-# Samples whose moments are computed at a time: data need not fit in memory as float64.
+# Samples whose moments are computed at a time: the data need not fit in memory as float64.
 CHUNK = 4096
-# A channel whose spread is less than this share of its mean is constant, but for rounding.
+# A channel whose deviation is below this share of its mean is constant, except for rounding.
 FLAT = 1e-6
 
 
@@ -48,7 +49,7 @@ class Local(Method):
     shares = False
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        # What cannot be built is named now.
+        # A network that cannot be built raises its error now.
         options = self.options
         build_model(setup.task, options.network, options.width, head=options.head)
         return State()
@@ -83,33 +84,41 @@ class Local(Method):
         std: Sequence[float] = run.task.std
         if options.constants == "own" and run.task.kind != "text":  # symbols have no mean
             mean, std = moments(data, run.task.std)
-        weights = None if own is None else weights_in(own)
+        weights = None
+        if own is not None:
+            weights = weights_in(own)
         return build_model(
             run.task, options.network, options.width, mean, std, weights, options.head
         )
 
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        options = self.options
+        net = build_model(task, options.network, options.width, head=options.head)
+        cost = SampleCost.of(net, task, options)
+        return cost.of_training(samples_of(reply), options)
+
 
 def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Per channel mean and standard deviation of a client's own inputs.
+    """Returns mean and standard deviation of a client's own inputs, for each channel.
 
-    A channel that is constant here keeps the data set's deviation: elsewhere it may not be, and
-    dividing by almost nothing would make such inputs huge.
+    A channel that is constant in these inputs keeps the data set's deviation, `fixed`: other inputs
+    may vary, and division by almost nothing would make them huge.
     """
     mean = channel_means(data, lambda x: x)
-    spread = channel_means(data, lambda x: (x - mean[:, None]).square()).sqrt()
-    fixed_spread = torch.tensor(fixed, dtype=spread.dtype)
-    varies = spread > FLAT * mean.abs()
-    return mean.tolist(), torch.where(varies, spread, fixed_spread).tolist()
+    deviation = channel_means(data, lambda x: (x - mean[:, None]).square()).sqrt()
+    fixed_deviation = torch.tensor(fixed, dtype=deviation.dtype)
+    varies = deviation > FLAT * mean.abs()
+    return mean.tolist(), torch.where(varies, deviation, fixed_deviation).tolist()
 
 
 def channel_means(data: Samples, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The mean of a function of the inputs, a number a channel."""
+    """Returns the mean of a function of the inputs, for each channel."""
     sums = []
     for part in data.x.split(CHUNK):
         by_channel = part.double().transpose(0, 1).flatten(1)
         sums.append(function(by_channel).sum(1))
-    values_a_channel = data.x.numel() // data.x.shape[1]
-    return torch.stack(sums).sum(0) / values_a_channel
+    values_per_channel = data.x.numel() // data.x.shape[1]
+    return torch.stack(sums).sum(0) / values_per_channel
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
@@ -121,4 +130,5 @@ local = Recipe(
     LocalOptions,
     stages,
     foretells_numbers=True,
+    tells_macs=True,
 )

@@ -1,8 +1,8 @@
 """Local adaptation: FedAvg, then every client fine-tunes the shared network on its own data.
 
-The plainest personalisation, and hard to beat: Yu, Bagdasaryan, Shmatikov, "Salvaging Federated
-Learning by Local Adaptation", 2020. Fine-tuning is paid from the same budget: the last
-`adapt_share` of it.
+It is the simplest personalisation, and hard to beat: Yu, Bagdasaryan, Shmatikov, "Salvaging
+Federated Learning by Local Adaptation", 2020. Fine-tuning is charged to the same budget: it has the
+last `adapt_share` of it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.formula import SampleCost, samples_of
 from fedloom.learning.personal import FineTuned
 from fedloom.learning.private_state import weights_or
 from fedloom.learning.training import model
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
-from fedloom.types import Order, Round, State, Task
+from fedloom.types import Order, Reply, Round, State, Task
 
 
 class LocalAdaptationOptions(FedAvgOptions):
@@ -49,6 +50,10 @@ class Adapt(FineTuned):
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return model(run.task, self.options, weights_or(own, order.tensors))
 
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        cost = SampleCost.of(model(task, self.options), task, self.options)
+        return cost.of_training(samples_of(reply), self.options)
+
 
 def stages(task: Task) -> tuple[Stage, ...]:
     options = LocalAdaptationOptions(**task.options)
@@ -61,4 +66,5 @@ local_adaptation = Recipe(
     LocalAdaptationOptions,
     stages,
     foretells_numbers=True,
+    tells_macs=True,
 )

@@ -2,9 +2,9 @@
 Transactions on Evolutionary Computation 2021, in the form in which FINCH compares itself with it
 (its §1, §5 and Fig. 1a).
 
-Each round one random path through the supernet goes to all clients, who train it with inherited
-weights. In the end the best of a few random paths on validation data is stacked and trained, as
-FINCH trains what it finds (groups.py).
+In each round, all clients train the same random path through the supernet, with inherited weights.
+In the end, of a few random paths the best on validation data is stacked and trained, as in FINCH
+(groups.py).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fedloom.stages.group_paths import PathStage, PretrainWeights
 from fedloom.stages.groups import CANDIDATES, GroupOptions, group_stages
 from fedloom.types import Arch, Json, Meta, Order, Round, Setup, State, Task
 
-PATH = "path"  # of a state's meta: what the last round trained
+PATH = "path"  # key in a state's meta: the path that the last round trained
 
 
 class OneNasOptions(GroupOptions):
-    """One random path a round."""
+    """Options of OneNAS."""
 
     candidates: int = Field(
         8,
         ge=1,
-        description="random paths of which the best on validation data is trained in the end",
+        description="random paths; in the end the best of them on validation data is trained",
     )
 
 
 @dataclass(frozen=True)
 class Search(PathStage):
-    """One random path a round, for all."""
+    """In every round, all clients train one random path."""
 
     options: OneNasOptions
 
@@ -46,7 +46,7 @@ class Search(PathStage):
         return State(begun.tensors, {**meta, CANDIDATES: candidates})
 
     def _candidates(self) -> list[Json]:
-        """The paths that will be judged, each once. The seed alone says which."""
+        """Returns the paths that will be judged, each once. They depend on the seed alone."""
         draws = rng(self.task.seed, "candidate paths")
         paths = [self.options.group_space.sample(draws) for _ in range(self.options.candidates)]
         return [arch.to_plain() for arch in dict.fromkeys(paths)]
@@ -69,7 +69,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 onenas = Recipe(
-    "OneNAS (after Zhu, Jin 2021): one random path a round for all, the best of a few at the end",
+    "OneNAS (after Zhu, Jin 2021): one random path per round for all, the best of a few at the end",
     OneNasOptions,
     stages,
 )

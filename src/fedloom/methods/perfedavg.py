@@ -1,14 +1,14 @@
 """Per-FedAvg: Fallah, Mokhtari, Ozdaglar, "Personalized Federated Learning with Theoretical
 Guarantees: A Model-Agnostic Meta-Learning Approach", NeurIPS 2020, Algorithm 1.
 
-The shared w is trained to be good *after* a step at the client: with w̃ = w − α∇f(w, D), w ← w −
-β(I − α∇²f(w, D″))∇f(w̃, D′), D, D′ and D″ being batches drawn apart. `variant = "fo"` leaves the
-Hessian out; "hf" takes its product with g = ∇f(w̃, D′) from two gradients, (∇f(w + δg, D″) − ∇f(w −
-δg, D″)) / 2δ. The server averages as FedAvg does.
+The shared w is trained to be good *after* a local step at the client: with w̃ = w − α∇f(w, D), the
+update is w ← w − β(I − α∇²f(w, D″))∇f(w̃, D′), where D, D′ and D″ are batches drawn separately.
+`variant = "fo"` leaves the Hessian out; "hf" computes its product with g = ∇f(w̃, D′) from two
+gradients, (∇f(w + δg, D″) − ∇f(w − δg, D″)) / 2δ. The server averages as in FedAvg.
 
-What is reported is each client's network after the steps that w was trained for: a last round,
-beyond the budget and booked, in which everybody takes `adapt_epochs` epochs of plain SGD with rate
-α and keeps the result.
+The reported models are the clients' networks after the local steps that w was trained for. In a
+last round, every client takes `adapt_epochs` epochs of plain SGD with rate α and keeps the result.
+This round is beyond the budget, but its costs are counted.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class PerFedAvgOptions(FedAvgOptions):
     alpha: float = Field(
         0.01,
         gt=0,
-        description="α: rate of the steps at home, for hf small; lr is the paper's β",
+        description="α: rate of the local steps, which must be small for hf; lr is the paper's β",
     )
     delta: float = Field(1e-3, gt=0, description="δ of the Hessian-free difference")
-    adapt_epochs: int = Field(1, ge=1, description="epochs of steps at home, at the end")
+    adapt_epochs: int = Field(1, ge=1, description="epochs of local steps at the end")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PerFedAvg(FedAvg):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """w ← w − β(I − α∇²f(w, D″))∇f(w̃, D′), for every batch."""
+        """Updates w ← w − β(I − α∇²f(w, D″))∇f(w̃, D′) for every batch."""
         options = self.options
         net = self.network(order, data, own, run).to(run.device)
         optimizer = sgd(net, options, order.meta["lr"])
@@ -99,7 +99,7 @@ def set_meta_gradient(
     third: Samples,
     options: PerFedAvgOptions,
 ) -> float:
-    """Leaves (I − α∇²f(w, D″))∇f(w̃, D′), or its first-order part, in `.grad`; returns f(w̃, D′).
+    """Sets `.grad` to (I − α∇²f(w, D″))∇f(w̃, D′), or to its first-order part, returns f(w̃, D′).
 
     `inner` is D, `outer` is D′ and `third` is D″.
     """
@@ -120,7 +120,7 @@ def hessian_free(
     third: Samples,
     options: PerFedAvgOptions,
 ) -> Gradient:
-    """(I − α∇²f(w, D″))g, where ∇²f·g is (∇f(w + δg, D″) − ∇f(w − δg, D″)) / 2δ."""
+    """Returns (I − α∇²f(w, D″))g, where ∇²f·g is (∇f(w + δg, D″) − ∇f(w − δg, D″)) / 2δ."""
     parameters = list(net.parameters())
     with moved(parameters, outer_gradient, options.delta):
         ahead, _ = gradient(net, third)
@@ -128,8 +128,8 @@ def hessian_free(
         behind, _ = gradient(net, third)
     corrected = []
     for g, a, b in zip(outer_gradient, ahead, behind, strict=True):
-        bend = (a - b) / (2 * options.delta)
-        corrected.append(g - options.alpha * bend)
+        hessian_product = (a - b) / (2 * options.delta)
+        corrected.append(g - options.alpha * hessian_product)
     return tuple(corrected)
 
 
@@ -140,7 +140,7 @@ def gradient(net: nn.Module, batch: Samples) -> tuple[Gradient, float]:
 
 @contextmanager
 def moved(parameters: Sequence[nn.Parameter], direction: Gradient, by: float) -> Iterator[None]:
-    """Inside, the weights stand elsewhere; afterwards they are back, to the bit."""
+    """Inside this context, the weights are moved by `by` · `direction`. Then they are restored."""
     before = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():
         for parameter, along in zip(parameters, direction, strict=True):
@@ -152,8 +152,8 @@ def moved(parameters: Sequence[nn.Parameter], direction: Gradient, by: float) ->
 
 
 @dataclass(frozen=True)
-class StepsAtHome(Once):
-    """w_k = w − α∇f_k(w), a few times."""
+class LocalSteps(Once):
+    """Every client takes a few steps w_k = w − α∇f_k(w)."""
 
     options: PerFedAvgOptions
 
@@ -178,11 +178,11 @@ class StepsAtHome(Once):
 def stages(task: Task) -> tuple[Stage, ...]:
     options = PerFedAvgOptions(**task.options)
     meta_train = Stage("train", PerFedAvg(options))
-    return meta_train, Stage("adapt", StepsAtHome(options), share=None)
+    return meta_train, Stage("adapt", LocalSteps(options), share=None)
 
 
 perfedavg = Recipe(
-    "Per-FedAvg (Fallah et al. 2020): shared weights that are good after a step at home",
+    "Per-FedAvg (Fallah et al. 2020): shared weights that a few local steps personalise",
     PerFedAvgOptions,
     stages,
     short="variant",

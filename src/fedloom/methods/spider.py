@@ -1,14 +1,14 @@
 """SPIDER: Mushtaq, He, Ding, Avestimehr, "Distributed Architecture Search Over Heterogeneous
 Distributions", TMLR 2023.
 
-Every client has two models: the shared supernet w, trained by FedAvg, and its own (v_k, A_k). That
-one begins as the same supernet, is pulled towards the received w wherever its operations are alive
-(Algorithm 1), and is cut down edge by edge by what the client's validation data say (Algorithm 2).
+Every client has two models: the shared supernet w, trained by FedAvg, and its own (v_k, A_k). The
+latter begins as the same supernet. It is pulled towards the received w wherever its operations are
+alive (Algorithm 1), and it is cut down edge by edge by the client's validation data (Algorithm 2).
 Nothing of v_k and A_k leaves the client or shows in its reply.
 
-Three phases follow the schedule, never A_k: warm-up, search, and final training, when the
-validation data join the rest. `searcher = "milenas"` is appendix C. `search = "random"` is the
-control: the same, with decisions by chance.
+There are three phases: warm-up, search, and final training, which uses the validation data too.
+They follow the schedule, never A_k. `searcher = "milenas"` is appendix C. `search = "random"` is
+the control: the same, with random decisions.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ from fedloom.types import (
 
 @dataclass(frozen=True)
 class PrivateModel:
-    """What a client keeps to itself: v_k, its optimiser, A_k and how it came about."""
+    """A client's private state: v_k, its optimiser, A_k and the decisions that led to A_k."""
 
     weights: Tensors
     momentum: Tensors
     arch: Arch
-    open_edges: tuple[int, ...]  # to be decided
+    open_edges: tuple[int, ...]  # still to be decided
     decisions: tuple[NotedDecision, ...] = ()
     pruned: bool = False
     diverged: int = 0  # rounds whose training of v was undone
@@ -95,10 +95,10 @@ class PrivateModel:
 
     @classmethod
     def first(cls, options: SpiderOptions, task: Task) -> PrivateModel:
-        """Before a client's first round: v starts from the seed, not from the received w."""
+        """Returns the model before a client's first round: v starts from the seed, not from w."""
         weights = weights_of(supernet_model(task, options))
         edges = len(options.slot_groups)
-        if options.by_gradient:  # α decides about all edges at once
+        if options.by_gradient:  # α decides on all edges at once
             weights |= fresh_alpha(options, task.seed)
             edges = 0
         return cls(weights, {}, space_for(options).full(), tuple(range(edges)))
@@ -120,13 +120,13 @@ class PrivateModel:
         options: SpiderOptions,
         number: int,
     ) -> PrivateModel:
-        """With the decisions of round `number`.
+        """Returns the model with the decisions of round `number`.
 
-        What died leaves the weights and the optimiser when v is next trained.
+        Weights and momentum of dead operations are removed when v is next trained.
         """
         space = space_for(options)
-        noted = tuple(decision.noted(space, number) for decision in decisions)
-        return replace(self, arch=arch, decisions=self.decisions + noted)
+        new_decisions = tuple(decision.noted(space, number) for decision in decisions)
+        return replace(self, arch=arch, decisions=self.decisions + new_decisions)
 
     @property
     def alpha(self) -> dict[str, torch.Tensor]:
@@ -167,18 +167,18 @@ class Spider(Method):
         steps = self.options.events
         if self.options.due(int(rounds), rounds - 1, rounds) < steps:
             rule = f"a schedule must leave a final phase after the {steps} steps of the search"
-            raise FedloomError(rule, f"{rounds:g} rounds are over before", self._advice())
+            raise FedloomError(rule, f"{rounds:g} rounds end before that", self._advice())
 
     def _check_pair(self) -> None:
-        """The defaults of t_s and tau are rounds, so one of them alone needs a number of rounds."""
+        """Without a number of rounds, t_s needs tau and the reverse: their defaults are rounds."""
         t_s = self.options.t_s
         tau = self.options.tau
         if (t_s is None) != (tau is None):
-            rule = "t_s and tau must both be given, or neither, where the budget is not in rounds"
+            rule = "t_s and tau must both be given, or neither, if the budget is not in rounds"
             raise FedloomError(rule, f"got t_s={t_s} and tau={tau}", "give the other one too")
 
     def _advice(self) -> str:
-        """What gives a schedule its final phase."""
+        """Returns what to do so that the schedule has a final phase."""
         advice = []
         if self.options.least_rounds is not None:
             advice.append(f"ask for at least {self.options.least_rounds} rounds")
@@ -206,7 +206,7 @@ class Spider(Method):
 
     def note(self, state: State, r: Round) -> Meta:
         due = self.options.due(r.number, r.spent, r.budget)
-        begun = self.options.by_gradient  # whose α moves from the first step
+        begun = self.options.by_gradient  # then α is trained from the first step on
         return phase_of(due, self.options.events, begun=begun)
 
     @property
@@ -231,11 +231,11 @@ class Spider(Method):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """The steps on w and on v do not touch each other, so they may follow one another."""
+        """Trains w, then v. The steps are independent, so they need not alternate."""
         parts = self._parts(data, order.meta["due"])
         reply = self._train_shared(order, parts.training, run)
         own_run = run.with_stream("own")
-        with seeded(own_run.key("global")):  # v's draws begin at one place, whatever w's were
+        with seeded(own_run.key("global")):  # v's random draws do not depend on those of w
             private = PrivateModel.of(own, self.options, run.task)
             if self.options.pull == inf:  # v is w
                 private = replace(private, weights=order.tensors)
@@ -244,14 +244,14 @@ class Spider(Method):
         return reply, private.state()
 
     def _parts(self, data: Samples, due: int) -> Parts:
-        """Once everything is decided, all data are trained on."""
+        """Divides the data. Once everything is decided, all of it is trained on."""
         training, validation = data.split(self.options.train_share)
         if due == self.options.events:
             training = data
         return Parts(training, validation)
 
     def _train_shared(self, order: Order, training: Samples, run: ClientRun) -> Reply:
-        """Line 17: w ← w − η∇F_k(w), as in FedAvg."""
+        """Trains w ← w − η∇F_k(w), as in FedAvg (line 17)."""
         w = supernet_model(run.task, self.options, weights=order.tensors)
         trained = train(w, training, self.options, order.meta["lr"], run)
         return Reply(order.client, weights_of(w), len(training), {"loss": trained.loss})
@@ -263,14 +263,15 @@ class Spider(Method):
         parts: Parts,
         run: ClientRun,
     ) -> PrivateModel:
-        """Line 18, Eq. 4: v ← v − η(∇F_k(v) + λ(v − w)), with the live part of w.
+        """Trains v ← v − η(∇F_k(v) + λ(v − w)), with the live part of w (line 18, Eq. 4).
 
-        That part is known by the names that v still has.
+        That part consists of the tensors whose names v still has.
         """
         options = self.options
         v = self._model(private, run.task).to(run.device)
         if options.pull == inf:
-            recalibrate(v, parts.training, options, run)  # w's statistics are of all operations
+            # The BN statistics of w are those of a network with all operations.
+            recalibrate(v, parts.training, options, run)
             return replace(private, weights=weights_of(v))
         private = without_dead_weights(private, v)
         pull = pull_towards(order.tensors, options.pull) if options.pull else None
@@ -287,7 +288,7 @@ class Spider(Method):
                 momentum=private.momentum,
                 after_backward=pull,
             )
-        except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
+        except FloatingPointError:  # a refused reply would reveal this, so v just stays as it was
             return replace(private, momentum={}, diverged=private.diverged + 1)
         return replace(private, weights=weights_of(v), momentum=trained.momentum)
 
@@ -300,7 +301,7 @@ class Spider(Method):
         validation: Samples,
         run: ClientRun,
     ) -> PrivateModel:
-        """All that fell due since this client was last here."""
+        """Decides all that has become due since this client's last round."""
         with searching():
             return self._searched(private, due, validation, run)
 
@@ -328,7 +329,7 @@ class Spider(Method):
         score: Scorer,
         run: ClientRun,
     ) -> PrivateModel:
-        """Lines 4–9, for every edge that fell due."""
+        """Decides every edge that is due (lines 4–9)."""
         edges = self.options.slot_groups
         draw = run.rng("edges")
         while private.open_edges and len(edges) - len(private.open_edges) < due:
@@ -350,9 +351,9 @@ class Spider(Method):
         return replace(private, pruned=True)
 
     def _scorer(self, private: PrivateModel, validation: Samples, run: ClientRun) -> Scorer:
-        """It scores a copy of v: BN with batch statistics would change the running ones of v.
+        """Returns a scorer of a copy of v: BN in training mode would change v's running statistics.
 
-        The copy is built when a score is first asked for.
+        The copy is built when the first score is needed.
         """
         if self.options.search == "random":
             return perturbation.by_chance(run.rng("chance"))
@@ -381,7 +382,7 @@ class Spider(Method):
         parts: Parts,
         run: ClientRun,
     ) -> PrivateModel:
-        """MiLeNAS on (v, α), a step of α with every step of v."""
+        """Trains (v, α) by MiLeNAS, with a step of α for every step of v."""
         options = self.options
         alpha = {}
         for name, row in private.alpha.items():
@@ -416,7 +417,7 @@ class Spider(Method):
         return replace(private, weights=weights, momentum=remembered(v_optimizer))
 
     def _derive(self, private: PrivateModel, run: ClientRun) -> PrivateModel:
-        """The network that α stands for; α is not needed any more."""
+        """Derives the network from α, which is not needed any more."""
         options = self.options
         rows = list(private.alpha.values())
         if options.search == "random":
@@ -433,7 +434,7 @@ class Spider(Method):
         private = private.decided(arch, decisions, options, run.round)
         return replace(private, weights=weights)
 
-    # What is evaluated, and observed
+    # Evaluation and observation
 
     def _model(self, private: PrivateModel, task: Task) -> Model:
         return supernet_model(task, self.options, arch=private.arch, weights=private.weights)
@@ -451,7 +452,7 @@ class Spider(Method):
         return v
 
     def observe(self, own: State, number: int) -> Json:
-        """The decisions of this round, for the report of a simulation."""
+        """Returns the decisions of this round, for the report of a simulation."""
         decisions = []
         for decision in decisions_of(own):
             if decision.round == number:
@@ -465,7 +466,7 @@ class Spider(Method):
 
 
 def without_dead_weights(private: PrivateModel, v: Model) -> PrivateModel:
-    """Only the weights of operations that are alive, and α."""
+    """Returns the model with only α and the weights of operations that are alive."""
     weights = {name: private.weights[name] for name in v.state_dict()}
     return replace(private, weights={**weights, **with_prefix(ALPHA, private.alpha)})
 
@@ -475,7 +476,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 spider = Recipe(
-    "SPIDER (Mushtaq et al. 2023): a network of its own for every client, found by perturbation",
+    "SPIDER (Mushtaq et al. 2023): a personal network for every client, searched by perturbation",
     SpiderOptions,
     stages,
     short="search",

@@ -1,4 +1,4 @@
-"""SPIDER's options and its schedule."""
+"""The options of SPIDER and its schedule."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from fedloom.searchers.schedule import PERIOD, PHASES, START, FittedSchedule, Sc
 from fedloom.spaces import SPARSE, space_for
 from fedloom.spaces.options import CHOICE_OF_SPACE, SpaceOptions
 
-DERIVED = 40  # percent of the budget after which appendix C derives: its 400 of 1,000 rounds
+# Percent of the budget after which appendix C derives the network: its 400 of 1,000 rounds.
+DERIVED = 40
 DERIVED_PHASES: Mapping[str, float] = {"search": 0.4, "final": 0.6}
-MOST_ROUNDS = 10_000  # looked at to say how many a schedule needs
-LONGEST = 10**9  # rounds, as many as a run may have
+MOST_ROUNDS = 10_000  # numbers of rounds that are tried to say how many a schedule needs
+LONGEST = 10**9  # as many rounds as a run may have
 
 
 class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
-    space: str = Field(SPARSE, description=CHOICE_OF_SPACE)  # the paper's: two operations an edge
+    space: str = Field(SPARSE, description=CHOICE_OF_SPACE)  # the paper's: two operations per edge
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
     lam: float | str = Field(
         0.1,
@@ -35,26 +36,29 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         None,
         ge=0,
         le=LONGEST,
-        description="perturbation: rounds before the search; by pace, with tau 3 % of the budget",
+        description="perturbation: rounds before the search; by default set by pace, or 3 % of "
+        "the budget if tau is given",
     )
     tau: int | None = Field(
         None,
         ge=1,
         le=LONGEST,
-        description="perturbation: rounds from edge to edge; by pace, with t_s 2 % of the budget",
+        description="perturbation: rounds from edge to edge; by default set by pace, or 2 % of "
+        "the budget if t_s is given",
     )
     pace: Annotated[Literal["fitted", "paper"], Absent("paper")] = Field(
         "fitted",
-        description="perturbation, without t_s and tau: fitted, all edges together take the "
-        "paper's 28 % of the budget; paper, 2 % each, however few they are",
+        description="perturbation, without t_s and tau: with fitted, all edges together take the "
+        "paper's 28 % of the budget; with paper, each takes 2 %, however few they are",
     )
     keep: Keep = Field(
         "impact",
-        description="the operation whose removal hurts most, or Alg. 2's line 8 as printed",
+        description="which operation is kept: the one whose removal hurts most, or by Alg. 2's "
+        "line 8 as printed",
     )
     edges: Literal["paired", "single"] = Field(
         "paired",
-        description="decide an edge in both cells at a time, or in one",
+        description="decide on an edge in both cells at once, or in one cell",
     )
     prune_edges: bool = Field(
         True,
@@ -62,17 +66,18 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
     )
     searcher: Literal["perturbation", "milenas"] = Field(
         "perturbation",
-        description="Alg. 2, or appendix C's gradients",
+        description="how clients search: by Alg. 2, or by appendix C's gradients",
     )
     search: Literal["own", "random"] = Field(
         "own",
-        description="random: the control, decisions by chance",
+        description="random: random decisions, as a control",
     )
     train_share: float = Field(
         0.75,
         ge=0.05,
         le=0.95,
-        description="of a client's rest; validation until phase 3: the rest",
+        description="share of a client's training data for w and v; until phase 3 the rest is "
+        "for validation",
     )
     alpha_lr: float = Field(0.01, gt=0, description="milenas: learning rate of α")
     alpha_lam: float = Field(1.0, ge=0, description="milenas: λ of α's validation gradient")
@@ -100,13 +105,13 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
 
     @property
     def slot_groups(self) -> list[tuple[int, ...]]:
-        """The slots that are decided at a time: an edge, of both cells or of one."""
+        """The slots that are decided at a time: an edge, in both cells or in one."""
         return perturbation.edges(space_for(self), paired=self.edges == "paired")
 
     @field_validator("lam", mode="before")
     @classmethod
     def _number(cls, value: Any) -> float | str:
-        """JSON has no infinity, so it is a word."""
+        """Returns λ. JSON has no infinity, so infinity is a string."""
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -122,26 +127,29 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
     def _stable(self) -> SpiderOptions:
         if self.pull != inf and self.lr * self.pull >= 2:
             rule = "lr · lam must be below 2, or v diverges"
-            found = f"{self.lr:g} · {self.pull:g} = {self.lr * self.pull:g}"
-            raise FedloomError(rule, found, "lower one of them, or say lam=inf")
+            product = f"{self.lr:g} · {self.pull:g} = {self.lr * self.pull:g}"
+            raise FedloomError(rule, product, "lower one of them, or say lam=inf")
         if self.pull == inf and self.by_gradient:
-            rule = "the searcher milenas must have weights of its own"
-            raise FedloomError(rule, "got lam=inf", "lower lam")
+            rule = "the searcher milenas must train personal weights"
+            raise FedloomError(rule, "got lam=inf, with which v is w", "lower lam")
         return self
 
     @model_validator(mode="after")
     def _its_own_schedule(self) -> SpiderOptions:
-        """An option that would do nothing is refused."""
+        """Refuses an option that would do nothing."""
         if self.by_gradient and self.has_own_schedule:
             share = f"{DERIVED} % of the budget"
             rule = f"the searcher milenas must search for {share}, as appendix C does"
-            found = f"got t_s={self.t_s} and tau={self.tau}"
-            raise FedloomError(rule, found, "leave t_s and tau out")
+            raise FedloomError(
+                rule,
+                f"got t_s={self.t_s} and tau={self.tau}",
+                "leave t_s and tau out",
+            )
         return self
 
     @property
     def events(self) -> int:
-        """Moments at which something is decided: every edge, and the pruning."""
+        """The number of moments at which something is decided: every edge, and the pruning."""
         if self.by_gradient:
             return 1
         events = len(self.slot_groups)
@@ -150,9 +158,9 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         return events
 
     def due(self, number: int, spent: float, budget: float) -> int:
-        """How many of them there have been, before a round's training.
+        """Returns how many of the events must have happened before this round's training.
 
-        Explicit values are rounds.
+        t_s and tau, if given, are in rounds.
         """
         percent = 100.0
         if budget > 0:
@@ -173,14 +181,17 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
 
     @property
     def phases(self) -> Mapping[str, float]:
-        """The shares of the budget that the paper's phases have."""
+        """The shares of the budget of the paper's phases."""
         if self.by_gradient:
             return DERIVED_PHASES
         return PHASES
 
     @property
     def least_rounds(self) -> int | None:
-        """The fewest whose last one finds everything decided; None: there is no such number."""
+        """The fewest rounds of which the last one trains with everything decided.
+
+        It is None if there is no such number.
+        """
         for rounds in range(1, MOST_ROUNDS):
             if self.due(rounds, rounds - 1, rounds) == self.events:
                 return rounds

@@ -2,8 +2,9 @@
 Training for Federated Learning with Local Sparsity", ICLR 2022.
 
 Clients train a network by SWAT: layers compute with a tenth of their weights, and learn from a
-tenth of their inputs (learning/sparse.py). What goes up is the kept part of every layer's weights;
-the server takes, for every weight, the mean of those who bring it, and keeps it where nobody does.
+tenth of their inputs (learning/sparse.py). Clients send only the kept part of every layer's
+weights. The server averages every weight over the clients that send it, and keeps the old value if
+none does.
 """
 
 from __future__ import annotations
@@ -49,26 +50,26 @@ from fedloom.types import (
 
 
 class ZeroFLOptions(WidthOptions):
-    """ZeroFL: sparse training, of which the kept part goes up."""
+    """Options of ZeroFL."""
 
-    usual_widths = (1.0,)  # the paper's network is as wide for everybody
+    usual_widths = (1.0,)  # the paper's network is as wide for all clients
 
     sparsity: float = Field(
         0.9,
         ge=0,
         lt=1,
-        description="share of the weights and activations that layers leave out; 0 is FedAvg",
+        description="share of weights and activations that layers leave out; 0 is FedAvg",
     )
     mask_ratio: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="share of the weights that goes up beyond those that layers compute with",
+        description="share of the weights that clients send beyond those that layers compute with",
     )
 
     @property
     def sent_share(self) -> float:
-        """Of a layer's weights, what goes up."""
+        """The share of a layer's weights that clients send."""
         return min(1.0, 1 - self.sparsity + self.mask_ratio)
 
 
@@ -118,7 +119,7 @@ class ZeroFL(Nested):
         return Reply(order.client, tensors, len(data), {"loss": trained.loss}), None
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """Every tensor comes back, the pruned ones as the part that is kept."""
+        """Checks that the reply has every tensor, and of a pruned one only the kept part."""
         sparse = set(order.meta["sparse"])
         for name, sent in order.tensors.items():
             if name in sparse:
@@ -129,14 +130,14 @@ class ZeroFL(Nested):
                 return f"tensor {name!r} is missing"
         for name in reply.tensors:
             if name in sparse:
-                return f"it brings all of {name!r}"
+                return f"it has all of {name!r}, not only the kept part"
             is_extra = name.startswith((KEPT, BITS))
             if is_extra and name.partition("/")[2] not in sparse:
                 return f"it holds the undeclared tensor {name!r}"
         return None
 
     def update_of(self, order: Order, reply: Reply) -> Tensors:
-        """What does not come back did not move."""
+        """Returns a reply's weights. Those that it does not have count as unchanged."""
         tensors = dict(reply.tensors)
         for name in order.meta["sparse"]:
             tensors[name] = unpacked(reply.tensors, name, order.tensors[name])
@@ -149,7 +150,7 @@ class ZeroFL(Nested):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """The mean of those who bring an element, and what the server's optimiser makes of it."""
+        """Averages every element over the clients that send it, for the server's optimiser."""
         sparse = state.meta["sparse"]
         if not sparse:
             return server_step(self.options, state, orders, replies)
@@ -159,21 +160,21 @@ class ZeroFL(Nested):
         means = dict(fold.result())
         touched = dict(fold.merged())
         zeros = {name: torch.zeros_like(old[name], dtype=torch.float64) for name in sparse}
-        # Both are divided by the weights of all who hold an element, which falls out.
+        # Both are divided by the total weight of the clients that hold an element. It cancels out.
         sums = aggregate(zeros, kept_values(orders, replies), orders)
         shares = aggregate(zeros, kept_places(orders, replies), orders)
         for name in sparse:
-            brought = shares[name] > 0
+            was_sent = shares[name] > 0
             mean = sums[name] / shares[name].clamp_min(1e-300)
-            means[name] = torch.where(brought, mean, old[name].double()).to(old[name].dtype)
-            if brought.any():
-                touched[name] = brought
+            means[name] = torch.where(was_sent, mean, old[name].double()).to(old[name].dtype)
+            if was_sent.any():
+                touched[name] = was_sent
         if not touched:
             return state
         return self.options.server().step(state, means, state.meta["parameters"], touched)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """With pruned weights, as it was trained to compute."""
+        """Returns the network with pruned weights, as it computed in training."""
         net = self.received(order, order.meta["width"], run)
         if self.options.sparsity == 0:
             return net
@@ -190,7 +191,7 @@ class ZeroFL(Nested):
 
 
 def kept_values(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
-    """Of every reply its kept weights, with zeros between them."""
+    """Yields every reply with its kept weights, and zeros for the others."""
     by_client = {order.client: order for order in orders}
     for reply in replies:
         order = by_client[reply.client]
@@ -202,7 +203,7 @@ def kept_values(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator
 
 
 def kept_places(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
-    """Of every reply a one for each weight that it brings."""
+    """Yields every reply with a one for each kept weight, and zeros for the others."""
     by_client = {order.client: order for order in orders}
     for reply in replies:
         order = by_client[reply.client]
@@ -222,7 +223,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 zerofl = Recipe(
-    "ZeroFL (Qiu et al. 2022): sparse training, of which the kept part goes up",
+    "ZeroFL (Qiu et al. 2022): sparse training, clients send only the kept weights",
     ZeroFLOptions,
     stages,
     tiered=tiers_of,

@@ -1,7 +1,8 @@
-"""How well one client's samples are classified, from scores alone.
+"""Measures how well one client's samples are classified, from the model's scores.
 
-Plain numpy: importing scikit-learn costs a second in every worker, so it is the oracle of the tests
-only. Every value is a plain Python number or None, so that a reply's JSON never holds a NaN.
+It is plain numpy: importing scikit-learn costs a second in every worker, so only the tests use it,
+as their oracle. Every value is a plain Python number or None, so that a reply's JSON never holds a
+NaN.
 """
 
 import math
@@ -21,13 +22,14 @@ Z = 1.959963984540054  # standard deviations on either side of a normal mean tha
 
 
 def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
-    """Accuracy with its interval, balanced accuracy, macro F1, AUC and answers of one client.
+    """Returns accuracy with its interval, balanced accuracy, macro F1, AUC and `answers`.
 
-    `scores` is [n, classes], the larger the likelier; among equal scores the first class is
-    predicted. A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC
-    becomes None. `answers` is how many different classes were predicted: a model with one answer
-    says nothing of its samples, however often that answer is right. Balanced accuracy and AUC are
-    None where the samples are of one class: there every answer is all right or all wrong.
+    `scores` is [n, classes]; a larger score means a likelier class. Among equal scores the first
+    class is predicted. For a sample with a NaN score no class is predicted: it counts as wrong, and
+    AUC becomes None. `answers` is the number of different classes that were predicted: a model that
+    always gives the same answer says nothing about the samples, however often it is right. Balanced
+    accuracy and AUC are None if all samples are of one class: then a constant answer is always
+    right or always wrong.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)
@@ -58,9 +60,9 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
 
 
 def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[list[int]]:
-    """How many samples of each class (rows) were taken for each (columns).
+    """Returns how many samples of each class (rows) were predicted to be of each (columns).
 
-    One predicted to be nothing is left out.
+    Samples for which no class is predicted are left out.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)
@@ -71,7 +73,7 @@ def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[l
 
 
 def share_correct(clients: Sequence[Figures]) -> float | None:
-    """Accuracy over all samples of several clients."""
+    """Returns the accuracy over all samples of several clients."""
     samples = sum(figures.samples for figures in clients)
     if not samples:
         return None
@@ -79,7 +81,7 @@ def share_correct(clients: Sequence[Figures]) -> float | None:
 
 
 def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (95 % by default); of nothing, all is possible."""
+    """Returns Wilson's score interval of a proportion, 95 % by default. Of none it is [0, 1]."""
     if n == 0:
         return 0.0, 1.0
     p = correct / n
@@ -101,32 +103,33 @@ def _count(labels: Ints, classes: int) -> Ints:
 
 
 def balanced(hits: Ints, present: Ints) -> float | None:
-    """The mean over classes of how many of each are right; one class has nothing to balance."""
+    """Returns the mean recall over classes, or None if there are fewer than two classes."""
     if int((present > 0).sum()) < 2:
         return None
     return _mean_ratio(hits, present)
 
 
 def _mean_ratio(above: Ints, below: Ints) -> float:
-    """The mean of above/below over the classes where `below` is not 0: those that occur."""
+    """Returns the mean of above/below over the classes that occur: where `below` is not 0."""
     occurs = below > 0
     return float((above[occurs] / below[occurs]).mean())
 
 
 def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
-    """Binary: of the margin. Otherwise the macro mean of one class against the rest, on chances.
+    """Returns the AUC, or None if a score is NaN or one of the classes has no AUC.
 
-    It is None if a score is NaN, or if the AUC of a class is.
+    With two classes it is the AUC of the margin; with more, the macro mean of one class against the
+    rest, by the softmax probabilities.
     """
     if np.isnan(scores).any():
         return None
     if classes == 2:
         with np.errstate(invalid="ignore", over="ignore"):  # inf − inf, caught in ranked
             return ranked(scores[:, 1] - scores[:, 0], truth == 1)
-    chances = _softmax(scores)
+    probabilities = _softmax(scores)
     areas = []
     for label in np.unique(truth):
-        area = ranked(chances[:, label], truth == label)
+        area = ranked(probabilities[:, label], truth == label)
         if area is None:
             return None
         areas.append(area)
@@ -134,7 +137,10 @@ def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
 
 
 def ranked(scores: Floats, positive: Bools) -> float | None:
-    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney U / pq)."""
+    """Returns how likely a positive outranks a negative, ties counting half (Mann–Whitney U / pq).
+
+    It is None if a score is NaN, or if there are no positives or no negatives.
+    """
     p = int(positive.sum())
     q = len(positive) - p
     if p == 0 or q == 0 or np.isnan(scores).any():
@@ -146,8 +152,8 @@ def ranked(scores: Floats, positive: Bools) -> float | None:
 
 
 def _softmax(scores: Floats) -> Floats:
-    # A row with +inf becomes NaN, so its AUC None.
+    # A row with +inf becomes NaN, and the AUC None.
     with np.errstate(invalid="ignore", over="ignore"):
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances: Floats = powers / powers.sum(axis=1, keepdims=True)
-    return chances
+    probabilities: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities

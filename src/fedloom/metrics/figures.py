@@ -1,6 +1,6 @@
-"""What a model is worth to one client, by whichever metric.
+"""The figures of a model on one client's samples, whatever the metric.
 
-A client sends these figures and a server reads them through this type.
+Clients send them and the server reads them through this type.
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ from dataclasses import dataclass
 
 from fedloom.types import Json
 
-OWN_NAMES = ("samples", "correct", "interval", "answers")  # in JSON, beside figures by their names
+# The keys in JSON that are not the name of a figure.
+OWN_NAMES = ("samples", "correct", "interval", "answers")
 
 
 @dataclass(frozen=True)
 class Figures:
-    """In JSON the metric's figure, and those beside it, stand under their own names."""
+    """The metric's figure and others beside it. In JSON they stand under their own names."""
 
     metric: str
     samples: int
     correct: int
-    value: float | None  # of the metric; None: there are no samples
+    value: float | None  # the metric's figure; None: there are no samples
     interval: tuple[float, float] | None  # of the value, 95 %
     beside: Mapping[str, float | None]  # other figures, by their names
-    answers: int | None = None  # how many different ones were given; None: not told
+    answers: int | None = None  # how many different answers were given; None: unknown
 
     @classmethod
     def of_nothing(cls, metric: str, *beside: str, answers: int | None = None) -> Figures:
-        """Those of no samples; `beside` are the names of the other figures."""
+        """Returns the figures of no samples. `beside` are the names of the other figures."""
         return cls(metric, 0, 0, None, None, dict.fromkeys(beside), answers)
 
     def of(self, name: str) -> float | None:
-        """The metric's figure, or one beside it; None where there is none of this name."""
+        """Returns the metric's figure or one beside it, or None if there is none of this name."""
         if name == self.metric:
             return self.value
         return self.beside.get(name)
@@ -53,7 +54,7 @@ class Figures:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json], metric: str) -> Figures:
-        """Of what is known to be figures by this metric: admission has a schema for them."""
+        """Reads figures of this metric. Admission has checked `raw` by their schema already."""
         interval = None
         if raw["interval"] is not None:
             low, high = raw["interval"]

@@ -1,4 +1,4 @@
-"""What a model's scores are worth on samples of a task."""
+"""Measures a model's scores on samples of a task, by the task's metric."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from fedloom.types import Task
 
 
 def measured(scores: NDArray[Any], labels: NDArray[Any], task: Task) -> Figures:
-    """Scores and labels are as a network and a client's samples have them."""
+    """Returns the figures of a network's scores. `labels` are as the client's samples have them."""
     metric = metric_of(task.kind)
     return metric.measure(in_own_units(scores, task), in_own_units(labels, task), len(task.labels))
 
 
 def in_own_units(values: NDArray[Any], task: Task) -> NDArray[Any]:
-    """Numbers that are foretold, or true, as the label's column has them; classes stay."""
+    """Returns standardised labels, predicted or true, in the units of the label's column.
+
+    Classes stay as they are.
+    """
     if task.target is None:
         return values
     mean, std = task.target

@@ -1,7 +1,7 @@
-"""What a run is judged by: accuracy of classes, perplexity of text, the error of numbers.
+"""The metrics that runs are judged by: accuracy of classes, perplexity of text, error of numbers.
 
-Everything that compares two figures, names one or prints one asks the `Metric`, so a further one is
-a value here and nothing else.
+Everything that compares two figures, names one or prints one asks the `Metric`. To add a metric, it
+is enough to add a value here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedloom.metrics import classification, perplexity, regression
 from fedloom.metrics.figures import Figures
 
-SHARES = (0.0, 1.0)  # bounds of figures that are told in percent
+SHARES = (0.0, 1.0)  # bounds of figures that are shown in percent
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Metric:
     lower_is_better: bool
     bounds: tuple[float, float]  # of an honest figure
     scale: float  # what a person reads is scale × figure …
-    digits: int | None  # … with so many decimals below 10; None: four digits that count …
-    unit: str  # … and this behind it
-    beside: tuple[str, ...]  # further figures of a client
+    digits: int | None  # … with so many decimals below 10; None: four significant digits …
+    unit: str  # … followed by this
+    beside: tuple[str, ...]  # names of a client's further figures
     columns: tuple[str, ...]  # those of them that tables show
     counts_answers: bool  # whether figures say how many different answers were given
     bounds_beside: tuple[float, float]  # of the figures beside it
-    # Scores, truth and the number of classes → figures.
+    # It takes scores, true labels and the number of classes.
     measure: Callable[[NDArray[Any], NDArray[Any], int], Figures]
     pooled: Callable[[Sequence[Figures]], float | None]  # over all samples of several clients
 
@@ -42,7 +42,7 @@ class Metric:
         return one > other
 
     def text(self, value: float | None, sign: str = "") -> str:
-        """As a person reads it, without the unit; `sign` "+" shows a difference."""
+        """Returns a figure as people read it, without the unit. `sign` is "+" for differences."""
         if value is None:
             return "–"
         shown = self.scale * value
@@ -56,18 +56,18 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """At the beginning of a sentence."""
+        """The title as it stands at the beginning of a sentence."""
         return self.title[0].upper() + self.title[1:]
 
     @property
     def unit_beside(self) -> str:
-        """Behind the figures beside it: shares are told in percent, others in its own unit."""
+        """The unit of the figures beside it: percent for shares, else the metric's own."""
         if self.bounds_beside == SHARES:
             return " %"
         return self.unit
 
     def text_beside(self, value: float | None, sign: str = "") -> str:
-        """A figure beside it as a person reads it, without the unit."""
+        """Returns a figure beside the metric's as people read it, without the unit."""
         if self.bounds_beside != SHARES:
             return self.text(value, sign)
         if value is None:
@@ -76,7 +76,7 @@ class Metric:
 
 
 def with_four_digits(value: float, sign: str) -> str:
-    """Of any size: a label may be in euros or in nanograms."""
+    """Returns a number of any size, for a label may be in euros or in nanograms."""
     if 1000 <= abs(value) < 1e6:
         return f"{value:{sign}.0f}"
     return f"{value:{sign}.4g}"
@@ -127,13 +127,13 @@ RMSE = Metric(
     columns=(regression.MAE,),
     counts_answers=False,
     bounds_beside=(0.0, regression.WORST),
-    measure=regression.foretell_numbers,
+    measure=regression.measure_errors,
     pooled=regression.pooled,
 )
 METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY, RMSE)}
-KINDS = {"text": PERPLEXITY, "regression": RMSE}  # of data; any other is classified
+KINDS = {"text": PERPLEXITY, "regression": RMSE}  # by the kind of data; all others: ACCURACY
 
 
 def metric_of(kind: str) -> Metric:
-    """What a task of this kind is judged by."""
+    """Returns the metric that a task of this kind is judged by."""
     return KINDS.get(kind, ACCURACY)

@@ -1,9 +1,9 @@
-"""How well one client's next symbols are foretold.
+"""Measures how well the next symbols in one client's text are predicted.
 
 The figure is perplexity, the exponential of the mean cross-entropy. A model that knows nothing of V
-symbols has perplexity V, one that is always sure and right has 1. A sample's cross-entropy counts
-as at most `CAP` nats, and one with a score that is no number as exactly that: one wild score must
-not make the figures of a whole run infinite.
+symbols has perplexity V; one that is always sure and right has 1. A sample's cross-entropy counts
+as at most `CAP` nats, and as exactly `CAP` if a score is NaN: one wild score must not make the
+figures of a whole run infinite.
 """
 
 import math
@@ -22,9 +22,9 @@ WORST = math.exp(CAP)
 
 
 def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
-    """Perplexity with its interval, and accuracy, of one client.
+    """Returns perplexity with its interval, and accuracy.
 
-    `scores` is [n, classes], unnormalised log chances.
+    `scores` is [n, classes] and holds logits: log probabilities that are not normalised.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)
@@ -38,14 +38,14 @@ def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
         metric=NAME,
         samples=samples,
         correct=correct,
-        value=grown(float(losses.mean())),
+        value=perplexity_of(float(losses.mean())),
         interval=interval(losses),
         beside={"accuracy": correct / samples},
     )
 
 
 def cross_entropy(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of each sample, from 0 to CAP nats."""
+    """Returns the cross-entropy of each sample, from 0 to CAP nats."""
     with np.errstate(invalid="ignore", over="ignore"):  # inf − inf is NaN, and counts as CAP
         shifted = scores - scores.max(axis=1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(truth)), truth]
@@ -54,20 +54,27 @@ def cross_entropy(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> NDAr
 
 
 def interval(losses: NDArray[np.float64]) -> tuple[float, float] | None:
-    """95 %: normal on the mean loss, then raised to e; one sample has no spread to judge by."""
+    """Returns the 95 % interval: a normal one of the mean loss, whose ends become perplexities.
+
+    One sample has no spread to judge by, and so no interval.
+    """
     if len(losses) < 2:
         return None
     mean = float(losses.mean())
     half = Z * float(losses.std(ddof=1)) / math.sqrt(len(losses))
-    return grown(mean - half), grown(mean + half)
+    return perplexity_of(mean - half), perplexity_of(mean + half)
 
 
-def grown(loss: float) -> float:
+def perplexity_of(loss: float) -> float:
+    """Returns e to the loss, which counts as at least 0 and at most CAP nats."""
     return math.exp(min(max(loss, 0.0), CAP))
 
 
 def pooled(clients: Sequence[Figures]) -> float | None:
-    """Over all samples of all clients: e to the mean loss, clients weighted by their samples."""
+    """Returns the perplexity over all samples of all clients.
+
+    It is e to the mean of the clients' losses, weighted by their numbers of samples.
+    """
     losses = []
     samples = 0
     for figures in clients:
@@ -77,4 +84,4 @@ def pooled(clients: Sequence[Figures]) -> float | None:
         samples += figures.samples
     if not samples:
         return None
-    return grown(math.fsum(losses) / samples)
+    return perplexity_of(math.fsum(losses) / samples)

@@ -1,4 +1,4 @@
-"""How well two lists of figures agree on an order."""
+"""Measures how well two lists of figures agree on an order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from math import isfinite
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """From -1, the reverse order, to 1, the same one; ties count as tau-b has them.
+    """Returns Kendall's tau-b, from -1 (the reverse order) to 1 (the same order).
 
-    None: there is nothing to order, because there are fewer than two figures or all are equal.
+    It is None if there is nothing to order: fewer than two figures, or figures that are all equal.
     """
     from scipy.stats import kendalltau  # here, because scipy is slow to import
 

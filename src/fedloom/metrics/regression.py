@@ -1,7 +1,7 @@
-"""How far numbers that were foretold are from the true ones, in the label's own units.
+"""Measures how far predicted numbers are from the true ones, in the label's own units.
 
-A sample whose answer is no number, or further away than `WORST`, counts as that far: one wild
-answer must not make the figures of a whole run infinite.
+A sample whose answer is NaN, or off by more than `WORST`, counts as off by `WORST`: one wild answer
+must not make the figures of a whole run infinite.
 """
 
 import math
@@ -16,13 +16,13 @@ from fedloom.metrics.figures import Figures
 
 NAME = "rmse"
 MAE = "mae"
-WORST = 1e60  # squared twice, for the spread of squares, it is still a number
+WORST = 1e60  # its fourth power, which the spread of squares needs, is still finite
 
 
-def foretell_numbers(answers: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
-    """The root of the mean squared error with its interval, and the mean absolute error.
+def measure_errors(answers: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
+    """Returns the root mean squared error with its interval, and the mean absolute error.
 
-    `answers` is [n, 1], and both are in the label's own units.
+    `answers` is [n, 1]. Answers and truth are in the label's own units.
     """
     truth = np.asarray(truth, dtype=np.float64)
     samples = len(truth)
@@ -48,7 +48,10 @@ def distances(answers: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArr
 
 
 def interval(squares: NDArray[np.float64]) -> tuple[float, float] | None:
-    """95 %: normal on the mean of the squared errors, then its root; one sample has no spread."""
+    """Returns the 95 % interval: the roots of a normal one of the mean squared error.
+
+    One sample has no spread, and so no interval.
+    """
     if len(squares) < 2:
         return None
     mean = float(squares.mean())
@@ -57,7 +60,7 @@ def interval(squares: NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 def pooled_mae(clients: Sequence[Figures]) -> float | None:
-    """The mean absolute error over all samples of all clients."""
+    """Returns the mean absolute error over all samples of all clients."""
     errors = []
     samples = 0
     for figures in clients:
@@ -72,7 +75,7 @@ def pooled_mae(clients: Sequence[Figures]) -> float | None:
 
 
 def pooled(clients: Sequence[Figures]) -> float | None:
-    """Over all samples of all clients: the root of the mean of all squared errors."""
+    """Returns the root mean squared error over all samples of all clients."""
     squares = []
     samples = 0
     for figures in clients:

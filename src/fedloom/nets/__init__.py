@@ -1,3 +1,3 @@
-"""Fixed networks and what networks are made of. By name they are found in networks/."""
+"""Fixed networks, and the building blocks of networks. The package `networks` has their names."""
 
-MAPS = ("image", "speech")  # kinds of data whose samples are [c,h,w]
+MAPS = ("image", "speech")  # the kinds of data whose samples have the shape [c, h, w]

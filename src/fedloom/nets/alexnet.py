@@ -1,9 +1,10 @@
 """AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural
 Networks", 2012.
 
-Adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of
-5×5 without stride, one linear layer instead of the two of 4096, no response normalisation, and no
-split over two GPUs. That layer sees the whole last map, so there is no head to choose.
+This version for small images keeps the five convolutions and the three overlapping poolings, but it
+has a first kernel of 5×5 without stride, one linear layer instead of the two of 4096, no response
+normalisation, and no split over two GPUs. The linear layer sees the whole last map, so there is no
+head to choose.
 """
 
 import torch
@@ -37,12 +38,13 @@ class AlexNet(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
-    """With He's initial weights.
+    """Returns a convolution with He's initial weights.
 
-    There is no BN to put right what torch's smaller ones would do to the signal.
+    Torch's default weights are smaller and would weaken the signal, and there is no BN to correct
+    that.
     """
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
-    assert conv.bias is not None  # a Conv2d has one unless told otherwise
+    assert conv.bias is not None  # a Conv2d has a bias by default
     nn.init.zeros_(conv.bias)
     return conv

@@ -8,7 +8,7 @@ from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
 from fedloom.nets.nesting import nests
 from fedloom.nets.pooling import as_vector
 
-SMALLEST = 4  # pixels a side: two poolings must leave one
+SMALLEST = 4  # pixels per side: one must remain after two poolings
 
 
 @ends_in_map
@@ -27,7 +27,9 @@ class SmallCNN(nn.Module):
                 f"these are {height}×{breadth}",
                 "use larger images or another network",
             )
-        first, second, third = (max(1, round(size * width)) for size in (16, 32, 64))
+        first = max(1, round(16 * width))
+        second = max(1, round(32 * width))
+        third = max(1, round(64 * width))
         self.head = settled(head, height // 4, breadth // 4, old="grid")
         self.features = nn.Sequential(
             *block(channels, first),

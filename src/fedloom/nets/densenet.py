@@ -1,8 +1,8 @@
 """DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks",
 CVPR 2017.
 
-The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two
-transitions.
+This is the variant BC (bottlenecks, compression 0.5) in its form for CIFAR: three dense blocks and
+two transitions.
 """
 
 import torch
@@ -12,10 +12,12 @@ from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
 from fedloom.nets.pooling import as_vector
 
-SMALLEST = 4  # pixels a side: two poolings must leave one
-GROWTH, DEPTH = 12, 100  # the paper's small network: 0.8 M parameters
+SMALLEST = 4  # pixels per side: one must remain after two poolings
+# The paper's small network, with 0.8 M parameters.
+GROWTH = 12
+DEPTH = 100
 BLOCKS = 3
-BOTTLENECK = 4  # a layer's 1×1 convolution makes four times the growth rate
+BOTTLENECK = 4  # a layer's 1×1 convolution has four times the growth rate as output channels
 
 
 @ends_in_map
@@ -47,8 +49,8 @@ class DenseNet(nn.Module):
                 self.blocks.append(Layer(channels, growth))
                 channels += growth
         self.last = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU())
-        shrunk = 2 ** (BLOCKS - 1)  # by the transitions
-        self.head = settled(head, shape[1] // shrunk, shape[2] // shrunk)
+        reduction = 2 ** (BLOCKS - 1)  # each transition halves the map
+        self.head = settled(head, shape[1] // reduction, shape[2] // reduction)
         self.classifier = nn.Linear(vector_length(self.head, channels), classes)
         self.architecture = f"densenet:{width:g}"
 
@@ -59,7 +61,7 @@ class DenseNet(nn.Module):
 
 
 class Layer(nn.Module):
-    """Everything before it, and `growth` channels more."""
+    """A dense layer: it appends `growth` channels to its input."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()

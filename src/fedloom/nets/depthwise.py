@@ -1,14 +1,14 @@
-"""Depthwise convolutions whose gradients torch computes slowly, computed fast.
+"""Depthwise convolutions with fast gradients, where torch's own are slow.
 
-The forward pass is torch's own, to the bit. Backwards, oneDNN has no fast kernel in two cases that
-cell spaces are full of: a dilated kernel (its gradients take 5 to 40 times as long as without
-dilation), and a kernel that is larger than the map (the gradient of its weight: 5 times as long).
-Both are written here as convolutions that do have one:
+The forward pass is torch's own, to the bit. For the backward pass, oneDNN has no fast kernel in two
+cases that are frequent in cell spaces: a dilated kernel (its gradients take 5 to 40 times as long
+as without dilation), and a kernel that is larger than the map (the gradient of its weight takes 5
+times as long). Both are rewritten here as convolutions that have a fast kernel:
 
-- With dilation d, a pixel meets only pixels that lie a multiple of d away. So a map falls apart
-  into d·d smaller ones, side by side in the batch, and on each of them the kernel is not dilated.
-  With a stride of d, only the first of them is looked at.
-- A map that is smaller than the kernel is padded with zeros, whose products add nothing.
+- With dilation d, a pixel is combined only with pixels at distances that are multiples of d. So a
+  map separates into d·d smaller maps, which are put side by side in the batch, and on which the
+  kernel is not dilated. With a stride of d, only the first of these maps is used.
+- A map that is smaller than the kernel is padded with zeros, which add nothing to the products.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets.remade import is_transformed, maker_of, remake
+from fedloom.nets.remade import is_transformed, recompute, recomputing_node
 
-Gradients = tuple[torch.Tensor | None, torch.Tensor | None]
+Gradients = tuple[torch.Tensor | None, torch.Tensor | None]  # of the input and of the weight
 
 
 class DepthwiseConv(nn.Conv2d):
-    """A convolution of every channel by itself, with `nn.Conv2d`'s parameters and results.
+    """A depthwise convolution with the parameters and results of `nn.Conv2d`.
 
-    The padding keeps the map's size, or rounds it up if a stride divides it.
+    The padding keeps the map's size; with a stride, the divided size is rounded up.
     """
 
     def __init__(self, channels: int, kernel: int, stride: int = 1, dilation: int = 1) -> None:
@@ -36,7 +36,7 @@ class DepthwiseConv(nn.Conv2d):
             channels, channels, kernel, stride, padding, dilation, groups=channels, bias=False
         )
 
-    # `forward` stays torch's own, by which an export knows that this is a plain convolution
+    # `forward` is not overridden: by it, an export recognises a plain convolution.
     def _conv_forward(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
@@ -44,31 +44,31 @@ class DepthwiseConv(nn.Conv2d):
 
 
 def depthwise(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
-    """A convolution of every channel by itself, padded as `DepthwiseConv` says."""
+    """Computes a depthwise convolution, padded like `DepthwiseConv`."""
     kernel = weight.shape[-1]
-    ours = is_slow(x, kernel, stride, dilation) or can_forget(x, stride, dilation)
-    if ours and can_differentiate(x, weight):
+    pays = is_slow(x, kernel, stride, dilation) or can_recompute_input(x, stride, dilation)
+    if pays and can_differentiate(x, weight):
         return with_fast_backward(x, weight, stride, dilation)
     padding = kernel // 2 * dilation
     return functional.conv2d(x, weight, None, stride, padding, dilation, weight.shape[0])
 
 
 def is_slow(x: torch.Tensor, kernel: int, stride: int, dilation: int) -> bool:
-    """Whether torch's own backward pass would be, and ours covers it."""
+    """Whether torch's own backward pass would be slow, and `FastBackward` supports the case."""
     if dilation > 1:
         return stride in (1, dilation)
     return stride == 1 and min(x.shape[-2:]) < kernel
 
 
-def can_forget(x: torch.Tensor, stride: int, dilation: int) -> bool:
-    """Whether the input need not be kept for the backward pass, and ours covers it."""
-    return stride in (1, dilation) and maker_of(x) is not None
+def can_recompute_input(x: torch.Tensor, stride: int, dilation: int) -> bool:
+    """Whether the backward pass can recompute the input, and `FastBackward` supports the case."""
+    return stride in (1, dilation) and recomputing_node(x) is not None
 
 
 def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether there will be a backward pass on a CPU.
 
-    Compilers and tracers get torch's own operation.
+    Compilers and tracers get torch's own operation instead.
     """
     if x.device.type != "cpu" or not torch.is_grad_enabled():
         return False
@@ -78,27 +78,29 @@ def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def as_plain(net: nn.Module) -> None:
-    """Makes torch's own layers of all that are in this network, in place; their tensors stay."""
+    """Turns every `DepthwiseConv` of a network into `nn.Conv2d`, in place, with its tensors."""
     for module in net.modules():
         if isinstance(module, DepthwiseConv):
-            setattr(module, "__class__", nn.Conv2d)  # noqa: B010  # mypy sees no way back to a base class
+            # `setattr`, because mypy refuses to assign a base class.
+            setattr(module, "__class__", nn.Conv2d)  # noqa: B010
 
 
 class FastBackward(torch.autograd.Function):
-    """torch's convolution, with gradients by way of undilated ones.
+    """torch's convolution, with gradients computed by undilated convolutions.
 
-    They can be differentiated again. An input that can be made again is not kept.
+    It supports double differentiation. An input that can be recomputed is not kept.
     """
 
-    # With `setup_context` torch would look up this method's signature in every call.
+    # There is no `setup_context`: with it, torch would inspect this method's signature in every
+    # call.
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int
     ) -> torch.Tensor:
         ctx.stride = stride
         ctx.dilation = dilation
-        ctx.maker = maker_of(x)
-        if ctx.maker is None:
+        ctx.input_node = recomputing_node(x)
+        if ctx.input_node is None:
             ctx.save_for_backward(x, weight)
         else:
             ctx.save_for_backward(weight)
@@ -109,22 +111,24 @@ class FastBackward(torch.autograd.Function):
     def backward(
         ctx: Any, *outer: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
-        if ctx.maker is None:
+        if ctx.input_node is None:
             x, weight = ctx.saved_tensors
         else:
             (weight,) = ctx.saved_tensors
-            x = remake(ctx.maker)
-        of_x, of_weight = gradients(
+            x = recompute(ctx.input_node)
+        x_grad, weight_grad = gradients(
             outer[0], x, weight, ctx.stride, ctx.dilation, ctx.needs_input_grad[:2]
         )
-        return of_x, of_weight, None, None
+        return x_grad, weight_grad, None, None
 
 
 def with_fast_backward(
     x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int
 ) -> torch.Tensor:
-    scores: torch.Tensor = FastBackward.apply(x, weight, stride, dilation)  # type: ignore[no-untyped-call]
-    return scores
+    y: torch.Tensor = FastBackward.apply(  # type: ignore[no-untyped-call]
+        x, weight, stride, dilation
+    )
+    return y
 
 
 def gradients(
@@ -135,66 +139,70 @@ def gradients(
     dilation: int,
     wanted: tuple[bool, bool],
 ) -> Gradients:
-    """Of the input and of the weight, by the fastest way there is."""
+    """Computes the wanted gradients of the input and of the weight in the fastest way.
+
+    `outer` is the gradient of the result.
+    """
     if stride == dilation:
-        return of_first_map(outer, x, weight, stride, wanted)
+        return first_map_gradients(outer, x, weight, stride, wanted)
     if stride == 1:
-        return of_all_maps(outer, x, weight, dilation, wanted)
-    return torchs_own(outer, x, weight, wanted, stride, dilation)
+        return all_maps_gradients(outer, x, weight, dilation, wanted)
+    return torch_gradients(outer, x, weight, wanted, stride, dilation)
 
 
-def of_first_map(
+def first_map_gradients(
     outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, step: int, wanted: tuple[bool, bool]
 ) -> Gradients:
-    """Stride and dilation are the same: only every `step`-th row and column is looked at."""
-    of_seen, of_weight = undilated(outer, x[:, :, ::step, ::step], weight, wanted)
-    if of_seen is None or step == 1:
-        return of_seen, of_weight
-    of_x = torch.zeros_like(x)
-    of_x[:, :, ::step, ::step] = of_seen
-    return of_x, of_weight
+    """The case that stride = dilation: only every `step`-th row and column is used."""
+    used_grad, weight_grad = undilated(outer, x[:, :, ::step, ::step], weight, wanted)
+    if used_grad is None or step == 1:
+        return used_grad, weight_grad
+    x_grad = torch.zeros_like(x)
+    x_grad[:, :, ::step, ::step] = used_grad
+    return x_grad, weight_grad
 
 
-def of_all_maps(
+def all_maps_gradients(
     outer: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
     dilation: int,
     wanted: tuple[bool, bool],
 ) -> Gradients:
-    """Stride 1: all `dilation`² maps, side by side in the batch."""
+    """The case of stride 1: all `dilation`² maps are used, side by side in the batch."""
     height, width = x.shape[-2:]
     maps = split_by_phase(padded(x, -height % dilation, -width % dilation), dilation)
     outer_maps = split_by_phase(padded(outer, -height % dilation, -width % dilation), dilation)
-    of_maps, of_weight = undilated(outer_maps, maps, weight, wanted)
-    if of_maps is None:
-        return None, of_weight
-    return joined_phases(of_maps, dilation)[:, :, :height, :width], of_weight
+    maps_grad, weight_grad = undilated(outer_maps, maps, weight, wanted)
+    if maps_grad is None:
+        return None, weight_grad
+    return joined_phases(maps_grad, dilation)[:, :, :height, :width], weight_grad
 
 
 def undilated(
     outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]
 ) -> Gradients:
-    """The gradients of a convolution with stride 1 that keeps the map's size.
+    """Computes the gradients of a convolution with stride 1 that keeps the map's size.
 
-    Only the weight's needs a map that is no smaller than the kernel. The input's is computed
-    without the zeros, so that its bits do not depend on whether the other one is wanted.
+    Only the weight's gradient needs a map that is no smaller than the kernel. The input's gradient
+    is computed without padded zeros, so that its bits do not depend on whether the weight's is
+    wanted.
     """
     kernel = weight.shape[-1]
     rows = max(kernel - x.shape[-2], 0)
     columns = max(kernel - x.shape[-1], 0)
     if not wanted[1] or rows == columns == 0:
-        return torchs_own(outer, x, weight, wanted)
-    of_x = None
+        return torch_gradients(outer, x, weight, wanted)
+    x_grad = None
     if wanted[0]:
-        of_x, _ = torchs_own(outer, x, weight, (True, False))
-    _, of_weight = torchs_own(
+        x_grad, _ = torch_gradients(outer, x, weight, (True, False))
+    _, weight_grad = torch_gradients(
         padded(outer, rows, columns), padded(x, rows, columns), weight, (False, True)
     )
-    return of_x, of_weight
+    return x_grad, weight_grad
 
 
-def torchs_own(
+def torch_gradients(
     outer: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -203,7 +211,7 @@ def torchs_own(
     dilation: int = 1,
 ) -> Gradients:
     padding = weight.shape[-1] // 2 * dilation
-    of_x, of_weight, _ = torch.ops.aten.convolution_backward(
+    x_grad, weight_grad, _ = torch.ops.aten.convolution_backward(
         outer,
         x,
         weight,
@@ -216,18 +224,18 @@ def torchs_own(
         weight.shape[0],
         [*wanted, False],
     )
-    return of_x, of_weight
+    return x_grad, weight_grad
 
 
 def padded(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """With so many rows of zeros below, and columns to the right."""
+    """Appends this many rows of zeros below, and columns of zeros to the right."""
     if rows == 0 and columns == 0:
         return x
     return functional.pad(x, (0, columns, 0, rows))
 
 
 def split_by_phase(x: torch.Tensor, step: int) -> torch.Tensor:
-    """A map as `step`² maps of every `step`-th pixel, side by side in the batch."""
+    """Splits a map into `step`² maps of every `step`-th pixel, side by side in the batch."""
     batch, channels, height, width = x.shape
     pixels = x.permute(0, 2, 3, 1).reshape(
         batch, height // step, step, width // step, step, channels
@@ -239,7 +247,7 @@ def split_by_phase(x: torch.Tensor, step: int) -> torch.Tensor:
 
 
 def joined_phases(maps: torch.Tensor, step: int) -> torch.Tensor:
-    """What `split_by_phase` was given."""
+    """The inverse of `split_by_phase`."""
     count, channels, height, width = maps.shape
     pixels = maps.permute(0, 2, 3, 1).reshape(step, step, count // step**2, height, width, channels)
     x = pixels.permute(2, 3, 0, 4, 1, 5).reshape(

@@ -1,9 +1,9 @@
-"""Operations that are evaluated many times with the same weights: BN becomes part of them.
+"""Folds BN into operations that are evaluated many times with the same weights.
 
-In evaluation BN is a factor and a shift for every channel, so it can be put into the convolution
-before it. Where every sample takes its own operations, an edge has many small products, and asking
-the modules for each of them takes as long as the product. Inside `weights_stay` an operation is
-folded when it is first met, and its products are computed without its modules.
+In evaluation mode, BN is a factor and a shift per channel, so it can be folded into the convolution
+before it. Where every sample takes its own operations, an edge has many small products, and calling
+the modules takes as long as the products. Inside `weights_stay`, an operation is folded at its
+first use, and its products are then computed without its modules.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fedloom.nets.products import LISTENING, tell
 
 Folded = Callable[[torch.Tensor], torch.Tensor]
 
-# What was folded so far, by operation; None: outside of `weights_stay`.
+# The operations that have been folded so far; None: outside of `weights_stay`.
 FOLDED: ContextVar[dict[nn.Module, Folded] | None] = ContextVar("folded", default=None)
 
 
 @contextmanager
 def weights_stay() -> Iterator[None]:
-    """Inside, the caller changes no weight: what is made of weights may be used again."""
+    """Inside, the caller changes no weight, so that folded operations can be reused."""
     token = FOLDED.set({})
     try:
         yield
@@ -34,13 +34,16 @@ def weights_stay() -> Iterator[None]:
 
 
 def product(conv: nn.Conv2d, bn: nn.BatchNorm2d | None = None) -> Folded:
-    """A convolution and, if there is one, the BN behind it."""
+    """Folds a convolution and the BN after it, if there is one."""
     weight: torch.Tensor = conv.weight
     bias: torch.Tensor | None = None
     if bn is not None:
         factor, bias = affine_of(bn)
         weight = weight * factor.view(-1, 1, 1, 1)
-    stride, padding, dilation, groups = conv.stride, conv.padding, conv.dilation, conv.groups
+    stride = conv.stride
+    padding = conv.padding
+    dilation = conv.dilation
+    groups = conv.groups
     assert not isinstance(padding, str)
 
     def compute(x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +56,7 @@ def product(conv: nn.Conv2d, bn: nn.BatchNorm2d | None = None) -> Folded:
 
 
 def affine_of(bn: nn.BatchNorm2d) -> tuple[torch.Tensor, torch.Tensor]:
-    """What BN does to a channel in evaluation: a factor and a shift."""
+    """Returns the factor and the shift of every channel by BN in evaluation mode."""
     assert bn.running_mean is not None and bn.running_var is not None
     factor = torch.rsqrt(bn.running_var + bn.eps)
     if bn.weight is None:
@@ -63,9 +66,12 @@ def affine_of(bn: nn.BatchNorm2d) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def norm_alone(bn: nn.BatchNorm2d) -> Folded:
-    """BN where no convolution is before it."""
-    weight, bias, eps = bn.weight, bn.bias, bn.eps
-    mean, var = bn.running_mean, bn.running_var
+    """Returns BN in evaluation mode, where no convolution precedes it."""
+    weight = bn.weight
+    bias = bn.bias
+    eps = bn.eps
+    mean = bn.running_mean
+    var = bn.running_var
     cudnn = torch.backends.cudnn.enabled
 
     def compute(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A network in two parts: what represents a sample, and the linear layer that classifies it."""
+"""Finds the head of a network: the linear layer that classifies the representation of a sample."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from fedloom.nets.model import Model
 
 
 def head_of(model: Model) -> str:
-    """The name of the last linear layer: `classifier`, or whichever is defined last."""
+    """Returns the name of the last linear layer: `classifier`, or whichever is defined last."""
     if isinstance(getattr(model.net, "classifier", None), nn.Linear):
         return "net.classifier"
-    found: list[str] = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-    if not found:
-        must = "a network with a head must end in a linear layer"
-        raise FedloomError(
-            must, f"{type(model.net).__name__} has none", "let it end in an nn.Linear"
-        )
-    return found[-1]
+    linear_layers: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            linear_layers.append(name)
+    if not linear_layers:
+        rule = "a network with a head must end in a linear layer"
+        found = f"{type(model.net).__name__} has none"
+        raise FedloomError(rule, found, "let it end in an nn.Linear")
+    return linear_layers[-1]

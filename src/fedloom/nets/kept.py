@@ -1,13 +1,13 @@
-"""Networks that a process keeps and fills again, instead of building one for every order.
+"""Networks that a process keeps and refills, instead of building one for every order.
 
 Building a small network takes longer than a training step of it. So a process that serves many
-orders lends the same networks again and again, to each order as if they were new. A network waits
-for its next order only if it still is what was built: the same modules with the same settings and
-no hooks. Whoever changed one keeps it to himself.
+orders lends the same networks again and again, to each order as if they were new. A network is kept
+for the next order only if it is still as it was built: the same modules with the same settings and
+no hooks. A network that an order has changed is not reused.
 
-Nothing may pass from one client to the next: `Kept.refill` sets every parameter and every buffer,
-the constants of the input included, clears gradients and sets `requires_grad` and the mode. A
-tensor that nothing fills is an error.
+No information may pass from one client to the next: `Kept.refill` sets every parameter and every
+buffer, including the constants of the input normalisation, clears gradients, and sets
+`requires_grad` and the mode. A tensor that nothing fills is an error.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from torch import nn
 
 from fedloom.copying import copy_all
 
-MOST_NETWORKS = 8  # that wait in a process for their next order
-MOST_BYTES = 1 << 28  # of their tensors, all together; one network may be larger, and waits alone
-PLAIN = (bool, int, float, str, tuple, type(None))  # settings of a module that can be compared
-NO_SETTINGS = ("_", "training")  # how the names of attributes begin that are torch's own
+MOST_NETWORKS = 8  # kept networks per process
+MOST_BYTES = 1 << 28  # of all kept tensors together; a single network may be larger
+PLAIN = (bool, int, float, str, tuple, type(None))  # types of module settings that are compared
+NO_SETTINGS = ("_", "training")  # the prefixes of torch's own attributes
 
 Tensors = Mapping[str, torch.Tensor]
 
 
 class Place(NamedTuple):
-    """Where a tensor of a network is held.
+    """The place of a tensor in a network.
 
-    It is asked for each time, because moving a network may replace it.
+    The tensor is looked up each time, because moving a network may replace it.
     """
 
-    name: str  # in the whole network
-    holder: Mapping[str, torch.Tensor | None]  # a module's own parameters or buffers
+    name: str  # its full name in the network
+    holder: Mapping[str, torch.Tensor | None]  # the parameters or buffers of its module
     key: str
-    in_state: bool  # whether state_dict has it
-    trains: bool  # whether it is a parameter that wants a gradient
+    in_state: bool  # whether it is in the state_dict
+    trains: bool  # whether it is a parameter that needs a gradient
 
     def tensor(self) -> torch.Tensor:
         tensor = self.holder[self.key]
@@ -51,13 +51,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """A network, and what it was when it was built."""
+    """A network, and a description of it when it was built."""
 
     key: Hashable
     net: nn.Module
     places: tuple[Place, ...]
-    modules: tuple[tuple[nn.Module, tuple[object, ...]], ...]  # each with its settings
-    size: int  # of its tensors, in bytes
+    modules: tuple[tuple[nn.Module, tuple[object, ...]], ...]  # each module with its settings
+    size: int  # the size of its tensors, in bytes
 
     @classmethod
     def of(cls, key: Hashable, net: nn.Module) -> Kept:
@@ -68,37 +68,38 @@ class Kept:
 
     def is_unchanged(self) -> bool:
         """Whether it still consists of the same modules with the same settings."""
-        now = tuple(self.net.modules())
-        if len(now) != len(self.modules):
+        modules = tuple(self.net.modules())
+        if len(modules) != len(self.modules):
             return False
-        for module, (before, settings) in zip(now, self.modules, strict=True):
-            if module is not before or settings_of(module) != settings:
+        for module, (built_module, settings) in zip(modules, self.modules, strict=True):
+            if module is not built_module or settings_of(module) != settings:
                 return False
         return True
 
     @torch.no_grad()
     def refill(self, weights: Tensors, constants: Tensors) -> None:
-        """As if it were new: every tensor is set, by one call for all of them."""
+        """Makes the network as good as new: every tensor is set, by one call per source."""
+        state = {}
+        other_buffers = {}
         for place in self.places:
-            given = weights if place.in_state else constants
-            if place.name not in given:
+            source = weights if place.in_state else constants
+            if place.name not in source:
                 raise RuntimeError(f"nothing fills {place.name} of a network that served before")
             tensor = place.tensor()
             tensor.grad = None
             tensor.requires_grad_(place.trains)
-        copy_into(
-            {place.name: place.tensor().detach() for place in self.places if place.in_state},
-            weights,
-        )
-        copy_into(
-            {place.name: place.tensor() for place in self.places if not place.in_state}, constants
-        )
+            if place.in_state:
+                state[place.name] = tensor.detach()
+            else:
+                other_buffers[place.name] = tensor
+        copy_into(state, weights)
+        copy_into(other_buffers, constants)
         self.net.train()
 
 
 def places_in(net: nn.Module) -> Iterator[Place]:
-    """All parameters and buffers, those too that the state_dict does not have; shared ones once."""
-    own = net.state_dict()
+    """Yields all parameters and buffers, even if not in the state_dict, and shared ones once."""
+    state = net.state_dict()
     seen: set[int] = set()
     for prefix, module in net.named_modules():
         for holder in (module._parameters, module._buffers):
@@ -107,14 +108,14 @@ def places_in(net: nn.Module) -> Iterator[Place]:
                     continue
                 seen.add(id(tensor))
                 name = f"{prefix}.{key}" if prefix else key
-                yield Place(name, holder, key, name in own, tensor.requires_grad)
+                yield Place(name, holder, key, name in state, tensor.requires_grad)
 
 
 def settings_of(module: nn.Module) -> tuple[object, ...]:
-    """What can be set without replacing a module.
+    """Returns everything that can be changed without replacing a module.
 
-    That is its plain attributes, how many there are of any kind, hooks, and the sizes and strides
-    of its tensors.
+    That is its plain attributes, the number of attributes of any kind, the numbers of hooks, and
+    the sizes and strides of its tensors.
     """
     attributes = vars(module)
     settings: list[object] = [len(attributes)]
@@ -125,9 +126,10 @@ def settings_of(module: nn.Module) -> tuple[object, ...]:
             settings.append((name, value))
     for holder in (module._parameters, module._buffers):
         for key, tensor in holder.items():
-            settings.append(
-                None if tensor is None else (key, tensor.shape, tensor.stride(), tensor.dtype)
-            )
+            if tensor is None:
+                settings.append(None)
+            else:
+                settings.append((key, tensor.shape, tensor.stride(), tensor.dtype))
     return tuple(settings)
 
 
@@ -138,14 +140,14 @@ class Lender:
     Some are lent to the order that is being served, others wait for the next.
     """
 
-    waiting: list[Kept] = field(default_factory=list)  # the longest unused first
+    waiting: list[Kept] = field(default_factory=list)  # the least recently used first
     lent: list[Kept] = field(default_factory=list)
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """While one order is served, networks are lent from here.
+        """Inside, one order is served, and networks are lent from here.
 
-        An order that failed may have left them in any state.
+        After a failed order its networks are dropped: they may be in any state.
         """
         token = LENDER.set(self)
         try:
@@ -156,7 +158,7 @@ class Lender:
             LENDER.reset(token)
 
     def find(self, key: Hashable) -> Kept | None:
-        """One that waits under this key. Until the order is done, nobody else gets it."""
+        """Lends a waiting network with this key, until the order is done."""
         for number in reversed(range(len(self.waiting))):
             if self.waiting[number].key == key:
                 kept = self.waiting.pop(number)
@@ -165,7 +167,7 @@ class Lender:
         return None
 
     def keep(self, key: Hashable, net: nn.Module) -> None:
-        """A network that was built for this order, and may serve the next."""
+        """Registers a network that was built for this order, so that later ones can reuse it."""
         self.lent.append(Kept.of(key, net))
 
     def _take_back(self) -> None:
@@ -174,37 +176,37 @@ class Lender:
             self.waiting.pop(0)
 
     def _fits(self) -> bool:
-        held = sum(kept.size for kept in self.waiting)
-        return len(self.waiting) <= MOST_NETWORKS and held <= MOST_BYTES
+        total_bytes = sum(kept.size for kept in self.waiting)
+        return len(self.waiting) <= MOST_NETWORKS and total_bytes <= MOST_BYTES
 
 
-# Of the order that is being served.
+# The lender of the order that is being served.
 LENDER: ContextVar[Lender | None] = ContextVar("lender", default=None)
 
 
 def network(
     key: Hashable, build: Callable[[], nn.Module], weights: Tensors | None, constants: Tensors
 ) -> nn.Module:
-    """The network that `build` makes; with the given weights it may be one that served before.
+    """Returns the network that `build` builds; if `weights` are given, it may be a reused one.
 
-    `key` says everything that decides what `build` makes; None: it is built anew every time.
+    `key` holds everything that determines the result of `build`; None: it is built every time.
     `weights` must have all tensors of the state_dict, and may have others. `constants` are the
-    buffers that are not in it.
+    buffers that are not in the state_dict.
     """
     lender = LENDER.get()
     if lender is None or key is None:
-        return built(build, weights)
+        return new_network(build, weights)
     if weights is not None:
         kept = lender.find(key)
         if kept is not None:
             kept.refill(weights, constants)
             return kept.net
-    net = built(build, weights)
+    net = new_network(build, weights)
     lender.keep(key, net)
     return net
 
 
-def built(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
+def new_network(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
     net = build()
     if weights is not None:
         copy_into(net.state_dict(), weights)
@@ -213,15 +215,15 @@ def built(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
 
 @torch.no_grad()
 def copy_into(targets: Mapping[str, torch.Tensor], weights: Tensors) -> None:
-    """By one call for all of them.
+    """Copies weights to the tensors of the same names, all in one call.
 
-    Weights that lie in a message know how to go there without a copy in between.
+    Weights inside a message have their own `copy_into`, which needs no intermediate copy.
     """
     missing = [name for name in targets if name not in weights]
     if missing:
         raise RuntimeError(f"a network's weights must have {missing[0]}, and these have not")
-    straight = getattr(weights, "copy_into", None)
-    if straight is not None:
-        straight(targets)
+    direct_copy = getattr(weights, "copy_into", None)
+    if direct_copy is not None:
+        direct_copy(targets)
     else:
         copy_all(targets, weights)

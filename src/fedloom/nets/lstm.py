@@ -1,8 +1,8 @@
 """The recurrent network for text: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018,
 for Shakespeare.
 
-An embedding of 8, two LSTM layers of 256, a linear layer on the last output: 819,920 parameters for
-80 symbols. The width factor scales the layers of the LSTM, not the embedding.
+It has an embedding of 8, two LSTM layers of 256 and a linear layer on the last output: 819,920
+parameters for 80 symbols. The width factor scales the layers of the LSTM, not the embedding.
 """
 
 from typing import Any
@@ -12,27 +12,31 @@ from torch import nn
 
 from fedloom.nets.nesting import nests
 
-EMBEDDING, HIDDEN, LAYERS = 8, 256, 2
+EMBEDDING = 8
+HIDDEN = 256
+LAYERS = 2
 
 
 class Recurrent(nn.LSTM):
-    """torch's LSTM, which can say what it computes: autograd shows the meter no products of it."""
+    """torch's LSTM, which counts its own MACs: autograd does not show them to the meter."""
 
     def count_macs(self, inputs: tuple[Any, ...], output: Any) -> int:
-        """Four gates for each symbol and layer.
+        """Counts four gates for each symbol and layer.
 
-        Each is a product with the layer's input and one with its last output.
+        Each gate is a product with the layer's input and one with its last output.
         """
         symbols = inputs[0].shape[0] * inputs[0].shape[1]
-        sizes = (self.input_size, *[self.hidden_size] * (self.num_layers - 1))
-        return int(
-            symbols * sum(4 * self.hidden_size * (size + self.hidden_size) for size in sizes)
-        )
+        macs_per_symbol = 0
+        layer_inputs = self.input_size
+        for _ in range(self.num_layers):
+            macs_per_symbol += 4 * self.hidden_size * (layer_inputs + self.hidden_size)
+            layer_inputs = self.hidden_size
+        return int(symbols * macs_per_symbol)
 
 
 @nests
 class CharLSTM(nn.Module):
-    """LEAF's two-layer LSTM over symbols, which foretells the next one; for text."""
+    """LEAF's two-layer LSTM over symbols, which predicts the next one; for text."""
 
     kinds = ("text",)
 

@@ -1,4 +1,4 @@
-"""The network for tables: two hidden layers; its width factor scales both."""
+"""The network for tables: two hidden layers, both scaled by the width factor."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A network with its input normalisation inside: raw values go in wherever the model goes."""
+"""A network that includes its input normalisation, so that it takes raw values everywhere."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from fedloom.types import Json
 
-MOST_WEIGHTS = 1 << 32  # of a network: 16 GB
+MOST_WEIGHTS = 1 << 32  # per network: 16 GB
 Net = TypeVar("Net", bound=nn.Module)
 
 
 class Model(nn.Module):
-    """(x − mean) / std, then the network.
+    """Computes (x − mean) / std, then the network.
 
     The constants are not weights: they are never sent or averaged. Without constants, as for text,
-    the input goes through as it is.
+    the input is not changed.
     """
 
     mean: torch.Tensor
     std: torch.Tensor
-    # Two networks with the same value take the same MACs for batches of the same shape, if the same
-    # parameters train. None: nothing is known, as of a network from outside.
+    # Two networks with the same value need the same MACs for batches of the same shape, if the same
+    # parameters are trained. None: nothing is known, as for a network that is not built in.
     same_cost: Hashable = None
 
     def __init__(
@@ -63,48 +63,48 @@ class Model(nn.Module):
 
     @property
     def head(self) -> Head | None:
-        """None: the network has no choice of one."""
+        """The network's head; None: it has no choice of heads."""
         return head_of_network(self.net)
 
 
 def laid_out(net: Net, kind: str) -> Net:
-    """The memory format that every network here computes in, decided in this one place.
+    """Sets the memory format that every network computes in, which is decided only here.
 
-    Convolutions over maps are up to 1.6 times as fast with the channels last, grey images of 8×8
-    pixels included (bench/bench_layout.py measures it). Text and tables have no maps.
+    Convolutions over maps are up to 1.6 times as fast with the channels last, even for grey images
+    of 8×8 pixels (bench/bench_layout.py measures it). Text and tables have no maps.
     """
     if kind in MAPS:
-        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
+        # torch's type stubs lack this overload
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
 
 
 def constants(
     mean: Sequence[float], std: Sequence[float], kind: str = "image"
 ) -> dict[str, torch.Tensor]:
-    """Of a model's input, as its buffers hold them: a number a channel, or a number of a row."""
+    """Returns the buffers of a model's input normalisation: one number per channel or column."""
     return {"mean": shaped(torch.tensor(mean), kind), "std": shaped(torch.tensor(std), kind)}
 
 
 def shaped(values: torch.Tensor, kind: str) -> torch.Tensor:
-    """A number a channel, in the form in which it meets samples of this kind."""
+    """Reshapes one number per channel so that it broadcasts over samples of this kind."""
     if kind in TABLES:
         return values.view(1, -1)
     return values.view(1, -1, 1, 1)
 
 
-def check_kind(what: str, kind: str, kinds: Sequence[str], advice: str) -> None:
-    """Refuses what is made for another kind of data."""
+def check_kind(subject: str, kind: str, kinds: Sequence[str], advice: str) -> None:
+    """Refuses a network or space that is for other kinds of data; `subject` names it."""
     if kind not in kinds:
         raise FedloomError(
-            f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", advice
+            f"{subject} must be for {kind} data", f"it is for {' and '.join(kinds)}", advice
         )
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """torch's own initialisers draw from the global generator: give them a named draw."""
+    """Inside, torch's global CPU generator, from which initialisers draw, starts at this seed."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(
-            seed
-        )  # the CPU's alone; torch.manual_seed would reach every device's
+        # torch.manual_seed would also reset the generators of all other devices
+        torch.default_generator.manual_seed(seed)
         yield

@@ -1,9 +1,8 @@
-"""Any network as a pool of modules: several copies of each of its blocks, and ways through them.
+"""Turns any network into a pool of modules: several copies of each block, and routes through them.
 
-A block is what a network is stacked from: its direct children and, where these are only a list,
-theirs; a normalisation belongs to the layer before it. A network that holds weights of its own
-beside its children, or one tensor under two names, is one block. A route names a copy for every
-block.
+The blocks of a network are its direct children or, if a child is only a list, that child's own
+children. A normalisation belongs to the layer before it. A network that has weights outside its
+children, or one tensor under two names, is a single block. A route names a copy for every block.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Route = Sequence[int]
 
 
 def blocks(model: Model) -> list[list[str]]:
-    """The names of the modules of each block."""
-    if len(named(model)) > len(named(model, once=True)):
-        return [["net"]]  # two blocks could not agree on the copy of what they share
+    """Returns the names of the modules of each block."""
+    if len(named_tensors(model)) > len(named_tensors(model, once=True)):
+        return [["net"]]  # two blocks could use different copies of the tensor that they share
     blocks: list[list[str]] = []
-    for name in stacked("net", model.net, True):
+    for name in block_modules("net", model.net, is_list=True):
         is_norm = isinstance(model.get_submodule(name), NORMS)
         if is_norm and blocks:
             blocks[-1].append(name)
@@ -38,27 +37,28 @@ def blocks(model: Model) -> list[list[str]]:
     return blocks
 
 
-def stacked(name: str, part: nn.Module, opened: bool = False) -> Iterator[str]:
-    opened = opened or isinstance(part, nn.Sequential | nn.ModuleList)
-    kept = part.state_dict()  # buffers too: a normalisation may have nothing else
-    if not kept:
+def block_modules(name: str, module: nn.Module, is_list: bool = False) -> Iterator[str]:
+    """Yields the names of the modules in `module` that form blocks; lists are opened."""
+    is_list = is_list or isinstance(module, nn.Sequential | nn.ModuleList)
+    state = module.state_dict()  # including buffers: a normalisation may have nothing else
+    if not state:
         return
-    own = any("." not in key for key in kept)
-    if own or not opened:
+    has_direct_tensors = any("." not in key for key in state)
+    if has_direct_tensors or not is_list:
         yield name
         return
-    for child, inner in part.named_children():
-        yield from stacked(f"{name}.{child}", inner)
+    for child_name, child in module.named_children():
+        yield from block_modules(f"{name}.{child_name}", child)
 
 
-def named(part: nn.Module, *, once: bool = False) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by name; `once`: what has two names by one of them."""
-    parameters = part.named_parameters(remove_duplicate=once)
-    return {**dict(parameters), **dict(part.named_buffers(remove_duplicate=once))}
+def named_tensors(module: nn.Module, *, once: bool = False) -> dict[str, torch.Tensor]:
+    """Returns parameters and buffers by name; with `once`, a tensor with two names only once."""
+    parameters = module.named_parameters(remove_duplicate=once)
+    return {**dict(parameters), **dict(module.named_buffers(remove_duplicate=once))}
 
 
 def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
-    """Whose block a weight is."""
+    """Returns the number of the block that a weight belongs to."""
     for number, group in enumerate(groups):
         for path in group:
             if name.startswith(f"{path}."):
@@ -67,12 +67,12 @@ def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
 
 
 def along(route: Route, name: str, groups: Sequence[Sequence[str]]) -> str:
-    """What a weight of the network is called in the pool, on this route."""
+    """Returns the name in the pool of a network's weight, on this route."""
     return f"{COPY}{route[block_of(name, groups)]}.{name}"
 
 
 class Pool(nn.Module):
-    """Copies of a network that are used block by block."""
+    """Copies of a network whose blocks can be combined."""
 
     def __init__(self, copies: Sequence[Model]) -> None:
         super().__init__()
@@ -85,21 +85,23 @@ class Pool(nn.Module):
     def forward(
         self, x: torch.Tensor, route: Route, factors: Sequence[torch.Tensor] | None = None
     ) -> torch.Tensor:
-        """Only the blocks on the route are computed.
+        """Computes only the blocks on the route.
 
-        `factors`, one for each block, multiply what the blocks give.
+        The outputs of the blocks are multiplied by `factors`, one for each block.
         """
-        tensors = named(self)
+        tensors = named_tensors(self)
         frame = self.copies[0]
-        used = {name: tensors[along(route, name, self.groups)] for name in frame.state_dict()}
+        route_tensors = {}
+        for name in frame.state_dict():
+            route_tensors[name] = tensors[along(route, name, self.groups)]
         self.factors = factors
         try:
-            scores: torch.Tensor = functional_call(frame, used, (x,))
+            scores: torch.Tensor = functional_call(frame, route_tensors, (x,))
         finally:
             self.factors = None
         return scores
 
-    def _scaled(self, number: int, part: nn.Module, inputs: Any, output: Any) -> Any:
+    def _scaled(self, number: int, module: nn.Module, inputs: Any, output: Any) -> Any:
         if self.factors is None:
             return output
         if isinstance(output, tuple):  # a recurrent layer's outputs, then its last states

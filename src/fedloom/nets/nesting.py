@@ -1,8 +1,8 @@
-"""Networks of several widths that lie in one another.
+"""Nested networks: the weights of a narrow network are a part of those of a wide one.
 
-Where every layer of a narrow network is the first channels of the same layer of a wide one, both
-can have the same weights: the narrow one's are a part of the wide one's. A recurrent layer keeps
-the weights of its gates one below the other, so its part is the first rows of every gate.
+Every layer of the narrow network consists of the first channels of the same layer of the wide one.
+A recurrent layer stores the weights of its gates one below the other, so its part is the first rows
+of every gate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch import nn
 
 from fedloom.types import Json, Region, Tensors
 
-# What BN remembers. It depends on which channels there are, so it is no part of a wider network's.
+# The running statistics of BN. They depend on which channels exist, so a narrow network's are not a
+# part of the wide one's.
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 GATES = {nn.LSTM: 4, nn.GRU: 3}
 
@@ -24,13 +25,13 @@ Network = TypeVar("Network")
 
 
 def nests(network: Network) -> Network:
-    """Marks a network's class or function: its narrower networks lie in its wider ones."""
-    setattr(network, "is_nested", True)  # noqa: B010 - of any callable
+    """Marks a network's class or function: its narrow networks are nested in its wide ones."""
+    setattr(network, "is_nested", True)  # noqa: B010 - on any callable
     return network
 
 
 def is_nested(network: object) -> bool:
-    """Whether this class or function was marked so."""
+    """Whether this class or function is marked with `nests`."""
     return bool(getattr(network, "is_nested", False))
 
 
@@ -40,10 +41,10 @@ def is_statistic(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a wide tensor: of each of its `runs`, the first `kept` places are inside."""
+    """One dimension of a wide tensor. The first `kept` places of each of its `runs` are inside."""
 
     runs: int
-    length: int  # of a run
+    length: int  # the length of a run
     kept: int
 
     @property
@@ -52,7 +53,7 @@ class Axis:
 
     @property
     def indices(self) -> tuple[int, ...] | None:
-        """Of the places that are inside; None: all."""
+        """The indices of the places that are inside; None: all are."""
         if self.is_whole:
             return None
         places: list[int] = []
@@ -64,13 +65,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Inside:
-    """Where the weights of a narrow network lie in those of a wide one, by name."""
+    """The places of a narrow network's weights in those of a wide network, by name."""
 
     axes: Mapping[str, tuple[Axis, ...]]
 
     @classmethod
     def of(cls, narrow: nn.Module, wide: nn.Module) -> Inside:
-        """Of all tensors but the statistics of BN."""
+        """Returns the places of all tensors except the statistics of BN."""
         gates = gates_in(wide)
         wide_tensors = wide.state_dict()
         axes: dict[str, tuple[Axis, ...]] = {}
@@ -94,7 +95,7 @@ class Inside:
         return cls(axes)
 
     def region(self) -> dict[str, Region]:
-        """As an order says it. A tensor that is inside as a whole needs no saying."""
+        """Returns the places as an order states them, without tensors that are wholly inside."""
         regions: dict[str, Region] = {}
         for name, axes in self.axes.items():
             if not all(axis.is_whole for axis in axes):
@@ -102,31 +103,40 @@ class Inside:
         return regions
 
     def take(self, wide: Tensors) -> dict[str, torch.Tensor]:
-        """The narrow network's tensors: copies, or the wide one's own where all of it is inside."""
-        taken = {}
+        """Returns the narrow network's tensors: copies or, if wholly inside, the wide tensors."""
+        narrow = {}
         for name, axes in self.axes.items():
             tensor = wide[name]
             if not all(axis.is_whole for axis in axes):
                 shape = [axis.runs * axis.kept for axis in axes]
                 copy = view_of(tensor, axes).clone(memory_format=torch.contiguous_format)
                 tensor = copy.view(shape)
-            taken[name] = tensor
-        return taken
+            narrow[name] = tensor
+        return narrow
 
     @torch.no_grad()
     def put(self, narrow: Tensors, wide: Tensors) -> None:
-        """Writes the narrow network's tensors into their places of the wide one's.
+        """Writes the narrow network's tensors to their places in the wide network's.
 
-        Names that `narrow` lacks keep what they have.
+        Tensors that `narrow` lacks are not changed.
         """
         for name, axes in self.axes.items():
-            if name in narrow:
-                target = view_of(wide[name].detach(), axes)
-                target.copy_(narrow[name].reshape(target.shape))
+            if name not in narrow or is_same_memory(narrow[name], wide[name]):
+                continue
+            target = view_of(wide[name].detach(), axes)
+            target.copy_(narrow[name].reshape(target.shape))
+
+
+def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether `take` returned the wide network's own tensor, which needs no copy.
+
+    torch refuses to copy a tensor onto itself if a layer of one channel has unusual strides.
+    """
+    return tensor is other or tensor.data_ptr() == other.data_ptr() != 0
 
 
 def gates_in(net: nn.Module) -> dict[str, int]:
-    """Of how many gates the tensors of recurrent layers are, by name."""
+    """Returns the number of gates in each tensor of recurrent layers, by name."""
     gates = {}
     for prefix, module in net.named_modules():
         count = GATES.get(base_of(module))
@@ -138,7 +148,7 @@ def gates_in(net: nn.Module) -> dict[str, int]:
 
 
 def base_of(module: nn.Module) -> type[nn.Module]:
-    """torch's own class of a recurrent layer; of any other module its own class."""
+    """Returns torch's class of a recurrent layer, or the class of any other module."""
     for kind in GATES:
         if isinstance(module, kind):
             return kind
@@ -146,7 +156,7 @@ def base_of(module: nn.Module) -> type[nn.Module]:
 
 
 def axes_of(narrow: torch.Size, wide: torch.Size, gates: int) -> tuple[Axis, ...]:
-    """The gates lie one below the other in the first dimension."""
+    """Returns the axes of a tensor. Gates are one below the other in the first dimension."""
     axes = []
     for dimension, (kept, length) in enumerate(zip(narrow, wide, strict=True)):
         runs = 1
@@ -157,19 +167,19 @@ def axes_of(narrow: torch.Size, wide: torch.Size, gates: int) -> tuple[Axis, ...
 
 
 def view_of(tensor: torch.Tensor, axes: tuple[Axis, ...]) -> torch.Tensor:
-    """The part of a wide tensor that is inside, with two dimensions for each one that has runs."""
+    """Returns a view of the part that is inside; a dimension with runs becomes two dimensions."""
     view = tensor
-    place = 0
+    dimension = 0
     for axis in axes:
         if axis.runs > 1:
-            view = view.unflatten(place, (axis.runs, axis.length))
-            place += 1
+            view = view.unflatten(dimension, (axis.runs, axis.length))
+            dimension += 1
         if not axis.is_whole:
-            view = view.narrow(place, 0, axis.kept)
-        place += 1
+            view = view.narrow(dimension, 0, axis.kept)
+        dimension += 1
     return view
 
 
 def statistics_of(net: nn.Module) -> dict[str, torch.Tensor]:
-    """What its BN remembers, by name."""
+    """Returns the running statistics of a network's BN, by name."""
     return {name: tensor for name, tensor in net.state_dict().items() if is_statistic(name)}

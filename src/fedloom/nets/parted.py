@@ -1,10 +1,10 @@
-"""Convolutions and BN over a batch whose samples are not all learnt from: those to train on first.
+"""Convolutions and BN over a batch in which only the first samples are training samples.
 
-A search step looks at two batches with the same weights. Side by side they take half as many calls.
-A `BlockSequence` computes all samples at once, and in its backward pass only what is wanted:
-gradients of weights over the samples to train on, and gradients of its input as far as they reach.
-It is one step of autograd's, because for small maps that counts too, and it tells the MACs that it
-computes.
+A search step computes two batches with the same weights. Side by side they need half as many calls.
+A `BlockSequence` computes all samples at once, and in its backward pass only what is needed: the
+gradients of weights for the training samples, and the gradients of its input for as many samples as
+`Reach` says. It is a single autograd function, because for small maps the number of functions
+matters too, and it reports the MACs that it computes.
 """
 
 from __future__ import annotations
@@ -19,35 +19,45 @@ from torch.nn import functional
 
 from fedloom.nets import depthwise, products
 
-LEAST_FOR_PRODUCTS = 16  # channels: with fewer, oneDNN's convolution beats a product of matrices
+# With fewer input channels, oneDNN's convolution is faster than a product of matrices.
+LEAST_FOR_PRODUCTS = 16
 
 
 class Reach(NamedTuple):
-    """How many samples of a batch, counted from its first, gradients are wanted for."""
+    """The numbers of samples, counted from the first, for which gradients are needed."""
 
-    trained: int  # weights learn from these
-    inward: int  # what was computed before learns from these
+    trained: int  # samples that the weights learn from
+    inward: int  # samples for which the gradient of the input is needed
 
 
 @dataclass(frozen=True)
 class Convs:
-    """Convolutions of one kind without bias, each of its own part of the channels of one map."""
+    """Convolutions of one kind without bias, each on its own part of the channels of one map.
+
+    The argument `weight` of the methods is the concatenation of `weights`; `outer` is the gradient
+    of the result.
+    """
 
     weights: tuple[torch.Tensor, ...]
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """`weight`: all of them, side by side."""
         raise NotImplementedError
 
-    def of_input(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def input_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
         raise NotImplementedError
 
-    def of_weight(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def weight_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class DepthwiseConvs(Convs):
+    """Depthwise convolutions, with the padding of `nets.depthwise.DepthwiseConv`."""
+
     stride: int
     dilation: int
 
@@ -56,39 +66,47 @@ class DepthwiseConvs(Convs):
         channels = weight.shape[0]
         return functional.conv2d(x, weight, None, self.stride, padding, self.dilation, channels)
 
-    def of_input(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        of_x, _ = depthwise.gradients(outer, x, weight, self.stride, self.dilation, (True, False))
-        assert of_x is not None
-        return of_x
+    def input_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        x_grad, _ = depthwise.gradients(outer, x, weight, self.stride, self.dilation, (True, False))
+        assert x_grad is not None
+        return x_grad
 
-    def of_weight(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        _, of_weight = depthwise.gradients(
+    def weight_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        _, weight_grad = depthwise.gradients(
             outer, x, weight, self.stride, self.dilation, (False, True)
         )
-        assert of_weight is not None
-        return of_weight
+        assert weight_grad is not None
+        return weight_grad
 
 
 @dataclass(frozen=True)
 class PointwiseConvs(Convs):
-    """Of stride 1: a stride is sliced out before (nets/strided.py)."""
+    """1×1 convolutions of stride 1; pixels that a stride skips are sliced out before."""
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self._convolved(x, weight)
 
-    def of_input(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """A 1×1 convolution too, from outputs to inputs."""
+    def input_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """The gradient of the input is a 1×1 convolution from outputs to inputs."""
         groups = len(self.weights)
         outputs, inputs = weight.shape[:2]
         matrices = weight.reshape(groups, outputs // groups, inputs).transpose(1, 2)
         return self._convolved(outer, matrices.reshape(groups * inputs, outputs // groups, 1, 1))
 
-    def of_weight(self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def weight_grad(
+        self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
         outputs, inputs = weight.shape[:2]
         if inputs < LEAST_FOR_PRODUCTS:
-            return self._convolutions_gradient(outer, x, weight)
+            return self._torch_weight_grad(outer, x, weight)
         matrices = torch.bmm(self._pixels(outer).transpose(1, 2), self._pixels(x))
-        # laid out like the weight of a network with the channels last
+        # in memory like the weight of a channels-last network
         return matrices.view(outputs, 1, 1, inputs).permute(0, 3, 1, 2)
 
     def _convolved(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -102,37 +120,36 @@ class PointwiseConvs(Convs):
         y = pixels.transpose(0, 1).reshape(batch, height, width, outputs)
         return y.permute(0, 3, 1, 2)
 
-    def _convolutions_gradient(
+    def _torch_weight_grad(
         self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        """torch's own."""
         groups = len(self.weights)
         wanted = [False, True, False]
         gradients = torch.ops.aten.convolution_backward(
             outer, x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], groups, wanted
         )
-        of_weight: torch.Tensor = gradients[1]
-        return of_weight
+        weight_grad: torch.Tensor = gradients[1]
+        return weight_grad
 
     def _pixels(self, x: torch.Tensor) -> torch.Tensor:
-        """[groups, pixels of all samples, channels of a group]: a view, if channels are last."""
+        """Returns [groups, pixels of all samples, channels per group], a view if channels-last."""
         groups = len(self.weights)
         return x.permute(0, 2, 3, 1).reshape(-1, groups, x.shape[1] // groups).transpose(0, 1)
 
 
 @dataclass(frozen=True)
 class Norms:
-    """BNs that train and have no weights, each of its own part of the channels of one map."""
+    """BNs in training mode without weights, each on its own part of the channels of one map."""
 
     bns: tuple[nn.BatchNorm2d, ...]
 
     def forward(
         self, x: torch.Tensor, scale: torch.Tensor | None, trained: int
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The result, and the mean and one over the deviation of every part of the batch.
+        """Returns the result, and the mean and inverse deviation of both parts of the batch.
 
-        Samples to train on are normalised by themselves, and so are the others. `scale` has a
-        number for every channel.
+        The training samples and the other samples are normalised separately. `scale` has one number
+        per channel.
         """
         y = torch.empty_like(x, memory_format=torch.channels_last)
         statistics = self._normalise(x[:trained], scale, y[:trained])
@@ -148,25 +165,27 @@ class Norms:
         statistics: Sequence[torch.Tensor],
         reach: Reach,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The gradient of its input as far as it reaches, and the one of `scale` of all samples."""
+        """Returns the gradient of the input within `reach`, and of `scale` over all samples."""
         trained = reach.trained
-        of_x, of_scale = self._gradients(outer[:trained], x[:trained], scale, statistics[:2], True)
+        x_grad, scale_grad = self._gradients(
+            outer[:trained], x[:trained], scale, statistics[:2], True
+        )
         if len(statistics) == 2:
-            return of_x, of_scale
+            return x_grad, scale_grad
         reaches_others = reach.inward > trained
         if not reaches_others and scale is None:
-            return of_x, None
-        of_others, others_of_scale = self._gradients(
+            return x_grad, None
+        others_x_grad, others_scale_grad = self._gradients(
             outer[trained:], x[trained:], scale, statistics[2:], reaches_others
         )
         if scale is not None:
-            of_scale = of_scale + others_of_scale
+            scale_grad = scale_grad + others_scale_grad
         if reaches_others:
-            of_x = torch.cat([of_x, of_others])
-        return of_x, of_scale
+            x_grad = torch.cat([x_grad, others_x_grad])
+        return x_grad, scale_grad
 
     def differentiable(self, x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-        """By torch's own, of one part of a batch."""
+        """Normalises one part of a batch by torch's own function."""
         return functional.batch_norm(x, None, None, scale, None, True, 0.0, self.bns[0].eps)
 
     def _normalise(
@@ -184,47 +203,51 @@ class Norms:
         x: torch.Tensor,
         scale: torch.Tensor | None,
         statistics: Sequence[torch.Tensor],
-        inward: bool,
+        needs_input_grad: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        wanted = [inward, scale is not None, False]
-        of_x, of_scale, _ = torch.ops.aten.native_batch_norm_backward(
+        wanted = [needs_input_grad, scale is not None, False]
+        x_grad, scale_grad, _ = torch.ops.aten.native_batch_norm_backward(
             outer, x, scale, None, None, *statistics, True, self.bns[0].eps, wanted
         )
-        return of_x, of_scale
+        return x_grad, scale_grad
 
 
 class Note(NamedTuple):
-    """What BNs side by side have seen of samples to train on."""
+    """The statistics of training samples in several BNs that were computed side by side."""
 
     bns: tuple[nn.BatchNorm2d, ...]
-    values: int  # of every channel
+    values: int  # the number of values per channel
     mean: torch.Tensor
-    deviation: torch.Tensor  # one over it, as BN computes it, with eps
+    deviation: torch.Tensor  # its inverse, as BN computes it, with eps
 
 
 @torch.no_grad()
 def note_down(notes: Sequence[Note]) -> None:
-    """Moves running statistics, those of all layers at once, as BN does it layer by layer."""
+    """Updates the running statistics of all layers at once, as BN does it layer by layer."""
     notes = [note for note in notes if note.bns[0].track_running_stats]
     if not notes:
         return
-    bns = [bn for note in notes for bn in note.bns]
+    bns = []
+    unbiased = []  # for each BN, the factor that makes its variance unbiased
+    for note in notes:
+        for bn in note.bns:
+            bns.append(bn)
+            unbiased.append(note.values / (note.values - 1))
     momentum = bns[0].momentum
     assert momentum is not None
     channels = [bn.num_features for bn in bns]
-    unbiased = [note.values / (note.values - 1) for note in notes for _ in note.bns]
     means = torch.cat([note.mean for note in notes]).split(channels)
     variances = torch.cat([note.deviation for note in notes]).pow_(-2).sub_(bns[0].eps)
-    own_variances = variances.split(channels)
-    torch._foreach_mul_(own_variances, unbiased)
+    variances_by_bn = variances.split(channels)
+    torch._foreach_mul_(variances_by_bn, unbiased)
     torch._foreach_lerp_([bn.get_buffer("running_mean") for bn in bns], means, momentum)
-    torch._foreach_lerp_([bn.get_buffer("running_var") for bn in bns], own_variances, momentum)
+    torch._foreach_lerp_([bn.get_buffer("running_var") for bn in bns], variances_by_bn, momentum)
     torch._foreach_add_([bn.get_buffer("num_batches_tracked") for bn in bns], 1)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Convolutions and BN."""
+    """Convolutions, one after the other, followed by BN."""
 
     convs: tuple[Convs, ...]
     norms: Norms
@@ -232,38 +255,42 @@ class Block:
 
 @dataclass(frozen=True)
 class BlockSequence:
-    """Blocks with ReLU between them. What comes out of the last may be multiplied by numbers."""
+    """Blocks with ReLU between them. The results of the last BNs may be multiplied by numbers."""
 
     blocks: tuple[Block, ...]
     reach: Reach
-    notes: list[Note]  # is added to
+    notes: list[Note]  # each call appends its statistics
 
     def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
-        """`scales`: a number for each of the BNs that it ends in."""
-        numbers = None
+        """`scales` has a number for each BN of the last block."""
+        bn_scales = None
         if scales is not None:
-            numbers = torch.stack(list(scales))
-        weights = [weight for convs in self.convs() for weight in convs.weights]
-        y: torch.Tensor = ChainStep.apply(self, x, numbers, *weights)  # type: ignore[no-untyped-call]
+            bn_scales = torch.stack(list(scales))
+        weights: list[torch.Tensor] = []
+        for convs in self.convs():
+            weights.extend(convs.weights)
+        y: torch.Tensor = SequenceFunction.apply(  # type: ignore[no-untyped-call]
+            self, x, bn_scales, *weights
+        )
         return y
 
-    def a_number_a_channel(self, numbers: torch.Tensor | None) -> torch.Tensor | None:
-        """Of those for each of the last BNs."""
-        if numbers is None:
+    def channel_scales(self, bn_scales: torch.Tensor | None) -> torch.Tensor | None:
+        """Repeats the scale of each BN of the last block for each of its channels."""
+        if bn_scales is None:
             return None
         channels = self.blocks[-1].norms.bns[0].num_features
         # contiguous: torch's channels-last kernel reads them by their address
-        return numbers.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
+        return bn_scales.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
 
     def convs(self) -> Iterator[Convs]:
         for block in self.blocks:
             yield from block.convs
 
     def differentiable(
-        self, x: torch.Tensor, numbers: torch.Tensor | None, weights: Sequence[torch.Tensor]
+        self, x: torch.Tensor, bn_scales: torch.Tensor | None, weights: Sequence[torch.Tensor]
     ) -> torch.Tensor:
-        """By torch's own operations, for gradients that are to be differentiated again."""
-        scale = self.a_number_a_channel(numbers)
+        """Computes the same with torch's own operations, for double differentiation."""
+        scale = self.channel_scales(bn_scales)
         trained = self.reach.trained
         y = self._part(x[:trained], scale, weights)
         if trained == x.shape[0]:
@@ -277,30 +304,33 @@ class BlockSequence:
     def _part(
         self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
     ) -> torch.Tensor:
-        """Of one part of a batch."""
-        coming = iter(weights)
+        """Computes one part of a batch with torch's own operations."""
+        next_weights = iter(weights)
         for block in self.blocks:
             for convs in block.convs:
-                x = convs.forward(x, joined([next(coming) for _ in convs.weights], dim=0))
+                own_weights = [next(next_weights) for _ in convs.weights]
+                x = convs.forward(x, joined(own_weights, dim=0))
             if block is self.blocks[-1]:
                 return block.norms.differentiable(x, scale)
             x = block.norms.differentiable(x, None).relu()
         return x
 
 
-class ChainStep(torch.autograd.Function):
+class SequenceFunction(torch.autograd.Function):
+    """A `BlockSequence` as one autograd function, which supports double differentiation."""
+
     @staticmethod
     def forward(
         ctx: Any,
         sequence: BlockSequence,
         x: torch.Tensor,
-        numbers: torch.Tensor | None,
+        bn_scales: torch.Tensor | None,
         *weights: torch.Tensor,
     ) -> torch.Tensor:
         ctx.sequence = sequence
-        scale = sequence.a_number_a_channel(numbers)
+        scale = sequence.channel_scales(bn_scales)
         trained = sequence.reach.trained
-        kept: list[torch.Tensor] = []  # of every layer what its backward pass needs
+        kept: list[torch.Tensor] = []  # the tensors that the backward pass of each layer needs
         source = x
         for block in sequence.blocks:
             for convs in block.convs:
@@ -317,34 +347,39 @@ class ChainStep(torch.autograd.Function):
             if not is_last:
                 x.relu_()
                 kept.append(x)
-        ctx.save_for_backward(source, numbers, *weights, *kept)
+        ctx.save_for_backward(source, bn_scales, *weights, *kept)
         return x
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         sequence: BlockSequence = ctx.sequence
-        count = len(ctx.needs_input_grad) - 3
-        source, numbers, *rest = ctx.saved_tensors
-        weights = rest[:count]
+        weight_count = len(ctx.needs_input_grad) - 3
+        source, bn_scales, *weights_and_kept = ctx.saved_tensors
+        weights = weights_and_kept[:weight_count]
+        kept = weights_and_kept[weight_count:]
         if torch.is_grad_enabled():
-            return differentiable_gradients(ctx, source, numbers, weights, outer[0])
-        return once(sequence, ctx.needs_input_grad, rest[count:], numbers, outer[0])
+            return differentiable_gradients(ctx, source, bn_scales, weights, outer[0])
+        return single_gradients(sequence, ctx.needs_input_grad, kept, bn_scales, outer[0])
 
 
-def once(
+def single_gradients(
     sequence: BlockSequence,
     wanted: Sequence[bool],
     kept: list[torch.Tensor],
-    numbers: torch.Tensor | None,
+    bn_scales: torch.Tensor | None,
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients, from the last layer to the first; layers take from `kept` what is theirs."""
+    """Computes gradients that are not differentiated again, from the last layer to the first.
+
+    `wanted` and the result follow the arguments of `SequenceFunction.forward`. Each layer pops the
+    tensors that it needs from the end of `kept`.
+    """
     reach = sequence.reach
     samples = outer.shape[0]
-    scale = sequence.a_number_a_channel(numbers)
-    of_numbers = None
-    of_weights: list[torch.Tensor | None] = []
-    still_wanted = list(wanted[3:])
+    scale = sequence.channel_scales(bn_scales)
+    scales_grad = None
+    weight_grads: list[torch.Tensor | None] = []
+    still_wanted = list(wanted[3:])  # whether the weights of layers yet to come need a gradient
     for number, block in reversed(list(enumerate(sequence.blocks))):
         is_last = number == len(sequence.blocks) - 1
         if not is_last:
@@ -354,54 +389,62 @@ def once(
         statistics = kept[-2 * parts :]
         del kept[-2 * parts :]
         x = kept.pop()
-        outer, found = block.norms.backward(outer, x, scale if is_last else None, statistics, reach)
-        if found is not None:
-            of_numbers = found.view(len(block.norms.bns), -1).sum(1)
+        outer, channel_grads = block.norms.backward(
+            outer, x, scale if is_last else None, statistics, reach
+        )
+        if channel_grads is not None:
+            scales_grad = channel_grads.view(len(block.norms.bns), -1).sum(1)
         for convs in reversed(block.convs):
             weight = kept.pop()
             x = kept.pop()
-            own = still_wanted[-len(convs.weights) :]
+            weights_wanted = still_wanted[-len(convs.weights) :]
             del still_wanted[-len(convs.weights) :]
-            a_sample = outer[0].numel() * weight[0].numel()
-            if any(own):
-                of_all = convs.of_weight(outer[: reach.trained], x[: reach.trained], weight)
-                of_weights = [*of_all.chunk(len(own)), *of_weights]
-                products.tell(a_sample * reach.trained)
+            macs_per_sample = outer[0].numel() * weight[0].numel()
+            if any(weights_wanted):
+                joined_grad = convs.weight_grad(outer[: reach.trained], x[: reach.trained], weight)
+                weight_grads = [*joined_grad.chunk(len(weights_wanted)), *weight_grads]
+                products.tell(macs_per_sample * reach.trained)
             else:
-                of_weights = [*[None] * len(own), *of_weights]
+                weight_grads = [*[None] * len(weights_wanted), *weight_grads]
             if not wanted[1] and not any(still_wanted):
-                return None, None, of_numbers, *[None] * len(still_wanted), *of_weights
-            outer = convs.of_input(outer, x[: outer.shape[0]], weight)
-            products.tell(a_sample * outer.shape[0])
-    return None, with_zeros(outer, samples), of_numbers, *of_weights
+                return None, None, scales_grad, *[None] * len(still_wanted), *weight_grads
+            outer = convs.input_grad(outer, x[: outer.shape[0]], weight)
+            products.tell(macs_per_sample * outer.shape[0])
+    return None, with_zeros(outer, samples), scales_grad, *weight_grads
 
 
 def differentiable_gradients(
     ctx: Any,
     x: torch.Tensor,
-    numbers: torch.Tensor | None,
+    bn_scales: torch.Tensor | None,
     weights: Sequence[torch.Tensor],
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    y = ctx.sequence.differentiable(x, numbers, weights)
+    """Computes gradients that can be differentiated again."""
+    y = ctx.sequence.differentiable(x, bn_scales, weights)
     wanted: list[torch.Tensor] = []
-    for tensor, is_wanted in zip((x, numbers, *weights), ctx.needs_input_grad[1:], strict=True):
+    for tensor, is_wanted in zip((x, bn_scales, *weights), ctx.needs_input_grad[1:], strict=True):
         if tensor is not None and is_wanted:
             wanted.append(tensor)
-    found = iter(torch.autograd.grad(y, wanted, outer, create_graph=True))
-    gradients = [next(found) if is_wanted else None for is_wanted in ctx.needs_input_grad[1:]]
+    wanted_grads = iter(torch.autograd.grad(y, wanted, outer, create_graph=True))
+    gradients: list[torch.Tensor | None] = []
+    for is_wanted in ctx.needs_input_grad[1:]:
+        if is_wanted:
+            gradients.append(next(wanted_grads))
+        else:
+            gradients.append(None)
     return None, *gradients
 
 
 def joined(tensors: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
-    """Side by side; one alone is not copied."""
+    """Concatenates tensors; a single tensor is not copied."""
     if len(tensors) == 1:
         return tensors[0]
     return torch.cat(list(tensors), dim=dim)
 
 
 def with_zeros(gradient: torch.Tensor, samples: int) -> torch.Tensor:
-    """For samples that it does not reach."""
+    """Appends zeros to a gradient, for the samples that it does not cover."""
     missing = samples - gradient.shape[0]
     if not missing:
         return gradient

@@ -1,4 +1,4 @@
-"""What a network's head does to its last map. Which heads there are: nets/heads.py."""
+"""Applies a head to the last map of a network. nets/heads.py describes the heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedloom.nets.heads import SIDE, Head
 
 
 def as_vector(x: torch.Tensor, head: Head) -> torch.Tensor:
-    """A map as a vector."""
+    """Turns a map into a vector."""
     if head == "grid":
         return functional.adaptive_avg_pool2d(x, SIDE).flatten(1)
     return x.mean((2, 3))

@@ -1,7 +1,7 @@
-"""Products that are computed without calling a module, told to whoever counts them.
+"""Reports MACs that are computed without calling a module to whoever counts them.
 
-A meter of MACs sees the modules that are called. What a network computes in another way, such as
-the operations of several edges in one call, it tells here.
+A meter of MACs sees only the modules that are called. What a network computes in another way, such
+as the operations of several edges in one call, it reports here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ class Listener(Protocol):
     def hear_of(self, macs: int) -> None: ...
 
 
-LISTENING: list[Listener] = []  # in this process, at the moment
+LISTENING: list[Listener] = []  # the meters that are counting in this process now
 
 
 def tell(macs: int) -> None:
-    """Of products that are computed now, forward or backward."""
+    """Reports the MACs of products that are computed now, in a forward or backward pass."""
     for listener in LISTENING:
         listener.hear_of(macs)

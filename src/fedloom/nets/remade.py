@@ -1,13 +1,15 @@
-"""What is made again in the backward pass, with the same kernel and to the same bits, not kept.
+"""Maps that the backward pass recomputes instead of keeping them in memory.
 
-- BN and ReLU between two convolutions. A convolution keeps its input for the gradient of its
-  weight, which after BN and ReLU is one map more for every map that BN keeps itself: of all that a
-  supernet keeps about an eighth. `norm_relu` keeps BN's input alone, and a `DepthwiseConv` behind
-  it, which keeps nothing of its own, asks for its input when its gradients are due.
+They are recomputed with the same kernel, to the same bits:
+
+- The result of BN and ReLU between two convolutions. A convolution keeps its input for the gradient
+  of its weight: after BN and ReLU, that is one more map for every map that BN keeps itself, or
+  about an eighth of everything that a supernet keeps. `norm_relu` keeps only BN's input. A
+  `DepthwiseConv` after it keeps no map, and asks for its input when it computes its gradients.
 - The ReLU of a state, for the depthwise convolutions that take it.
-- Where the largest values of a max pool stood: eight bytes for a value of four.
+- The positions of the largest values of a max pool: eight bytes for a value of four.
 
-Making something again takes time, and calls of its own, so it is for maps whose memory counts.
+Recomputing takes time and additional calls, so it is used only for maps whose memory matters.
 """
 
 from __future__ import annotations
@@ -20,34 +22,34 @@ from torch.autograd.graph import Node
 from torch.nn import functional
 
 LEAST_ELEMENTS = 1 << 17  # of a map: half a megabyte
-ROOM = 256  # elements
+ROOM = 256  # additional elements: see `roomy_like`
 
 
-def worth_remaking(x: torch.Tensor) -> bool:
-    """Whether there will be a backward pass, and what it keeps of this map counts."""
-    if not isinstance(x, torch.Tensor):  # a tracer's stand-in for one
+def worth_recomputing(x: torch.Tensor) -> bool:
+    """Whether there will be a backward pass, and this map is large enough to be worth it."""
+    if not isinstance(x, torch.Tensor):  # a tracer's proxy
         return False
     elements = x.numel()
-    if not isinstance(elements, int):  # an exporter's, of any batch: to compare it would bound that
+    if not isinstance(elements, int):  # an exporter's symbol: comparing it would bound the batch
         return False
     if elements < LEAST_ELEMENTS or x.device.type != "cpu":
         return False
     if is_transformed():
         return False
-    if not x.is_contiguous(memory_format=torch.channels_last):  # the layout of what is made here
+    if not x.is_contiguous(memory_format=torch.channels_last):  # the layout of `roomy_like`
         return False
     return torch.is_grad_enabled() and x.requires_grad
 
 
 def is_transformed() -> bool:
-    """Whether a compiler, a tracer or `torch.func` reads along: they get torch's own operations."""
+    """Whether a compiler, a tracer or `torch.func` is active: these get torch's own operations."""
     if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
         return True
     return torch._C._are_functorch_transforms_active()
 
 
 def norm_relu(x: torch.Tensor, bn: nn.BatchNorm2d) -> torch.Tensor:
-    """`relu(bn(x))` to the bit, in training mode."""
+    """Computes `relu(bn(x))` in training mode, to the bit, and keeps only BN's input."""
     assert bn.training
     running_mean = None
     running_var = None
@@ -64,7 +66,7 @@ def norm_relu(x: torch.Tensor, bn: nn.BatchNorm2d) -> torch.Tensor:
 
 
 class NormRelu(torch.autograd.Function):
-    """Its gradients can be differentiated again."""
+    """BN and ReLU in training mode, which supports double differentiation."""
 
     @staticmethod
     def forward(
@@ -80,24 +82,24 @@ class NormRelu(torch.autograd.Function):
         y, mean, deviation = roomy_norm(x, weight, bias, running_mean, running_var, momentum, eps)
         ctx.save_for_backward(x, weight, bias, mean, deviation)
         ctx.eps = eps
-        ctx.remade = None
+        ctx.recomputed = None
         return y.relu_()
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, _, mean, deviation = ctx.saved_tensors
-        y = remake(ctx)
-        ctx.remade = None
-        of_norm = torch.ops.aten.threshold_backward(outer[0], y, 0)
+        y = recompute(ctx)
+        ctx.recomputed = None
+        norm_grad = torch.ops.aten.threshold_backward(outer[0], y, 0)
         wanted = list(ctx.needs_input_grad[:3])
-        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
-            of_norm, x, weight, None, None, mean, deviation, True, ctx.eps, wanted
+        x_grad, weight_grad, bias_grad = torch.ops.aten.native_batch_norm_backward(
+            norm_grad, x, weight, None, None, mean, deviation, True, ctx.eps, wanted
         )
-        return of_x, of_weight, of_bias, None, None, None, None
+        return x_grad, weight_grad, bias_grad, None, None, None, None
 
 
 class Norm(torch.autograd.Function):
-    """BN in training mode, to the bit; its result leaves room when it is freed."""
+    """BN in training mode, to the bit, whose result is allocated by `roomy_like`."""
 
     @staticmethod
     def forward(
@@ -119,10 +121,10 @@ class Norm(torch.autograd.Function):
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, mean, deviation = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
-        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+        x_grad, weight_grad, bias_grad = torch.ops.aten.native_batch_norm_backward(
             outer[0], x, weight, None, None, mean, deviation, True, ctx.eps, wanted
         )
-        return of_x, of_weight, of_bias, None, None, None, None
+        return x_grad, weight_grad, bias_grad, None, None, None, None
 
 
 def norm(
@@ -134,7 +136,7 @@ def norm(
     momentum: float,
     eps: float,
 ) -> torch.Tensor:
-    """torch's `batch_norm` in training mode, to the bit, for maps whose memory counts."""
+    """Computes torch's `batch_norm` in training mode, to the bit, for maps whose memory matters."""
     result: torch.Tensor = Norm.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, running_mean, running_var, momentum, eps
     )
@@ -150,7 +152,7 @@ def roomy_norm(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The result, the mean of every channel, and one over its deviation."""
+    """Returns the result of BN, the mean of every channel and its inverse deviation."""
     results = (roomy_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]))
     torch.native_batch_norm(
         x, weight, bias, running_mean, running_var, True, momentum, eps, out=results
@@ -159,11 +161,11 @@ def roomy_norm(
 
 
 def roomy_like(x: torch.Tensor) -> torch.Tensor:
-    """An empty map like this one, with the channels last, that leaves room for another when freed.
+    """Allocates a channels-last map of this shape that leaves space for another one when freed.
 
-    torch asks for addresses that are multiples of 64, for which glibc looks for a little more than
-    the map itself. So a map never fits where another of its size was, and what is made between
-    two maps that are kept would leave a hole for the rest of the forward pass.
+    torch asks for addresses that are multiples of 64, for which glibc needs a little more memory
+    than the map itself. So a map never fits where another of its size was, and a map that is
+    allocated between two maps that are kept would leave a hole for the rest of the forward pass.
     """
     batch, channels, height, width = x.shape
     numbers = x.new_empty(x.numel() + ROOM)[: x.numel()]
@@ -171,61 +173,62 @@ def roomy_like(x: torch.Tensor) -> torch.Tensor:
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:
-    """torch's own, to the bit."""
-    result: torch.Tensor = RemadeRelu.apply(x)  # type: ignore[no-untyped-call]
+    """Computes torch's ReLU, to the bit; the backward pass can recompute the result."""
+    result: torch.Tensor = RecomputedRelu.apply(x)  # type: ignore[no-untyped-call]
     return result
 
 
-class RemadeRelu(torch.autograd.Function):
-    """Its gradients can be differentiated again."""
+class RecomputedRelu(torch.autograd.Function):
+    """A ReLU whose result can be recomputed; it supports double differentiation."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x)
-        ctx.remade = None
-        return torch.clamp_min(x, 0, out=roomy_like(x))  # which is what torch's ReLU does
+        ctx.recomputed = None
+        return torch.clamp_min(x, 0, out=roomy_like(x))  # torch's ReLU does the same
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
-        ctx.remade = None
-        of_x: torch.Tensor = torch.ops.aten.threshold_backward(outer[0], x, 0)
-        return of_x
+        ctx.recomputed = None
+        x_grad: torch.Tensor = torch.ops.aten.threshold_backward(outer[0], x, 0)
+        return x_grad
 
 
-MAKERS = ("NormReluBackward", "RemadeReluBackward")  # as autograd names them
+# The names that autograd gives to the nodes of `NormRelu` and `RecomputedRelu`.
+RECOMPUTING_NODES = ("NormReluBackward", "RecomputedReluBackward")
 
 
-def maker_of(x: torch.Tensor) -> Node | None:
-    """What can make this tensor again; None: it has to be kept."""
+def recomputing_node(x: torch.Tensor) -> Node | None:
+    """Returns the autograd node that can recompute this tensor; None: it has to be kept."""
     node = x.grad_fn
-    if node is not None and node.name() in MAKERS:
+    if node is not None and node.name() in RECOMPUTING_NODES:
         return node
     return None
 
 
-def remake(maker: Any) -> torch.Tensor:
-    """What a maker gave. It is kept from the first time on until the maker's own turn."""
-    if maker.remade is None:
-        x, *rest = maker.saved_tensors
-        if rest:
-            weight, bias, _, _ = rest
-            y = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, maker.eps)[0]
-            maker.remade = y.relu_()
+def recompute(node: Any) -> torch.Tensor:
+    """Recomputes the result of a node, and keeps it until the backward pass of that node."""
+    if node.recomputed is None:
+        x, *norm_tensors = node.saved_tensors
+        if norm_tensors:
+            weight, bias, _, _ = norm_tensors
+            y = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, node.eps)[0]
+            node.recomputed = y.relu_()
         else:
-            maker.remade = functional.relu(x)
-    remade: torch.Tensor = maker.remade
-    return remade
+            node.recomputed = functional.relu(x)
+    result: torch.Tensor = node.recomputed
+    return result
 
 
 def max_pool(x: torch.Tensor, stride: int) -> torch.Tensor:
-    """`max_pool2d(x, 3, stride, 1)`, to the bit."""
+    """Computes `max_pool2d(x, 3, stride, 1)`, to the bit, without keeping its indices."""
     result: torch.Tensor = MaxPool.apply(x, stride)  # type: ignore[no-untyped-call]
     return result
 
 
 class MaxPool(torch.autograd.Function):
-    """Its gradients can be differentiated again."""
+    """A max pool whose backward pass recomputes its indices; it supports double differentiation."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stride: int) -> torch.Tensor:
@@ -238,6 +241,6 @@ class MaxPool(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         window = ([3, 3], [ctx.stride, ctx.stride], [1, 1], [1, 1], False)
         with torch.no_grad():
-            _, places = torch.ops.aten.max_pool2d_with_indices(x, *window)
-        of_x = torch.ops.aten.max_pool2d_with_indices_backward(outer[0], x, *window, places)
-        return of_x, None
+            _, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
+        x_grad = torch.ops.aten.max_pool2d_with_indices_backward(outer[0], x, *window, indices)
+        return x_grad, None

@@ -1,7 +1,7 @@
 """ResNet: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
 
-The form for small images: a 3×3 stem without pooling, then four stages. Where the size or the
-channels change, the shortcut is a 1×1 convolution (the paper's option B).
+This is the form for small images: a 3×3 stem without pooling, then four stages. Where the size or
+the channels change, the shortcut is a 1×1 convolution (the paper's option B).
 """
 
 import torch
@@ -13,9 +13,9 @@ from fedloom.nets.nesting import nests
 from fedloom.nets.pooling import as_vector
 from fedloom.nets.strided import strided_pointwise
 
-SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
+SMALLEST = 4  # pixels per side: below, the last stages see only one pixel and its padding
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first block
-BLOCKS = 2  # a stage: 1 + 4·2·2 + 1 = 18 layers
+BLOCKS = 2  # per stage: 1 + 4·2·2 + 1 = 18 layers
 
 
 @ends_in_map
@@ -56,7 +56,7 @@ class ResNet18(nn.Module):
 
 
 class Block(nn.Module):
-    """y = relu(F(x) + x), F two 3×3 convolutions (Eq. 1 and 2)."""
+    """Computes y = relu(F(x) + x), where F is two 3×3 convolutions (Eq. 1 and 2)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

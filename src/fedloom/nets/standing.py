@@ -1,8 +1,8 @@
-"""Modules whose source an export copies, because a tracer cannot follow what they do.
+"""Modules whose source code an export copies, because a tracer cannot follow them.
 
-One that loops over time is such a module. Its class stands alone: it subclasses `nn.Module`, its
-source uses nothing but `torch` and `nn`, and it keeps what it was made with under the names of the
-arguments.
+A module that loops over time is an example. Its class stands alone: it subclasses `nn.Module`, its
+source uses only `torch` and `nn`, and it stores the arguments of its constructor as attributes of
+the same names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """VGG: Simonyan, Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
 ICLR 2015.
 
-Configuration D, with a BN after every convolution and one linear layer as classifier, as is usual
-for small images.
+This is configuration D, with a BN after every convolution and one linear layer as classifier, as is
+usual for small images.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
 from fedloom.nets.pooling import as_vector
 
-# channels of the convolutions of each stage; a pooling follows each stage
+# The channels of the convolutions of each stage. A pooling follows each stage.
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
@@ -19,7 +19,7 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 class VGG16(nn.Module):
     """VGG16 with BN and a linear classifier.
 
-    A pooling that would leave nothing of a small image is left out.
+    A pooling that would leave no pixel of a small image is left out.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class VGG16(nn.Module):
                 self.features.append(nn.MaxPool2d(2))
                 height //= 2
                 breadth //= 2
-        self.head = settled(head, height, breadth)  # 32×32 has come down to one pixel
+        self.head = settled(head, height, breadth)  # of 32×32 pixels, one is left here
         self.classifier = nn.Linear(vector_length(self.head, channels), classes)
         self.architecture = f"vgg16:{width:g}"
 

@@ -1,13 +1,16 @@
-"""Networks by name, by a genotype's .json file, or one of a search space in any size.
+"""The registry of networks: by name, from a genotype's file, or from a search space.
 
-One is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech, unless
-its attribute `kinds` names the kinds of data that it is for. A search space says itself which
-networks of its operations can be trained as they are: `supernet:OPS:NODES:CELLS`.
+`path/file.json` and `cells:FILE` are architectures that a search found. `space:NAME` is a network
+of a space that is drawn from the run's seed; `network_for` draws it.
+
+A network is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech,
+unless its attribute `kinds` names other kinds of data. A search space declares which networks of
+its operations can be trained by name, such as `supernet:OPS:NODES:CELLS`.
 """
 
 from typing import Any
 
-from fedloom.registry import Registry
+from fedloom.registry import SPACE, Registry, is_file
 from fedloom.spaces import SPACES, open_family
 
 FIXED = {
@@ -19,15 +22,21 @@ FIXED = {
     "resnet18": "fedloom.nets.resnet:ResNet18",
     "vgg16": "fedloom.nets.vgg:VGG16",
 }
-# The network of a kind of data, if nobody names one; of the others the cnn.
+# By prefix, the function that returns a network for the rest of a name.
+FAMILIES = {
+    "cells": "fedloom.spaces.genotype:named_file",
+    "space": "fedloom.spaces.drawn:of_space",
+}
+# The default network for each kind of data; for all other kinds, it is the cnn.
 DEFAULTS = {"text": "lstm", "table": "mlp", "regression": "mlp"}
 
 
 class NetworkRegistry(Registry):
-    """Fixed networks, and those that our search spaces name.
+    """Fixed networks, and the networks that built-in search spaces declare.
 
-    A space is opened when a name is not that of a fixed network: a worker that trains one does not
-    wait for code that searches and draws. An installed space names its networks by entry points.
+    Spaces are opened only for a name that is not a fixed network's: a worker that trains a fixed
+    network does not wait for code that searches and draws. An installed space registers its
+    networks by entry points.
     """
 
     def __init__(self) -> None:
@@ -37,8 +46,12 @@ class NetworkRegistry(Registry):
         self.spaces_were_asked = False
 
     def get(self, name: str) -> Any:
-        if name not in FIXED:
-            self._ask_spaces()
+        if name in FIXED:
+            return super().get(name)
+        family, colon, argument = name.partition(":")
+        if colon and family in FAMILIES:  # the argument may look like a file's name
+            return self._attribute(FAMILIES[family])(argument)
+        self._ask_spaces()
         return super().get(name)
 
     def names(self) -> list[str]:
@@ -46,9 +59,13 @@ class NetworkRegistry(Registry):
         return super().names()
 
     def is_built_in(self, name: str) -> bool:
-        """Whether it is ours, fixed or of a space, and in no file."""
+        """Whether a network is built in, fixed or from a space, and not in a file."""
         if name in FIXED:
             return True
+        if is_file(name):
+            return False
+        if name.startswith(SPACE):
+            return bool(self.get(name).is_built_in)
         self._ask_spaces()
         family, _, _ = name.partition(":")
         return name in self.builtin or family in self.families
@@ -68,6 +85,14 @@ class NetworkRegistry(Registry):
 
 
 NETWORKS = NetworkRegistry()
+
+
+def network_for(name: str, seed: int) -> Any:
+    """Returns the network of this name; `space:NAME` is drawn from the seed."""
+    network = NETWORKS.get(name)
+    if hasattr(network, "for_seed"):
+        return network.for_seed(seed)
+    return network
 
 
 def default_network(kind: str) -> str:

@@ -1,8 +1,8 @@
-"""The model that a task and a network's name stand for."""
+"""Builds the model for a task and the name of a network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import nn
@@ -11,17 +11,19 @@ from fedloom.errors import FedloomError
 from fedloom.nets import MAPS, kept
 from fedloom.nets.heads import HeadChoice, check_taken, takes_head
 from fedloom.nets.model import MOST_WEIGHTS, Model, check_kind, constants, laid_out, seeded
-from fedloom.networks import NETWORKS, default_network
+from fedloom.networks import NETWORKS, default_network, network_for
+from fedloom.registry import SPACE
 from fedloom.rng import key
 from fedloom.types import Task, Tensors
 
+# The exceptions that torch raises for unsuitable sizes.
 NOT_BUILT = (
     TypeError,
     ValueError,
     RuntimeError,
     MemoryError,
     OverflowError,
-)  # what torch raises for odd sizes
+)
 
 
 def build_model(
@@ -33,17 +35,19 @@ def build_model(
     weights: Tensors | None = None,
     head: HeadChoice = "auto",
 ) -> Model:
-    """The network with these weights, or as the seed makes it.
+    """Returns the network with these weights, or else with weights initialised from the seed.
 
-    The seed makes the same for the server and every client. `network` None: the usual network of
-    this kind of data.
+    The seed gives the server and every client the same weights. If `network` is None, it is the
+    default network for the kind of data.
     """
     name = network or default_network(task.kind)
     mean = mean or task.mean
     std = std or task.std
-    key = None
-    if may_be_filled_again(name):
+    key: tuple[Hashable, ...] | None = None
+    if is_refillable(name):
         key = ("fixed", name, width, head, task.kind, task.shape, len(task.labels))
+        if name.startswith(SPACE):
+            key = (*key, task.seed)  # another seed draws another network
 
     def build() -> Model:
         model = new_model(task, name, width, mean, std, head)
@@ -56,8 +60,11 @@ def build_model(
     return model
 
 
-def may_be_filled_again(network: str) -> bool:
-    """Ours keep nothing but their tensors; one from outside says so: `refillable = True`."""
+def is_refillable(network: str) -> bool:
+    """Whether a network holds no state besides its tensors, so that it can be reused.
+
+    Built-in networks can. Another network declares it with `refillable = True`.
+    """
     if NETWORKS.is_built_in(network):
         return True
     return bool(getattr(NETWORKS.get(network), "refillable", False))
@@ -71,29 +78,35 @@ def new_model(
     std: Sequence[float],
     head: HeadChoice = "auto",
 ) -> Model:
-    make = NETWORKS.get(network)
-    advice = f"leave it out, which means {default_network(task.kind)}, "
-    advice += f"or say in yours kinds = ({task.kind!r},)"
-    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS), advice)
+    build = network_of_kind(network, task)
     with seeded(key(task.seed, "init")):
         try:
-            net = called(make, network, task, width, head)
+            net = build_network(build, network, task, width, head)
         except NOT_BUILT as error:
             raise not_built(network, width, task.shape, error) from error
     if not isinstance(net, nn.Module):
-        rule = f"network {network} must make a torch module"
-        raise FedloomError(rule, f"it made {type(net).__name__}", "return one")
+        rule = f"network {network} must return a torch module"
+        raise FedloomError(rule, f"it returned {type(net).__name__}", "return one")
     return Model(laid_out(net, task.kind), mean, std, task.kind)
 
 
-def called(
-    make: Callable[..., object], name: str, task: Task, width: float, head: HeadChoice
+def network_of_kind(network: str, task: Task) -> Callable[..., object]:
+    """Returns the registered network of this name, if it is for the task's kind of data."""
+    build: Callable[..., object] = network_for(network, task.seed)
+    advice = f"leave it out, which means {default_network(task.kind)}, "
+    advice += f"or set kinds = ({task.kind!r},) in your network"
+    check_kind(f"network {network}", task.kind, getattr(build, "kinds", MAPS), advice)
+    return build
+
+
+def build_network(
+    build: Callable[..., object], name: str, task: Task, width: float, head: HeadChoice
 ) -> object:
-    """What a registered network makes for a task. Only one that ends in a map is told of a head."""
-    check_taken(name, make, head)
-    if takes_head(make):
-        return make(task.shape, len(task.labels), width, head=head)
-    return make(task.shape, len(task.labels), width)
+    """Builds a registered network for a task. Only a network that ends in a map gets a head."""
+    check_taken(name, build, head)
+    if takes_head(build):
+        return build(task.shape, len(task.labels), width, head=head)
+    return build(task.shape, len(task.labels), width)
 
 
 def not_built(
@@ -110,12 +123,13 @@ def not_built(
 
 
 def check_weights(task: Task, network: str | None, width: float) -> None:
-    """Refuses a network that no memory holds, before any of it is allocated."""
+    """Refuses a network that is too large for memory, before any of it is allocated."""
     name = network or default_network(task.kind)
+    build = network_of_kind(name, task)
     try:
-        with seeded(0), torch.device("meta"):  # sizes alone
-            net = NETWORKS.get(name)(task.shape, len(task.labels), width)
-    except NOT_BUILT:  # said when it is built in earnest; one from outside may not know of devices
+        with seeded(0), torch.device("meta"):  # only the sizes are needed
+            net = build(task.shape, len(task.labels), width)
+    except NOT_BUILT:  # reported when it is really built; it may fail only on the meta device
         return
     weights = 0
     if isinstance(net, nn.Module):

@@ -1,7 +1,7 @@
 """How many clients' figures must be read with caution, and why.
 
-A model that gives everybody the same answer can be right for three of four samples; a figure of a
-handful of samples says little. Both look good in a table of accuracies.
+A model that gives the same answer for every sample can be right for three of four samples, and a
+figure from a handful of samples says little. Both can look good in a table of accuracies.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from collections.abc import Iterable
 
 from fedloom.records.record import Count, Record
 
-FEW_SAMPLES = 20  # a test part with fewer says little
+FEW_SAMPLES = 20  # figures from fewer test samples than this say little
 
 
 class Cautions(Record):
-    """Of one run, or of all runs of a method; then a client counts once for each run."""
+    """Numbers of clients in one run, or in all runs of a method.
 
-    clients: Count  # that have figures
-    # whose model gives the same answer for every test sample; None: nobody tells
+    In the latter case a client counts once for each run.
+    """
+
+    clients: Count  # clients that have figures
+    # Clients whose model gives the same answer for every test sample; None: unknown.
     one_answer: Count | None
-    shared_one_answer: Count | None  # where the shared model does
-    few_samples: Count  # with fewer than 20 test samples
-    # whose test part has one class, which balanced accuracy leaves out; None: nobody tells
+    shared_one_answer: Count | None  # clients where the shared model does so
+    few_samples: Count  # clients with fewer than 20 test samples
+    # Clients whose test part has one class, which balanced accuracy leaves out; None: unknown.
     one_class: Count | None = None
-    one_answer_of_one_class: Count | None = None  # of `one_answer`, those with such a test part
-    shared_of_one_class: Count | None = None  # the same of `shared_one_answer`
+    one_answer_of_one_class: Count | None = None  # those of `one_answer` with such a test part
+    shared_of_one_class: Count | None = None  # those of `shared_one_answer` with such a test part
 
 
 def added_up(cautions: Iterable[Cautions]) -> Cautions:
@@ -35,14 +38,14 @@ def added_up(cautions: Iterable[Cautions]) -> Cautions:
     one_class = None
     one_answer_of_one_class = None
     shared_of_one_class = None
-    for each in cautions:
-        clients += each.clients
-        few_samples += each.few_samples
-        one_answer = plus(one_answer, each.one_answer)
-        shared_one_answer = plus(shared_one_answer, each.shared_one_answer)
-        one_class = plus(one_class, each.one_class)
-        one_answer_of_one_class = plus(one_answer_of_one_class, each.one_answer_of_one_class)
-        shared_of_one_class = plus(shared_of_one_class, each.shared_of_one_class)
+    for run in cautions:
+        clients += run.clients
+        few_samples += run.few_samples
+        one_answer = plus(one_answer, run.one_answer)
+        shared_one_answer = plus(shared_one_answer, run.shared_one_answer)
+        one_class = plus(one_class, run.one_class)
+        one_answer_of_one_class = plus(one_answer_of_one_class, run.one_answer_of_one_class)
+        shared_of_one_class = plus(shared_of_one_class, run.shared_of_one_class)
     return Cautions(
         clients=clients,
         one_answer=one_answer,
@@ -55,7 +58,7 @@ def added_up(cautions: Iterable[Cautions]) -> Cautions:
 
 
 def plus(one: int | None, other: int | None) -> int | None:
-    """Of what is known."""
+    """The sum of those that are known; None: neither is known."""
     if one is None:
         return other
     if other is None:
@@ -64,10 +67,10 @@ def plus(one: int | None, other: int | None) -> int | None:
 
 
 def has_one_answer(answers: int | None, samples: int, figure: float | None) -> bool | None:
-    """Whether a model gives the same answer for every sample; None: that is not known.
+    """Whether a model gives the same answer for every sample; None: unknown.
 
-    It counts where that answer is always right too: of samples of one class nobody can tell what
-    the model would say of another. Of a single sample nothing can be said.
+    It counts even if that answer is always right: samples of one class do not show how the model
+    would answer for another class. A single sample does not count.
     """
     if answers is None or figure is None:
         return None
@@ -75,7 +78,7 @@ def has_one_answer(answers: int | None, samples: int, figure: float | None) -> b
 
 
 def number_of(facts: Iterable[bool | None]) -> int | None:
-    """How many are true; None: none is known."""
+    """How many are true; None: all are unknown."""
     known = [fact for fact in facts if fact is not None]
     if not known:
         return None
@@ -83,7 +86,7 @@ def number_of(facts: Iterable[bool | None]) -> int | None:
 
 
 def both(one: bool | None, other: bool | None) -> bool | None:
-    """Whether both are true; None: one of them is not known."""
+    """Whether both are true; None: one of them is unknown."""
     if one is None or other is None:
         return None
     return one and other

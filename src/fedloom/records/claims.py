@@ -1,10 +1,10 @@
-"""How many samples the sites of a federation claim, from one experiment to the next.
+"""How many samples the sites of a federation claim to have, from one experiment to the next.
 
-A site's weight is bounded by the number of samples that it tells when an experiment begins, and
-only the site can count them. So the federation's folder keeps what each site told last, and one
-that tells more than twice as many in a new experiment is named: in run.log, in the run's folder, in
-`fedloom federation status`, in result.json and on the report. It takes part all the same: data
-grow. An operator who did not expect it has a person to ask.
+A site's weight is bounded by the number of samples that it reports when an experiment begins, and
+only the site can count them. So the federation's folder keeps the last number of each site. A site
+that reports more than twice as many in a new experiment is named in run.log, in the run's folder,
+in `fedloom federation status`, in result.json and in the report. It takes part nevertheless,
+because data can grow. An operator who did not expect the growth knows which site to ask.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedloom.records.folder import RunFolder
 log = logging.getLogger("fedloom")
 
 KEPT = "samples.json"  # in the federation's folder
-CLAIMS = "claims.json"  # in the folder of a run in which a site was named
-GROWTH = 2  # times as many as before, and more, is worth a question
+CLAIMS = "claims.json"  # in the folder of a run in which a site is named
+GROWTH = 2  # more than this many times as many samples as before is worth a question
 
 
 class Kept(BaseModel):
-    """The file in the federation's folder."""
+    """The content of samples.json: each site's last number of samples."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -38,7 +38,7 @@ class Kept(BaseModel):
 
 
 class Claim(BaseModel):
-    """A site that tells of many more samples than in the experiment before."""
+    """A site that reports many more samples than in its last experiment."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -52,14 +52,15 @@ class Claim(BaseModel):
         return f"site {self.site} claims {self.now:,} samples, {before}"
 
 
-CLAIM_LIST = TypeAdapter(list[Claim])  # what claims.json holds
+CLAIM_LIST = TypeAdapter(list[Claim])  # the content of claims.json
 
 
 def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
-    """Compare with the last experiment, and keep the new counts for the next one.
+    """Compare the sites' samples with the last experiment, and keep them for the next one.
 
-    Who is to be asked is named. It is called once an experiment, before its id is noted. Killed in
-    between, it is called again, and finds nothing new: what was noted in the run's folder stays.
+    It returns, logs and stores the sites to ask about. It is called once per experiment, before the
+    experiment's id is noted. If the process is killed in between, it is called again and finds
+    nothing new; what was stored in the run's folder stays.
     """
     kept = read_kept(federation / KEPT)
     claims = []
@@ -68,7 +69,7 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
         if before is not None and now > GROWTH * before:
             claims.append(Claim(site=site, before=before, now=now))
     for claim in claims:
-        advice = "ask there before you trust its weight, or cap it with --max-weight-share"
+        advice = "ask the site before you trust its weight, or cap it with --max-weight-share"
         log.warning("%s: %s", claim.text, advice)
     if claims:
         folder.write_json(CLAIMS, [claim.model_dump() for claim in claims])
@@ -79,7 +80,7 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
 
 
 def read_kept(path: Path) -> Kept:
-    """What the sites told last. A damaged file is told of and begun anew."""
+    """The sites' last numbers of samples. A damaged file is reported in the log and ignored."""
     try:
         return Kept.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -91,9 +92,9 @@ def read_kept(path: Path) -> Kept:
 
 
 def claims_in(folder: RunFolder) -> list[str]:
-    """What was noted in a run's folder, as sentences.
+    """The claims that are stored in a run's folder, as sentences.
 
-    There are none if there is nothing to read.
+    The list is empty if there is no readable file.
     """
     try:
         claims = CLAIM_LIST.validate_python(read_json(folder.path / CLAIMS))

@@ -1,6 +1,6 @@
-"""classes.json: how many samples of each class the clients of a simulation hold.
+"""classes.json: how many samples of each class the clients of a simulation have.
 
-The server of a federation never knows this: there is no such file.
+Runs of a federation have no such file, because the server never learns these numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Classes(Record):
     labels: list[str]
     counts: list[list[Count]]  # of the first clients
     names: list[str]  # of all clients, where they have names; else empty
-    # mean accuracy of answering each client's most common class, on its test part
+    # The mean accuracy of always answering a client's most common class, on its test part.
     usual: Figure | None
 
     @model_validator(mode="after")
@@ -31,5 +31,5 @@ class Classes(Record):
 
     @classmethod
     def read(cls, folder: Path) -> Classes:
-        """Raises Unreadable: there is none, or it is damaged."""
+        """Read the file in this folder. Raises Unreadable if it is missing or damaged."""
         return cls.checked(bounded(object_in(read_large_json(folder / NAME), "it")), {})

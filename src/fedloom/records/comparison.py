@@ -1,8 +1,7 @@
-"""result.json of a comparison: its runs, and a row of figures for each method.
+"""The types by which a comparison's result.json is written and read.
 
-It is written and read through these types.
-
-As in a run's file, figures stand there by the name of their metric, and are `figure` here.
+It has the comparison's runs, and a row of figures for each method. As in a run's file, the field
+that is `figure` here has the name of the metric in the file.
 """
 
 from __future__ import annotations
@@ -30,37 +29,43 @@ from fedloom.records.record import (
 )
 from fedloom.types import Json
 
-SIGNIFICANT = 0.05  # an adjusted p below it: beyond chance
-ROUNDING = 1e-9  # an interval that is narrower beside its ends has no width
+SIGNIFICANT = 0.05  # a difference with an adjusted p below this is beyond chance
+ROUNDING = 1e-9  # an interval narrower than this, relative to its ends, has no width
 
 
 class OverSeeds(Record):
     """A figure over the runs of a method."""
 
     mean: Figure | None
-    std: Figure | None  # ddof 1: seeds are a sample; None: there is one
+    std: Figure | None  # ddof 1, because seeds are a sample; None: there is one run only
 
 
 class Holm(Record):
-    """The verdict on a difference beside all others to the first method: Holm's step-down."""
+    """The verdict on a difference, adjusted for all differences to the first method.
+
+    The adjustment is Holm's step-down procedure.
+    """
 
     p: Figure
     significant: bool  # p is below SIGNIFICANT
 
 
 class Difference(Record):
-    """To the first method, paired by seed, with a 95 % interval."""
+    """The difference to the first method, paired by seed, with a 95 % interval."""
 
     mean: Figure
     low: Figure | None  # None: one seed, or equal differences, have no interval
     high: Figure | None
-    better: bool | None = None  # None: the interval holds 0, or there is none
-    p: Figure | None = None  # two-sided, of Student's t
+    better: bool | None = None  # None: the interval includes 0, or there is none
+    p: Figure | None = None  # two-sided, by Student's t
     holm: Holm | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """None: it cannot be told, nor can that of older files without width."""
+        """The ends of the interval.
+
+        None: there is none, or it has no width, as in files of earlier versions.
+        """
         if self.low is None or self.high is None:
             return None
         if self.high - self.low <= ROUNDING * max(abs(self.low), abs(self.high)):
@@ -69,7 +74,7 @@ class Difference(Record):
 
     @property
     def is_improvement(self) -> bool | None:
-        """None: the interval holds 0, or it cannot be told."""
+        """Whether the difference is an improvement; None: the interval includes 0 or is missing."""
         if self.interval is None:
             return None
         return self.better
@@ -78,35 +83,42 @@ class Difference(Record):
 class TierRow(Record):
     """The networks of one tier of devices, over the seeds of one method."""
 
-    tier: PositiveCount  # from the smallest devices on
+    tier: PositiveCount  # counted from the tier of the smallest devices
     own: OverSeeds  # mean over the tier's own clients
-    balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
-    auc: OverSeeds | None = None  # the same, where there are two classes
+    balanced_accuracy: OverSeeds | None = None  # likewise; None: unknown, or the data is text
+    auc: OverSeeds | None = None  # likewise, where there are two classes
     worst: OverSeeds  # of its own clients
-    pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
+    pooled: OverSeeds  # over the test samples of all clients of all tiers
     supernet: OverSeeds  # the same before tuning
-    # Of both, means over all clients; None: not known, or of text. AUC where there are two classes.
+    # For `pooled` (`global_…`) and `supernet`, the means over all clients; None: unknown, or the
+    # data is text. AUC is given where there are two classes.
     global_balanced_accuracy: OverSeeds | None = None
     global_auc: OverSeeds | None = None
     supernet_balanced_accuracy: OverSeeds | None = None
     supernet_auc: OverSeeds | None = None
-    difference: Difference | None = None  # of `pooled`, to the same tier of the first method
+    difference: Difference | None = None  # of `pooled` to the same tier of the first method
     params: Figure
     macs: Figure  # of one sample
 
 
 class StageRow(Record):
-    """What an earlier stage of a method ended with, over its seeds: of a search, its supernet."""
+    """The figures at the end of an earlier stage of a method, over its seeds.
+
+    For a search they are the figures of its supernet.
+    """
 
     stage: str
-    part: str  # of the clients' data that its last round was evaluated on
-    figure: OverSeeds  # of the metric, mean over clients, each with the model it would use then
-    balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
-    auc: OverSeeds | None = None  # the same, where there are two classes
+    part: str  # the part of the clients' data that its last round was evaluated on
+    figure: OverSeeds  # of the metric; mean over clients, each with the model it would use then
+    balanced_accuracy: OverSeeds | None = None  # likewise; None: unknown, or the data is text
+    auc: OverSeeds | None = None  # likewise, where there are two classes
 
 
 class Target(Record):
-    """What was spent until the validation figure reached the target; describing is not charged."""
+    """What was spent until the validation figure reached the target.
+
+    The initial descriptions of the clients are not charged.
+    """
 
     seconds: Seconds  # simulated
     wan: Figure  # bytes
@@ -119,64 +131,65 @@ class MethodRow(Record):
     """One method over its seeds. Costs are means over its runs."""
 
     method: str
-    name: str  # what to call it
+    name: str  # how tables and figures call it
     runs: Count
-    tuned: dict[str, Json] | None  # options that a grid chose
+    tuned: dict[str, Json] | None  # options that were chosen by a grid search
     metric: str
     lower_is_better: bool
     figure: OverSeeds  # of the metric, mean over clients
     difference: Difference | None
     pooled: OverSeeds
     worst: OverSeeds  # of each run's worst client
-    shared: OverSeeds  # of the shared model alone, pooled
-    balanced_accuracy: OverSeeds | None = None  # mean over clients; None: not known, or of text
-    auc: OverSeeds | None = None  # the same, where there are two classes
-    mae: OverSeeds | None = None  # the same, where labels are numbers
+    shared: OverSeeds  # of the shared model, pooled
+    balanced_accuracy: OverSeeds | None = None  # mean over clients; None: unknown, or text
+    auc: OverSeeds | None = None  # likewise, where there are two classes
+    mae: OverSeeds | None = None  # likewise, where labels are numbers
     pooled_balanced_accuracy: OverSeeds | None = None  # over all test samples; None: as above
     shared_balanced_accuracy: OverSeeds | None = None  # of the shared model, mean over clients
     shared_auc: OverSeeds | None = None
-    # what answering each client's most common class would give
+    # The figure of always answering each client's most common class.
     most_common_class: OverSeeds | None = None
     cautions: Cautions | None = None  # over all runs
-    # what personal models are worth against the shared one; None: there are none, or not known
+    # What personal models gain over the shared one; None: unknown, or there are none.
     personal_gain: OverSeeds | None = None
     params: Figure | None
     rounds: Figure
     macs: Figure | None
     bytes: Figure
     seconds: Seconds
-    memory: Count | None = None  # at most, of a client
-    seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
-    tiers: list[TierRow] = []  # of a method that knows tiers of devices
-    stages: list[StageRow] = []  # before the last one, those that were evaluated
-    # Of a comparison with a target; None: one of its runs did not reach it.
+    memory: Count | None = None  # the peak of any client
+    # Test samples that the weights of `--init` were trained on: the largest number of any run.
+    seen: Count | None = None
+    tiers: list[TierRow] = []  # for methods that support tiers of devices
+    stages: list[StageRow] = []  # the stages before the last one, where they were evaluated
+    # For a comparison with a target; None: at least one of the runs did not reach it.
     target: Target | None = None
-    target_reached: Count | None = None  # by how many runs
+    target_reached: Count | None = None  # how many runs reached it
 
     @property
     def judged_by(self) -> Metric:
         return METRICS[self.metric]
 
     def to_json(self) -> dict[str, Json]:
-        """As the file has it."""
+        """This row as the file has it."""
         names = {"figure": self.metric, "shared": "global"}
         return {names.get(name, name): plain_of(value) for name, value in self.given().items()}
 
     @classmethod
     def from_json(cls, raw: Json, place: str = "") -> MethodRow:
-        """Raises Unreadable; `place`: where in the file it stands."""
+        """Read a row of the file. Raises Unreadable; `place` is the row's place in the file."""
         metric = metric_in(object_in(raw, f"`{place}`"), f"{place}.")
         fields = renamed({metric.name: "figure", "global": "shared"}, raw)
         return cls.checked(fields, {"figure": metric.name, "shared": "global"}, place)
 
 
 class ComparisonResult(Record):
-    runs: list[str]  # their folders: all seeds of the first method, then of the next
+    runs: list[str]  # their folders: all seeds of the first method, then those of the next
     methods: list[MethodRow]
 
     @classmethod
     def from_json(cls, raw: Json) -> Self:
-        """Raises Unreadable, with the first place that is wrong."""
+        """Read the content of the file. Raises Unreadable, with the first place that is wrong."""
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         fields = dict(raw)
         if isinstance(raw.get("methods"), list):
@@ -193,11 +206,11 @@ class ComparisonResult(Record):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises Unreadable."""
+        """Read the file. Raises Unreadable."""
         return cls.from_json(read_json(path))
 
     def folders_of(self, comparison: Path) -> dict[str, list[Path]]:
-        """Where each method's runs are, by its name: the comparison may have been moved since."""
+        """The folders of each method's runs, by its name, even if the comparison was moved."""
         folders = {}
         runs = iter(self.runs)
         for row in self.methods:
@@ -206,9 +219,9 @@ class ComparisonResult(Record):
 
 
 def folder_labels(methods: Sequence[str]) -> dict[str, str]:
-    """Variants' names as folders' names.
+    """Folder names for variants.
 
-    A number tells apart those that look alike without their path.
+    A number is added to those that are equal without their path.
     """
     names = [folder_name(method) for method in methods]
     labels = {}
@@ -221,6 +234,6 @@ def folder_labels(methods: Sequence[str]) -> dict[str, str]:
 
 
 def folder_name(method: str) -> str:
-    """Without the path of a file, and without signs that a file system may not like."""
+    """The name without the path of a file, and without characters that file systems may refuse."""
     name = re.sub(r"^.*\.py:", "", method)
     return re.sub(r"[^\w.=,-]+", "_", name)

@@ -1,7 +1,7 @@
-"""What was decided on validation data.
+"""Decisions that were made on validation data.
 
-That is what a whole run decided, as result.json has it, and what a search decided for a client, as
-a client's state and a row of metrics.jsonl tell it.
+There are decisions of a whole run, which result.json lists, and decisions of a search for one
+client, which the client's state and the rows of metrics.jsonl hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedloom.types import Json
 
 
 def numbers_alone(counts: Json) -> Json:
-    """The same, if it is made of lists or objects that end in numbers; null is "not known"."""
+    """The same value, if it is nested lists or objects of numbers; null stands for "unknown"."""
     waiting = [counts]
     while waiting:
         value = waiting.pop()
@@ -32,32 +32,35 @@ def numbers_alone(counts: Json) -> Json:
 
 
 class Decision(Record):
-    """One choice of a run, with the sums over validation samples that it was made by."""
+    """One choice of a run, with the sums over validation samples on which it is based."""
 
     decision: str  # what was decided
-    options: list[str]  # what there was to choose from
-    counts: Annotated[Json, AfterValidator(numbers_alone)]  # the sums, an entry an option
+    options: list[str]  # the options to choose from
+    counts: Annotated[Json, AfterValidator(numbers_alone)]  # the sums, one entry per option
     chosen: str
 
 
 class NotedScore(Record):
-    """Of a network without an operation, on validation data."""
+    """The score of a network without an operation, on validation data."""
 
     accuracy: Figure
     loss: Figure
 
 
 class NotedDecision(Record):
-    """What was kept in a slot, by names."""
+    """Which operations were kept in a slot, by their names."""
 
-    round: Count | None = None  # None: its method does not note it
+    round: Count | None = None  # None: the method does not record it
     slot: str
-    kept: list[str]  # operations; none: the slot is gone
-    without: dict[str, NotedScore] = {}  # how the network did without each candidate
+    kept: list[str]  # empty: the slot was removed
+    without: dict[str, NotedScore] = {}  # the score of the network without each candidate
 
 
 def decisions_in(facts: Json) -> list[NotedDecision]:
-    """Of what an observer noted: what does not look like a decision is its method's own affair."""
+    """The decisions in what an observer noted.
+
+    Entries that do not look like decisions are skipped: methods may note anything.
+    """
     if not isinstance(facts, Mapping) or not isinstance(facts.get("decisions"), list):
         return []
     decisions = []

@@ -1,15 +1,15 @@
-"""A run is a folder. It is never overwritten, and one process at a time works in it.
+"""The folder of a run. It is never overwritten, and only one process at a time works in it.
 
-run.json         what kind of folder this is       split.json       who has which samples
-config.toml      everything that decides it        metrics.jsonl    a row a round, with the ledger
-checkpoints/     the last two rounds and the best  clients/         the clients' own states
-spool/           replies of the running round      exchange/        weights and data for workers
-result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
-report.html      the same for a person to look at  classes.json     samples of each class, a client
-metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
-init.state       what --init made it begin with    exports/         models taken out of it
-sites.json       what a federation's sites told    NAME.state       what a stage left, by its name
-scores.jsonl     paths that a search scored        searches/         answers of `fedloom search`
+run.json         the kind and version of the folder   split.json      which client has which samples
+config.toml      all settings of the run              metrics.jsonl   one row per round, with ledger
+checkpoints/     the last two rounds and the best     clients/        the clients' own states
+spool/           replies of the current round         exchange/       weights and data for workers
+result.json      the figures, once finished           run.log         refusals, tracebacks, warnings
+report.html      the figures as a page for people     classes.json    samples per client and class
+metrics.csv      metrics.jsonl as flat columns        plots/          figures, if asked for
+init.state       the weights that --init started from exports/        exported models
+sites.json       what a federation's sites reported   NAME.state      the result of stage NAME
+scores.jsonl     paths that a search scored           searches/       results of `fedloom search`
 """
 
 from __future__ import annotations
@@ -48,22 +48,23 @@ KINDS = ("run", "compare")
 
 
 class Head(BaseModel):
-    """run.json: what kind of folder this is, and which versions of fedloom worked in it."""
+    """run.json: the kind of the folder, and the versions of fedloom that worked in it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
     format: int = Field(ge=1)
     kind: str
-    fedloom: str = "unknown"  # the version that made it
-    resumed_by: list[str] = []  # other versions that went on with it, in their order
-    # of a federation's run: the id under which its sites keep their states
+    fedloom: str = "unknown"  # the version that created it
+    resumed_by: list[str] = []  # other versions that continued the run, in order
+    # For a federation's run: the id under which its sites keep their states.
     experiment: str | None = None
-    # of a federation's run: whether it has the classes of all its sites, and not most sites' alone
+    # For a federation's run: whether it has the classes of all its sites, not only those that most
+    # sites have.
     joins_labels: bool = False
 
     @property
     def versions(self) -> list[str]:
-        """All that took part, each once."""
+        """All versions that worked on the run, each once."""
         return list(dict.fromkeys([self.fedloom, *self.resumed_by]))
 
 
@@ -72,13 +73,13 @@ class RunSummary:
     """One line of `fedloom runs`."""
 
     run: str  # its folder
-    kind: str  # "run" or "compare"; "damaged": it cannot be told
+    kind: str  # "run", "compare", or "damaged" if it is unknown
     state: Literal["finished", "unfinished"]
-    rounds: int  # that are in metrics.jsonl
+    rounds: int  # in metrics.jsonl
     metric: str | None  # None: a comparison, or there are no figures yet
     mean: float | None  # of the metric over clients
-    balanced_accuracy: float | None  # the same
-    auc: float | None  # the same, where there are two classes
+    balanced_accuracy: float | None  # likewise
+    auc: float | None  # likewise, where there are two classes
     bytes: int  # on disk
 
 
@@ -88,7 +89,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, kind: str, label: str, out: Path | None) -> RunFolder:
-        """A new folder: `out`, or the next free runs/<number>-<label>."""
+        """Create a new folder: `out`, or the next free runs/<number>-<label>."""
         if out is not None and has_content(out):
             rule = "--out must be a new or empty folder"
             raise FedloomError(rule, f"{out} has content", "name another folder")
@@ -103,7 +104,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, newer: bool = False) -> RunFolder:
-        """An existing run, of a version we know; `newer` accepts others too, to be removed."""
+        """Open an existing run whose format this version reads.
+
+        With `newer`, later formats are accepted too, so that such runs can be removed.
+        """
         folder = cls(path)
         head = folder.head()
         if head.format > FORMAT and not newer:
@@ -136,30 +140,30 @@ class RunFolder:
             return "damaged"
 
     def config(self) -> Experiment:
-        """What the run was started with.
+        """The settings that the run was started with.
 
-        A setting that came later means what fedloom did before.
+        A setting that was added later has the value by which fedloom behaves as it did before.
 
-        The method's own options stand as they were written: `runs.configure.config_of` reads them
-        as the method does.
+        The method's own options are returned as they were written: `runs.configure.config_of` reads
+        them as the method does.
         """
         try:
             raw = reading.read_toml(self.path / CONFIG)
         except Unreadable as error:
             rule = f"{self.path / CONFIG} must be a run's configuration in TOML"
-            raise FedloomError(rule, f"{error}", "mend it, or start a new run") from None
+            raise FedloomError(rule, f"{error}", "correct it, or start a new run") from None
         experiment: Experiment = validated(Experiment, as_before(Experiment, raw))
         return experiment
 
     def config_bytes(self) -> bytes:
-        """The configuration as it was written down.
+        """The configuration file's bytes.
 
-        The run's identity comes from it, whatever version reads it.
+        The run's identity is derived from them, so that it does not depend on the version.
         """
         return (self.path / CONFIG).read_bytes()
 
     def note_version(self) -> list[str]:
-        """Write down that this version works here; all versions that did, in their order."""
+        """Record that this version works here, and return all versions that did, in order."""
         head = self.head()
         if __version__ in head.versions:
             return head.versions
@@ -167,7 +171,7 @@ class RunFolder:
         return [*head.versions, __version__]
 
     def write_head(self, **changes: Json) -> None:
-        """run.json with these values changed or added; what a newer version keeps there stays."""
+        """Change or add values of run.json; what a later version keeps there stays."""
         self.write_json(HEAD, {**reading.read_json(self.path / HEAD), **changes})
 
     def write_text(self, name: str, text: str) -> None:
@@ -178,20 +182,20 @@ class RunFolder:
         self.write_text(name, f"{text}\n")
 
     def read_result(self) -> RunResult:
-        """The figures of a run. Raises Unreadable: it is not finished, or the file is damaged."""
+        """The figures of a run. Raises Unreadable if it is unfinished or the file is damaged."""
         return RunResult.read(self.path / RESULT)
 
     def read_comparison(self) -> ComparisonResult:
         """The figures of a comparison.
 
-        Raises Unreadable: it is not finished, or the file is damaged.
+        Raises Unreadable if it is unfinished or the file is damaged.
         """
         return ComparisonResult.read(self.path / RESULT)
 
     def result(self) -> RunResult | None:
         """The figures of a run.
 
-        None: there are none, or they are damaged, and a resume makes them again.
+        None: there are none, or they are damaged; resuming the run then creates them again.
         """
         try:
             return self.read_result()
@@ -214,9 +218,9 @@ class RunFolder:
         return digests
 
     def damaged(self) -> list[str]:
-        """Files that are not what they were when the run finished.
+        """The files that have changed since the run finished.
 
-        Runs of an earlier version cannot tell.
+        For runs of early versions, which stored no checksums, the list is empty.
         """
         try:
             checksums = self.read_result().checksums
@@ -229,16 +233,16 @@ class RunFolder:
     def _has_checksum(self, name: str, digest: str) -> bool:
         try:
             return self.checksums([name])[name] == digest
-        except (OSError, ValueError):  # it is gone, or that is no path
+        except (OSError, ValueError):  # the file is gone, or the name is not a path
             return False
 
     def rows(self) -> Iterator[MetricsRow]:
-        """metrics.jsonl, a row a round."""
+        """The rows of metrics.jsonl, one per round."""
         return read_rows(self.path / METRICS_FILE)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A full or failing disk stops the run; what was saved before is safe."""
+        """Stop the run if the disk is full or fails; what was saved before is safe."""
         try:
             yield
         except OSError as error:
@@ -246,11 +250,11 @@ class RunFolder:
             raise RunStopped(rule, f"{error}", "make room and resume the run") from error
 
     def lock(self) -> IO[bytes]:
-        """Held while a process works here.
+        """Lock the folder for this process.
 
-        However the process ends, the system lets go of it.
+        However the process ends, the system releases the lock.
         """
-        # it stays open as long as the lock is held
+        # The file stays open as long as the lock is held.
         handle = open(self.path / "run.lock", "wb")  # noqa: SIM115
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,7 +268,7 @@ class RunFolder:
         return handle
 
     def remove(self) -> None:
-        """Delete the run and all it holds, unless a process works in it."""
+        """Delete the run and all its files, unless a process works in it."""
         with self.lock():
             shutil.rmtree(self.path)
 
@@ -301,19 +305,19 @@ class RunFolder:
         )
 
     def sweep(self) -> None:
-        """Delete what killed processes left half written, here and in every folder below."""
+        """Delete files that killed processes left half written, here and in all folders below."""
         for path in self.path.rglob(".*.tmp"):
             path.unlink(missing_ok=True)
 
     def fresh(self, name: str) -> Path:
-        """An empty subfolder: what a killed process left there is wiped."""
+        """Create an empty subfolder; what a killed process left there is deleted."""
         shutil.rmtree(self.path / name, ignore_errors=True)
         (self.path / name).mkdir()
         return self.path / name
 
 
 def has_content(path: Path) -> bool:
-    """A file has some, whatever is in it."""
+    """Whether a path is a folder that is not empty, or a file."""
     if not path.exists():
         return False
     return not path.is_dir() or any(path.iterdir())
@@ -321,7 +325,7 @@ def has_content(path: Path) -> bool:
 
 @contextmanager
 def making(path: Path) -> Iterator[None]:
-    """While a run's folder is made there is nothing to resume yet."""
+    """Report errors of the file system while a folder is created and there is nothing to resume."""
     try:
         yield
     except OSError as error:
@@ -332,7 +336,7 @@ def making(path: Path) -> Iterator[None]:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """What fedloom logs goes into this file, and nowhere else."""
+    """Write what fedloom logs into this file, and nowhere else."""
     logger = logging.getLogger("fedloom")
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -340,7 +344,7 @@ def logging_to(path: Path) -> Iterator[None]:
     propagated = logger.propagate
     level = logger.level
     logger.propagate = False
-    if level == logging.NOTSET:  # nobody chose one: what is worth knowing is written down, too
+    if level == logging.NOTSET:  # nobody chose a level: information is logged too
         logger.setLevel(logging.INFO)
     try:
         yield
@@ -352,7 +356,7 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 def numbered(label: str) -> Path:
-    """The next free runs/<number>-<label>, created."""
+    """Create the next free runs/<number>-<label>."""
     RUNS.mkdir(exist_ok=True)
     number = max((number_of(path) for path in RUNS.iterdir()), default=0) + 1
     while True:
@@ -360,12 +364,12 @@ def numbered(label: str) -> Path:
         try:
             path.mkdir()
             return path
-        except FileExistsError:  # somebody else was faster
+        except FileExistsError:  # another process was faster
             number += 1
 
 
 def all_runs(folder: Path = RUNS) -> list[RunFolder]:
-    """Runs below a folder, in the order of their numbers."""
+    """The runs in a folder, in the order of their numbers."""
     paths = [head.parent for head in folder.glob("*/run.json")]
     return [RunFolder(path) for path in sorted(paths, key=by_number)]
 
@@ -375,7 +379,7 @@ def by_number(path: Path) -> tuple[int, str]:
 
 
 def number_of(path: Path) -> int:
-    """Of runs/<number>-<label>; 0: it has none."""
+    """The number in runs/<number>-<label>; 0: there is none."""
     number = path.name.split("-")[0]
     if not number.isdecimal():
         return 0

@@ -1,6 +1,6 @@
-"""gain.json: what client j's architecture is worth on client i's data.
+"""gain.json: how well client j's architecture does on client i's data.
 
-`fedloom gain` writes it, and before it gain.jsonl, a line a finished cell.
+`fedloom gain` writes it. Before that it writes gain.jsonl, with one line per finished cell.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GainMatrix(Record):
     start: Start
     lr: Figure
     clients: list[Count]
-    # a row for each client's data, a column for each client's architecture
+    # One row for each client's data, one column for each client's architecture.
     matrix: list[list[Figure | None]]
-    # the same of balanced accuracy; None: text, or an earlier version measured it
+    # The same for balanced accuracy; None: the data is text, or an earlier version measured it.
     balanced_accuracy: list[list[Figure | None]] | None = None
-    auc: list[list[Figure | None]] | None = None  # the same, where there are two classes
+    auc: list[list[Figure | None]] | None = None  # likewise, where there are two classes
     gains: list[Figure | None]
     gain: Figure | None  # their mean
 
@@ -53,21 +53,21 @@ class GainMatrix(Record):
 
     @classmethod
     def read(cls, folder: Path) -> GainMatrix:
-        """Raises Unreadable: nobody measured it, or the file is damaged."""
+        """Read the file. Raises Unreadable if it was never measured or the file is damaged."""
         return cls.checked(object_in(read_large_json(folder / NAME), "it"), {})
 
 
 class GainLine(Record):
-    """A cell of the matrix. The file calls its figure by the name of the run's metric."""
+    """A cell of the matrix. In the file its figure has the name of the run's metric."""
 
-    i: Count  # the client whose data it is
-    j: Count  # the client whose architecture it is
+    i: Count  # the client whose data is used
+    j: Count  # the client whose architecture is used
     epochs: Count
     start: Start
     lr: Figure
     figure: Figure | None  # None: fine-tuning diverged, or there is no test data
     balanced_accuracy: Figure | None = None  # None: text, or an earlier version measured the cell
-    auc: Figure | None = None  # the same, where there are two classes
+    auc: Figure | None = None  # likewise, where there are two classes
 
     def to_line(self, metric: str) -> bytes:
         fields = {}
@@ -79,7 +79,7 @@ class GainLine(Record):
 
     @classmethod
     def from_line(cls, line: bytes, metric: str) -> GainLine:
-        """Raises Unreadable."""
+        """Read a line. Raises Unreadable."""
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
@@ -97,10 +97,10 @@ def read_gain_lines(path: Path, metric: str) -> Iterator[GainLine]:
             yield GainLine.from_line(line, metric)
         except Unreadable as error:
             rule = f"line {number} of {path} must hold a measured cell"
-            advice = "remove the file, and all cells are measured anew"
+            advice = "remove the file, so that all cells are measured again"
             raise FedloomError(rule, f"{error}", advice) from None
 
 
 def has_size(matrix: Sequence[Sequence[float | None]], size: int) -> bool:
-    """Whether it has so many rows and columns."""
+    """Whether a matrix has `size` rows and columns."""
     return len(matrix) == size and all(len(row) == size for row in matrix)

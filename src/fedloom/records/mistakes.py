@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in a file of a run, in words that fit after "but"."""
+"""Describing what pydantic finds wrong in a run's file, in a phrase that fits after "but"."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import reprlib
 
 from pydantic import ValidationError
 
-MOST_SHOWN = 60  # characters of a wrong value, or of the place where it stands
+MOST_SHOWN = 60  # characters of a wrong value, or of its place in the file
 
 
 def first_mistake(error: ValidationError, within: str | None = None) -> str:
-    """`totals.down` must be a valid integer, and is 'x'."""
+    """The first error, as in "`totals.down` should be a valid integer, and is 'x'"."""
     mistake = error.errors(include_url=False)[0]
     place = [str(part) for part in mistake["loc"]]
     if within is not None:
@@ -23,12 +23,12 @@ def first_mistake(error: ValidationError, within: str | None = None) -> str:
 
 
 def readable(text: str) -> str:
-    """One short line, whatever stands in the file."""
+    """A text from a file as one short line."""
     line = ""
-    for sign in text[:MOST_SHOWN]:
-        if not sign.isprintable():
-            sign = " "
-        line += sign
+    for character in text[:MOST_SHOWN]:
+        if not character.isprintable():
+            character = " "
+        line += character
     if len(text) > MOST_SHOWN:
         line += "…"
     return line

@@ -1,6 +1,6 @@
-"""Runs that must be there: one run and not a comparison, finished and not damaged.
+"""Opening a run that must exist: a single run or comparison that is finished and undamaged.
 
-What is not so is told in one sentence.
+Anything else is a FedloomError.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class FinishedRun:
 
     @property
     def metric(self) -> Metric:
-        """What the run is judged by."""
+        """The metric by which the run is judged."""
         return self.record.judged_by
 
 
 def one_run(path: Path | str, rule: str | None = None) -> RunFolder:
-    """The folder of a single run; `rule` is what a comparison breaks, if it is another."""
+    """The folder of a single run; `rule` replaces the usual rule in the error for a comparison."""
     folder = RunFolder.open(Path(path))
     if folder.kind == "run":
         return folder
@@ -63,9 +63,9 @@ def finished_comparison(folder: RunFolder) -> ComparisonResult:
         raise not_finished(folder, "finished", error) from None
 
 
-def not_finished(folder: RunFolder, what: str, error: Unreadable) -> FedloomError:
-    """Of a run without a result, or with a damaged one: to resume it makes the result."""
-    rule = f"{folder.path} must be {what}"
+def not_finished(folder: RunFolder, expected: str, error: Unreadable) -> FedloomError:
+    """The error for a run whose result is missing or damaged; resuming it creates the result."""
+    rule = f"{folder.path} must be {expected}"
     resume = f"`fedloom resume {folder.path}`"
     if not (folder.path / NAME).exists():
         return FedloomError(rule, "it has no result yet", resume)
@@ -73,6 +73,6 @@ def not_finished(folder: RunFolder, what: str, error: Unreadable) -> FedloomErro
 
 
 def tell_damage(folder: RunFolder) -> None:
-    """Of a finished run: which of its files are no longer what they were."""
+    """Log which files of a finished run have changed since it finished."""
     for name in folder.damaged():
         log.warning("%s/%s was changed or damaged after the run had finished", folder.path, name)

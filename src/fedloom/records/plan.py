@@ -1,6 +1,6 @@
-"""What `fedloom compare` is asked for.
+"""The plan of a comparison: what `fedloom compare` was asked for.
 
-It is written on the command line, and kept in the comparison's folder.
+It is parsed from the command line, and stored in the comparison's folder.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from fedloom.reading import Unreadable, read_json
 from fedloom.records.folder import RunFolder
 
 PLAN = "compare.json"
-MOST_POINTS = 10_000  # of a grid: each is a run
+MOST_POINTS = 10_000  # the most points of a grid, each of which is a run
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What `fedloom auto` asks for beside a comparison.
+    """What `fedloom auto` asks for in addition to a comparison.
 
-    Its first method is the control, the second the one whose decisions are told.
+    The first method of the comparison is the control, the second the one whose decisions are
+    reported.
     """
 
-    # The share of the budget at which the better half of the others goes on; None: all go on.
+    # The share of the budget after which only the better half of the other methods continues;
+    # None: all continue.
     rung: float | None = None
     # The most that a network may cost to be chosen: params, macs.
     limits: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""  # how the budget was settled
-    seconds: float = 0.0  # that all of it takes on the machine that it was planned on, about
+    note: str = ""  # how the budget was determined
+    seconds: float = 0.0  # the approximate duration of all runs on the machine that planned them
 
 
 @dataclass(frozen=True)
@@ -47,30 +49,32 @@ class Plan:
     seeds: tuple[int, ...]
     grid: Mapping[str, list[Any]]
     tree: Mapping[str, Any]
-    # fixed networks get the width nearest the parameters that the first method found
+    # Whether fixed networks get the width whose parameters are nearest to those of the network that
+    # the first method found.
     match_params: bool = False
-    # what to call a variant in tables and folders
+    # How variants are called in tables and folders.
     names: Mapping[str, str] = field(default_factory=dict)
-    # the validation figure whose costs are told
+    # The validation figure for which the comparison reports what reaching it cost.
     target: float | None = None
-    # fixed networks get the width nearest the MACs that the first method's networks have on average
+    # Whether fixed networks get the width whose MACs are nearest to the average over the first
+    # method's networks.
     match_macs: bool = False
-    contest: Contest | None = None  # of `fedloom auto`
+    contest: Contest | None = None  # None: this is not a plan of `fedloom auto`
 
     def name_of(self, method: str) -> str:
-        """What tables call it."""
+        """How tables call a method."""
         return self.names.get(method, without_folders(method))
 
     def spelled(self, method: str) -> str:
-        """A variant as a person writes it, with its label if it has one."""
+        """A variant as a user writes it, with its label if it has one."""
         name = self.names.get(method, "")
-        if not LABEL.fullmatch(name):  # a name that only a program gives
+        if not LABEL.fullmatch(name):  # a name that only programs assign
             return method
         return f"{method}@{name}"
 
     @property
     def matches(self) -> bool:
-        """Whether fixed networks get the size of what the first method found."""
+        """Whether fixed networks get the size of the first method's networks."""
         return self.match_params or self.match_macs
 
 
@@ -84,7 +88,7 @@ class ContestInFile(BaseModel):
 
 
 class PlanFile(BaseModel):
-    """compare.json."""
+    """The content of compare.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -94,15 +98,16 @@ class PlanFile(BaseModel):
     tree: dict[str, Any]
     match_params: bool
     names: dict[str, str]
-    target: float | None = None  # an earlier version had none
-    match_macs: bool = False  # the same
-    contest: ContestInFile | None = None  # the same
+    # Files of earlier versions lack the following fields.
+    target: float | None = None
+    match_macs: bool = False
+    contest: ContestInFile | None = None
 
 
 def read_plan(folder: RunFolder) -> Plan:
     try:
         raw = PlanFile.model_validate(read_json(folder.path / PLAN))
-    except Unreadable as error:  # also: killed before there was anything to resume
+    except Unreadable as error:  # perhaps killed before there was anything to resume
         raise no_plan(folder, f"{PLAN} is unusable: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -130,12 +135,12 @@ def no_plan(folder: RunFolder, found: str) -> FedloomError:
     return FedloomError(
         f"{folder.path} must hold a comparison",
         found,
-        "mend it, or start it again",
+        "correct it, or start it again",
     )
 
 
 def parse_target(text: str | None) -> float | None:
-    """`0.6`, in the unit of the metric."""
+    """Parse a target such as `0.6`, in the unit of the metric."""
     if text is None:
         return None
     try:
@@ -149,7 +154,7 @@ def parse_target(text: str | None) -> float | None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`0,1,2`"""
+    """Parse seeds such as `0,1,2`."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         rule = "--seeds must be whole numbers of 0 or more"
@@ -158,7 +163,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """`lr=.1,.03`, once for every option that is tuned."""
+    """Parse texts such as `lr=.1,.03`, one for every option that is tuned."""
     grid: dict[str, list[Any]] = {}
     for text in texts:
         name, _, listed = text.partition("=")
@@ -171,7 +176,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values; none without a grid."""
+    """Every combination of the values; an empty list without a grid."""
     if not grid:
         return []
     count = prod(len(values) for values in grid.values())

@@ -1,8 +1,8 @@
-"""What the types of a run's and a comparison's JSON files have in common.
+"""The base of the types that describe the JSON files of runs and comparisons.
 
-It is how they are checked, and how they become JSON again. A field that came with a later version
-is absent from an older file, has its default here, and stays absent when the record is written
-again. A field of a version yet to come is kept as it is.
+It defines how they are checked, and how they become JSON again. A field that was added by a later
+version is absent from an older file, has its default here, and stays absent when the record is
+written again. An unknown field, from a version newer than this one, is kept as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def two_ends(interval: list[float]) -> list[float]:
     return interval
 
 
-LARGEST_COUNT = 10**30  # beyond it no run could have come
+LARGEST_COUNT = 10**30  # no run can reach a larger number
 LARGEST_FIGURE = 1e100  # larger numbers in a reply are left out when it arrives
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
@@ -36,12 +36,12 @@ Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 
 
 class Record(BaseModel):
-    """A JSON object of a known shape. It cannot be changed, and `replace` gives a changed copy."""
+    """A JSON object of a known shape. It is immutable; `replace` returns a changed copy."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
     def given(self) -> dict[str, Any]:
-        """The fields that were given, in their order, then what a later version added."""
+        """The fields that were given, in their order, then unknown fields of a later version."""
         fields = {}
         for name in type(self).model_fields:
             if name in self.model_fields_set:
@@ -52,15 +52,15 @@ class Record(BaseModel):
         return {name: plain_of(value) for name, value in self.given().items()}
 
     def replace(self, **changes: Any) -> Self:
-        """A copy in which some fields are others; it is not checked again."""
+        """A copy with some fields changed; it is not checked again."""
         return self.model_copy(update=changes)
 
     @classmethod
     def checked(cls, fields: Json, names: Mapping[str, str], within: str | None = None) -> Self:
-        """Raises Unreadable.
+        """Check the fields and make a record of them. Raises Unreadable.
 
-        `names`: what the file calls a field that has another name here ("": nothing at all).
-        `within`: where in the file it stands.
+        `names` has the names in the file of fields that have another name here, or "" for those
+        that the file does not have. `within` is the record's place in the file.
         """
         try:
             return cls.model_validate(fields)
@@ -69,7 +69,7 @@ class Record(BaseModel):
 
 
 def as_in_the_file(mistake: str, names: Mapping[str, str]) -> str:
-    """The same sentence, with the place that it quotes in the file's own names."""
+    """The same sentence, in which the quoted place has the names of the file."""
     before, place, after = mistake.split("`", 2)
     parts = []
     for part in place.split("."):
@@ -79,17 +79,17 @@ def as_in_the_file(mistake: str, names: Mapping[str, str]) -> str:
     return f"{before}`{'.'.join(parts)}`{after}"
 
 
-def object_in(raw: Json, what: str) -> dict[str, Json]:
-    """Raises Unreadable where there is something else than an object."""
+def object_in(raw: Json, subject: str) -> dict[str, Json]:
+    """The same value, if it is an object. Otherwise raises Unreadable, about this subject."""
     if not isinstance(raw, dict):
-        raise Unreadable(f"{what} is not an object of JSON")
+        raise Unreadable(f"{subject} is not an object of JSON")
     return raw
 
 
 def renamed(names: Mapping[str, str], raw: Mapping[str, Json]) -> dict[str, Json]:
-    """By our names of the fields.
+    """The values of the file under our names of the fields.
 
-    A name in the file that only looks like one of ours is left out.
+    A field of the file that happens to have one of our names is left out.
     """
     fields = {}
     for name, value in raw.items():
@@ -101,7 +101,7 @@ def renamed(names: Mapping[str, str], raw: Mapping[str, Json]) -> dict[str, Json
 
 
 def metric_in(raw: Mapping[str, Json], where: str = "") -> Metric:
-    """What the figures beside it are of. Raises Unreadable where this version does not know it."""
+    """The metric of the figures in an object. Raises Unreadable if this version lacks it."""
     name = raw.get("metric")
     if not isinstance(name, str) or name not in METRICS:
         names = ", ".join(METRICS)

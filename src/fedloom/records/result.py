@@ -1,10 +1,8 @@
-"""result.json of a run: what was found, for whom, and what it cost.
+"""The types by which a run's result.json is written and read.
 
-It is written and read through these types.
-
-The file names figures by their metric: `accuracy` holds a run's figures, `shared_accuracy` a
-client's figure of the shared model. Here they are `spread` and `shared_figure`, whatever the metric
-is.
+The file has the figures of the run and of each client, the networks, and what they cost. It names
+figures by their metric: `accuracy` holds a run's figures, `shared_accuracy` the figure of the
+shared model at a client. Here these are `spread` and `shared_figure`, whatever the metric is.
 """
 
 from __future__ import annotations
@@ -45,26 +43,26 @@ class Spread(Record):
     """A figure over the clients."""
 
     mean: Figure | None
-    std: Figure | None = None  # ddof 0: these are all the clients
+    std: Figure | None = None  # ddof 0, because these are all the clients
     worst: Figure | None = None
     worst10: Figure | None = None  # the mean of the worst 10 %
-    pooled: Figure | None = None  # over all their samples; the run's metric and MAE have it
+    pooled: Figure | None = None  # over all their samples, for the run's metric and MAE
 
 
 class ClientTransform(Record):
-    """What a partition does to every sample of a client, and how far."""
+    """A transform that a partition applies to every sample of a client."""
 
     name: str
-    amount: Figure  # degrees of a rotation, turns of a hue
+    amount: Figure  # degrees for a rotation, turns for a hue
 
 
 class CommonPath(Record):
     path: list[str]  # names of operations, by slot
-    share: Figure  # of the samples
+    share: Figure  # of the samples that take it
 
 
 class RouteSummary(Record):
-    """The ways that a client's test samples take."""
+    """The paths that a client's test samples take."""
 
     samples: Count
     distinct: Count
@@ -73,48 +71,47 @@ class RouteSummary(Record):
 
 
 class ClientResult(Record):
-    """What one client ended with, on its own test part."""
+    """The final results of one client, on its own test part."""
 
     client: Count
-    samples: Count  # training, validation and test
+    samples: Count  # for training, validation and test together
     test_samples: Count
-    figure: Figure | None  # of the run's metric; None with a `reason`
+    figure: Figure | None  # of the run's metric; None: `reason` says why
     interval: Interval | None
     beside: dict[str, Figure | None] = {}  # other figures, by their names
-    answers: Count | None = None  # how many different classes its model answered; None: not told
+    answers: Count | None = None  # how many different classes its model predicted; None: unknown
     shared_figure: Figure | None = None  # of the shared model
     shared_interval: Interval | None = None
     shared_balanced_accuracy: Figure | None = None
     shared_auc: Figure | None = None  # where there are two classes
     shared_answers: Count | None = None
-    params: Count | None  # None: a site does not tell
+    params: Count | None  # None: the site does not report it
     macs: Count | None  # of one sample
     architecture: Json  # a fixed network's name, or a searched one as JSON
-    head: str | None = (
-        None  # what its classifier sees of the last map; None: there is no choice, or nobody told
-    )
-    seconds: Seconds | None = None  # of its work, all rounds together
-    memory: Count | None = None  # bytes that its process held at most
+    # What the classifier gets of the last map; None: unknown, or there is no choice.
+    head: str | None = None
+    seconds: Seconds | None = None  # of its work, over all rounds
+    memory: Count | None = None  # the peak memory of its process, in bytes
     reason: str | None = None  # why it has no figures
-    # Of one sample, by the profile that was asked for; where samples take their own ways the mean
-    # over the client's test samples, the 95th percentile and the worst.
+    # The latency of one sample, by the profile that was asked for. Where samples take their own
+    # paths: the mean over the client's test samples, the 95th percentile and the worst.
     latency_ms: Figure | None = None
     latency_p95_ms: Figure | None = None
     latency_worst_ms: Figure | None = None
-    tier: PositiveCount | None = None  # of its device; None: the method knows no tiers
-    # In the order in which they are made; None: the partition transforms nobody's samples.
+    tier: PositiveCount | None = None  # of its device; None: the method does not support tiers
+    # In the order in which they are applied; None: the partition has no transforms.
     transform: list[ClientTransform] | None = None
-    # Of a model whose samples take their own ways, over the client's test samples; `macs` is the
-    # mean then. None: all samples take the same way.
+    # For models whose samples take their own paths, over the client's test samples; `macs` is then
+    # the mean. None: all samples take the same path.
     params_used: Figure | None = None
     macs_std: Figure | None = None
     macs_max: Figure | None = None
-    shuffled_accuracy: Figure | None = None  # every sample takes the way of another one
+    shuffled_accuracy: Figure | None = None  # when every sample takes the path of another one
     routes: RouteSummary | None = None
 
     @property
     def transform_text(self) -> str:
-        """`rotation −30`, `hue +0.33`, `none`; empty where the partition transforms nothing."""
+        """For example `rotation −30`, `hue +0.33` or `none`; empty if there are no transforms."""
         if self.transform is None:
             return ""
         texts = [f"{transform.name} {transform.amount:+.3g}" for transform in self.transform]
@@ -126,32 +123,32 @@ class ClientResult(Record):
 
     @property
     def is_personal(self) -> bool:
-        """Whether its own model is another than the shared one, as far as figures tell."""
+        """Whether its own model differs from the shared one, as far as the figures show."""
         return self.shared_figure is not None and self.shared_figure != self.figure
 
     @property
     def has_one_answer(self) -> bool | None:
-        """Whether its model says the same of every test sample; None: that is not known."""
+        """Whether its model gives the same answer for every test sample; None: unknown."""
         return has_one_answer(self.answers, self.test_samples, self.figure)
 
     @property
     def has_one_shared_answer(self) -> bool | None:
-        """The same of the shared model."""
+        """Whether the shared model gives the same answer for every test sample; None: unknown."""
         return has_one_answer(self.shared_answers, self.test_samples, self.shared_figure)
 
     @property
     def has_one_class(self) -> bool | None:
-        """Whether its test part has one class; None: text, or nobody tells.
+        """Whether its test part has one class only; None: unknown, or the data is text.
 
-        Balanced accuracy is null there. Earlier versions wrote one, so of their files it is not
-        known.
+        Balanced accuracy is null there. Earlier versions wrote a number instead, so that for their
+        files it is unknown.
         """
         if self.figure is None or "balanced_accuracy" not in self.beside:
             return None
         return self.beside["balanced_accuracy"] is None
 
     def to_row(self, metric: Metric) -> dict[str, Json]:
-        """As the file has it."""
+        """This client as the file has it."""
         names = {"figure": metric.name, "shared_figure": f"shared_{metric.name}"}
         row: dict[str, Json] = {}
         for name, value in self.given().items():
@@ -163,25 +160,26 @@ class ClientResult(Record):
 
     @staticmethod
     def fields_in(raw: Json, metric: Metric) -> Json:
-        """A row of the file by the names that its fields have here.
+        """A row of the file with the names that its fields have here.
 
-        Something else stays what it is.
+        A value that is not an object stays as it is.
         """
         if not isinstance(raw, dict):
             return raw
         names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
-        beside, rest = figures_beside(raw, metric)
-        return {**renamed(names, rest), "beside": beside}
+        beside, others = figures_beside(raw, metric)
+        return {**renamed(names, others), "beside": beside}
 
 
 class PathScore(Record):
-    """A path with the supernet's weights, on validation samples."""
+    """The figures of a path with the supernet's weights, on validation samples."""
 
     loss: Figure
     accuracy: Figure
-    # None: text, one class, or clients scored it, who send sums over all classes
+    # None: the data is text, there is one class, or clients scored it, who send sums over all
+    # classes.
     balanced_accuracy: Figure | None = None
-    auc: Figure | None = None  # the same, where there are two classes
+    auc: Figure | None = None  # likewise, where there are two classes
 
 
 class Control(Record):
@@ -190,7 +188,7 @@ class Control(Record):
     path: list[str] | None = None  # names of operations, by layer
     macs: Count | None = None
     validation: PathScore | None = None
-    reason: str | None = None  # why there is none
+    reason: str | None = None  # why there is no such path
 
 
 class FrontPoint(Record):
@@ -199,22 +197,22 @@ class FrontPoint(Record):
     path: list[str]
     loss: Figure
     accuracy: Figure | None = None  # None: an earlier version wrote it
-    balanced_accuracy: Figure | None = None  # None: as of a `PathScore`
+    balanced_accuracy: Figure | None = None  # None: as in a `PathScore`
     auc: Figure | None = None
     macs: Count
 
 
 class TunedPath(Record):
-    """One of the best paths of a tier, trained to compare its score with what it comes to."""
+    """One of the best paths of a tier, trained to compare its score with its final figure."""
 
     path: list[str]
     macs: Count
     validation: PathScore  # with the supernet's weights
     tuned_rounds: Count
-    # Pooled over the test parts of all clients, after tuning; in the file `global`.
+    # Pooled over the test parts of all clients, after tuning; `global` in the file.
     pooled_over_all: Figure | None = None
-    global_balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
-    global_auc: Figure | None = None  # the same, where there are two classes
+    global_balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
+    global_auc: Figure | None = None  # likewise, where there are two classes
 
     def to_json(self) -> dict[str, Json]:
         plain = {}
@@ -226,39 +224,39 @@ class TunedPath(Record):
 class TierResult(Record):
     """The network of one tier of devices."""
 
-    tier: PositiveCount  # from the smallest devices on
+    tier: PositiveCount  # counted from the tier of the smallest devices
     limit: dict[str, Figure]  # the most that its network may cost, by unit
-    clients: Count  # of this tier
-    eligible: Count  # clients that can run it: of this tier and above
-    path: list[str] = []  # names of operations, by layer; none where nothing is searched
+    clients: Count  # in this tier
+    eligible: Count  # clients that can run the network: those of this tier and above
+    path: list[str] = []  # names of operations, by layer; empty where nothing is searched
     width: Figure | None = None  # of the layers, as a share of the widest network's
     architecture: Json
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    head: str | None = None  # what the classifier gets of the last map; None: there is no choice
     params: Count
     macs: Count  # of one sample
-    macs_paper: Count  # the same as FedorAS's tool counts
+    macs_paper: Count  # likewise, as FedorAS's tool counts them
     latency_ms: Figure | None = None  # by the tier's profile, where its limit is in milliseconds
-    note: str | None = None  # what its numbers do not show
+    note: str | None = None  # a remark about what the numbers do not show
     validation: PathScore | None = None  # None: nothing was scored
-    # Both pooled over the test parts of all clients, whatever their tier is.
+    # Both are pooled over the test parts of all clients of all tiers.
     supernet: Figure | None = None  # with the supernet's weights, before tuning
-    pooled_over_all: Figure | None = None  # in the file `global`
-    # Of the same two networks, means over all clients; None: text, or not known. AUC is told where
-    # there are two classes.
+    pooled_over_all: Figure | None = None  # `global` in the file
+    # The means over all clients for the same two networks; None: the data is text, or unknown. AUC
+    # is given where there are two classes.
     supernet_balanced_accuracy: Figure | None = None
     supernet_auc: Figure | None = None
     global_balanced_accuracy: Figure | None = None
     global_auc: Figure | None = None
     own: Spread | None = None  # over the clients of this tier
-    balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
-    auc: Figure | None = None  # the same, where there are two classes
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
+    auc: Figure | None = None  # likewise, where there are two classes
     tuned_rounds: Count = 0
     control: Control = Control(reason="nothing was searched")
     front: list[FrontPoint] = []
     top: list[TunedPath] = []  # its network and the next best, if more than one was trained
-    # Kendall's tau between their losses and their final figures: 1 if both rank them alike.
+    # Kendall's tau between their losses and their final figures: 1 if both rank them equally.
     top_tau: Figure | None = None
-    reason: str | None = None  # why nobody told a figure of it
+    reason: str | None = None  # why it has no figure
 
     @property
     def is_searched(self) -> bool:
@@ -272,9 +270,9 @@ class TierResult(Record):
 
     @staticmethod
     def fields_in(raw: Json) -> Json:
-        """A row of the file by the names that its fields have here.
+        """A row of the file with the names that its fields have here.
 
-        Something else stays what it is.
+        A value that is not an object stays as it is.
         """
         if not isinstance(raw, dict):
             return raw
@@ -292,21 +290,22 @@ class SearchSummary(Record):
     score: str  # who scored them: `central`, `federated` or `pooled`
     models: Count  # paths that were scored, all tiers together
     generations: Count
-    # Kendall's tau between the clients' and the server's scores; None: there are not both.
+    # Kendall's tau between the clients' and the server's scores; None: only one of them scored.
     tau: Figure | None = None
-    tau_clients: Count | None = None  # that scored the last generation
-    supernet_bytes: list[Count] = []  # of the smallest part with a generation's new paths
+    tau_clients: Count | None = None  # clients that scored the last generation
+    # By generation, the size of the smallest part of the supernet that has all its new paths.
+    supernet_bytes: list[Count] = []
 
 
 class PersonalGain(Record):
-    """What clients' own models are worth against the shared one, at the clients that have both."""
+    """What clients' own models gain over the shared one, at the clients that have both."""
 
     clients: Count
     own: Figure  # mean over these clients
     shared: Figure
     better: Count  # clients whose own model is better
     worse: Count
-    # Means over those of them that have both; None: text, or nobody tells.
+    # Means over the clients that have both; None: unknown, or the data is text.
     own_balanced_accuracy: Figure | None = None
     shared_balanced_accuracy: Figure | None = None
 
@@ -322,10 +321,10 @@ class PersonalGain(Record):
 
 
 class Confusion(Record):
-    """How many test samples of each class (rows) were taken for each (columns)."""
+    """How many test samples of each class (rows) were predicted as each class (columns)."""
 
     labels: list[str]
-    clients: Count  # that told
+    clients: Count  # clients that reported their numbers
     counts: list[list[Count]]
 
     @model_validator(mode="after")
@@ -342,7 +341,7 @@ class Confusion(Record):
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """Over all these samples; None: they are of one class, or there are none."""
+        """The balanced accuracy over all these samples; None: there are fewer than two classes."""
         shares = []
         for number, row in enumerate(self.counts):
             if sum(row):
@@ -353,7 +352,7 @@ class Confusion(Record):
 
 
 class Traffic(Record):
-    """Bytes of the messages. Those inside clusters are "lan"; evaluation is booked apart."""
+    """Bytes of messages. Those inside clusters are "lan"; evaluation is booked separately."""
 
     down: Count
     up: Count
@@ -361,12 +360,12 @@ class Traffic(Record):
     lan_up: Count
     evaluate_down: Count
     evaluate_up: Count
-    describe_down: Count = 0  # of `down` and `up`, what clients were described with
+    describe_down: Count = 0  # the part of `down` and `up` that describing the clients took
     describe_up: Count = 0
 
     @property
     def wan(self) -> int:
-        """All bytes between server and clients, or aggregators."""
+        """All bytes between the server and clients or aggregators."""
         return self.down + self.up
 
     @property
@@ -375,12 +374,12 @@ class Traffic(Record):
 
     @property
     def of_training(self) -> int:
-        """All bytes that a network carried for the work."""
+        """The bytes of all links for the work."""
         return self.down + self.up + self.inside_clusters
 
 
 class OverLimit(Record):
-    """A round that went over a limit: it was dropped, and no other figure counts it."""
+    """A round that exceeded a limit: it was dropped, and no other figure includes it."""
 
     round: PositiveCount
     limit: str
@@ -388,38 +387,38 @@ class OverLimit(Record):
 
 
 class Simulated(Record):
-    """What the simulated clock says of the run."""
+    """The run by the simulated clock."""
 
     seconds: Seconds
-    devices: str  # the table of them
+    devices: str  # the name of the table of devices
     availability: str
-    budget: dict[str, Figure]  # the most that might be spent, by limit
+    budget: dict[str, Figure]  # the most that could be spent, by limit
     stopped: Unit  # the limit that ended the run
     asked: Count  # orders for work
     dropped: Count  # clients that left during their work
     late: Count
-    wasted_bytes: Count  # of those two
+    wasted_bytes: Count  # by `dropped` and `late` clients
     wasted_macs: Count
     replaced: Count  # aggregators
-    over: OverLimit | None = None  # the last round that was dropped, if one was
+    over: OverLimit | None = None  # the last round that was dropped, if any
 
     @property
     def is_of_interest(self) -> bool:
-        """Whether anybody asked for anything of the clock."""
-        is_usual = self.devices == "equal" and self.availability == "always"
-        return not is_usual or bool(self.budget or self.dropped or self.late)
+        """Whether the run uses the clock for anything other than its defaults."""
+        is_default = self.devices == "equal" and self.availability == "always"
+        return not is_default or bool(self.budget or self.dropped or self.late)
 
 
 class TopologyOfRun(Record):
-    """Who talked to whom."""
+    """Which clients, aggregators and servers exchanged messages."""
 
     kind: str  # flat or clustered
-    lambda1: Count | None  # local iterations before each mean in a cluster; None: epochs
-    lambda2: Count | None  # means in a cluster before each of the server
+    lambda1: Count | None  # local iterations before each aggregation in a cluster; None: epochs
+    lambda2: Count | None  # aggregations in a cluster before each one at the server
     size: Count | None  # the most members of a cluster
-    recluster: Count | None  # rounds
+    recluster: Count | None  # rounds between two clusterings
     aggregator: str | None  # how it was chosen; None: there was none
-    relay: str | None  # "server": its process did the aggregators' work
+    relay: str | None  # "server": the server's process did the aggregators' work
 
 
 class ClusterOfRun(Record):
@@ -429,28 +428,28 @@ class ClusterOfRun(Record):
     members: list[Count]  # in the order in which they joined
     aggregator: Count | None  # None: the server's own process
     level: Figure | None  # distance of its labels to the population's
-    histogram: list[Count] | None  # what the server saw of its labels
+    histogram: list[Count] | None  # of its labels, as the server saw them
 
 
 class FinalCandidate(Record):
-    """A group of cells that a search held for the best."""
+    """A group of cells that a search ranked among the best."""
 
     architecture: Json
-    validation: Figure | None  # its accuracy with the supernet's weights; None: it was the only one
+    validation: Figure | None  # accuracy with the supernet's weights; None: it was the only one
     chosen: bool
 
 
 class SupernetFacts(Record):
-    """The network that a search whose samples take their own ways chooses from."""
+    """The supernet of a search whose samples take their own paths."""
 
     space: str
     edges: Count
-    params: Count  # without what chooses
+    params: Count  # without the samplers
     sampler_params: Count
 
 
 class Uphill(Record):
-    """Rounds in which η₁‖g‖² passed 1: there the outer product of Eq. 5 turns steps uphill."""
+    """Rounds in which η₁‖g‖² exceeded 1: there the outer product of Eq. 5 makes steps ascend."""
 
     rounds: PositiveCount
     largest: float
@@ -461,7 +460,7 @@ class FinalGroup(Record):
 
     architecture: Json  # of the group
     group: PositiveCount  # cells
-    stack: PositiveCount  # times that the network has the group
+    stack: PositiveCount  # how often the network repeats the group
     cells: PositiveCount  # of the network
     reductions: list[Count]  # the cells that halve the map
     params: Count
@@ -470,16 +469,16 @@ class FinalGroup(Record):
 
 
 class Input(Record):
-    """What goes into the networks, and what comes out."""
+    """The inputs and the labels of the networks."""
 
     kind: str
     shape: list[int]
     labels: list[str]
     mean: list[Figure]
     std: list[Figure]
-    resize: Count | None = None  # images were made so many pixels high and wide
-    fit: Fit = "stretch"  # and so those that were not square
-    table: dict[str, Json] | None = None  # what the columns of a table became; None: it was none
+    resize: Count | None = None  # the side to which images were resized, in pixels
+    fit: Fit = "stretch"  # what was done with images that are not square
+    table: dict[str, Json] | None = None  # the encoding of a table's columns; None: not a table
 
     @property
     def encoding(self) -> Encoding | None:
@@ -489,7 +488,7 @@ class Input(Record):
 
 
 class SkippedFile(Record):
-    """A file that could not be read, and that the user let go."""
+    """A file that could not be read and was skipped, as the user allowed."""
 
     file: str
     reason: str
@@ -498,24 +497,24 @@ class SkippedFile(Record):
 class Data(Record):
     name: str
     partition: str
-    split: str  # the hash of its file
-    skipped: list[SkippedFile] = []  # by --skip-bad
+    split: str  # the hash of split.json
+    skipped: list[SkippedFile] = []  # with --skip-bad
 
 
 class Versions(Record):
     fedloom: str
     torch: str
     python: str
-    took_part: list[str] = []  # versions of fedloom, where there were several
+    took_part: list[str] = []  # all versions of fedloom that worked on the run, if several did
 
 
 class SentFields(Record):
-    """What one kind of reply may hold."""
+    """What one kind of reply may contain."""
 
-    tensors: list[str]  # "*": all of the order
+    tensors: list[str]  # "*": all of the order's
     extra: list[str]
     values: list[str]
-    optional: list[str] = []  # tensors of the order that need not come back
+    optional: list[str] = []  # tensors of the order that need not be returned
 
 
 class Departure(Record):
@@ -528,35 +527,35 @@ class Departure(Record):
 
 
 class ToldHistograms(Record):
-    """How clients told the numbers of their labels, where clusters needed them."""
+    """How clients reported their label counts, where clustering needed them."""
 
     mechanism: str  # exact or laplace
     epsilon: float | None  # of the noise
     sensitivity: Count  # how much one sample changes a count
-    asked: Count  # times that a client was asked, at most; it says the same every time
+    asked: Count  # how often a client was asked at most; it gives the same answer every time
     secret: str  # where the noise comes from
 
 
 class Privacy(Record):
     left_the_clients: list[Departure]
-    observer: str  # what the observer of a simulation saw beside that
-    notes: list[str] = []  # what these fields may tell, by the method's own word
-    histograms: ToldHistograms | None = None  # None: nobody asked for them
+    observer: str  # what the observer of a simulation saw in addition
+    notes: list[str] = []  # what these fields may reveal, as the method states it
+    histograms: ToldHistograms | None = None  # None: the run did not ask for them
 
 
 class Start(Record):
-    """What `--init` made a run begin with."""
+    """The weights that a run started with, by `--init`."""
 
     run: str
     client: Count | None = None  # None: the shared weights
-    clients: list[Count] | None = None  # one for each newcomer; None: all begin alike
+    clients: list[Count] | None = None  # one for each newcomer; None: the same for all
     hash: str | None = None
-    # test samples that the weights were trained on; None: that cannot be told
+    # Test samples that the weights were trained on; None: unknown.
     seen: Count | None = None
 
 
 class Latency(Record):
-    """The profile of the clients' milliseconds, and the machine that it is of."""
+    """The profile from which latencies are computed, and the machine that it was measured on."""
 
     profile: str
     processor: str
@@ -566,36 +565,37 @@ class Latency(Record):
 
 
 class StageEnd(Record):
-    """What a stage ended with, by the evaluation of its last round, and what it cost.
+    """The figures at the end of a stage, from the evaluation of its last round, and its cost.
 
-    Costs are told by methods that send clients a part of their network.
+    Costs are given for methods that send clients a part of their network.
     """
 
     stage: str
-    rounds: Count  # that asked clients
-    part: str | None = None  # of the clients' data; None: it was not evaluated, or is the last one
-    # the mean over the evaluated clients, each with the model it would use
+    rounds: Count  # rounds that asked clients
+    # The part of the clients' data; None: the stage was not evaluated, or it is the last one.
+    part: str | None = None
+    # The mean over the evaluated clients, each with the model it would use.
     figure: Figure | None = None
-    balanced_accuracy: Figure | None = None  # the same; None: text, or an earlier version wrote it
-    auc: Figure | None = None  # the same, where there are two classes
+    balanced_accuracy: Figure | None = None  # likewise; None: text, or an earlier version's file
+    auc: Figure | None = None  # likewise, where there are two classes
     shared: Figure | None = None  # of the shared model; None: there is none
-    shared_balanced_accuracy: Figure | None = None  # the same; None: text, or it is not known
-    shared_auc: Figure | None = None  # the same, where there are two classes
+    shared_balanced_accuracy: Figure | None = None  # likewise; None: text, or unknown
+    shared_auc: Figure | None = None  # likewise, where there are two classes
     down: Count | None = None  # bytes
     up: Count | None = None
-    full_down: Count | None = None  # bytes, had every order been the whole network
-    macs: Count | None = None  # of the clients; None: sites do not tell
+    full_down: Count | None = None  # bytes, if every order had been the whole network
+    macs: Count | None = None  # of the clients; None: unknown
     server_macs: Count | None = None
-    share: Figure | None = None  # of the run's budget that it spent
+    share: Figure | None = None  # the share of the run's budget that it spent
 
     @property
     def beside(self) -> dict[str, float]:
-        """The figures beside the metric's that are known, by their names."""
+        """The known figures other than the metric's, by their names."""
         return known_of({"balanced_accuracy": self.balanced_accuracy, "auc": self.auc})
 
     @property
     def shared_beside(self) -> dict[str, float]:
-        """The same of the shared model."""
+        """The known figures of the shared model other than the metric's, by their names."""
         balanced = self.shared_balanced_accuracy
         return known_of({"balanced_accuracy": balanced, "auc": self.shared_auc})
 
@@ -603,17 +603,17 @@ class StageEnd(Record):
 class Phase(Record):
     phase: str
     rounds: PositiveCount
-    paper: Figure | None  # the share of the budget that it has in the method's paper
+    paper: Figure | None  # its share of the budget in the method's paper
 
 
 class LostState(Record):
     client: Count
     round: Count
-    how: Literal["fresh", "refused"]  # it went on with a fresh state, or was left out of the round
+    how: Literal["fresh", "refused"]  # it continued with a fresh state, or missed the round
 
 
 class StepBack(Record):
-    """`resume --from`."""
+    """A step back to an earlier round, by `resume --from`."""
 
     since: Count  # the round that the run had reached
     to: Count
@@ -623,7 +623,7 @@ class Capped(Record):
     """A client whose weight --max-weight-share lowered."""
 
     rounds: PositiveCount
-    share: Figure  # the largest that it claimed
+    share: Figure  # the largest share that it claimed
 
 
 class RunResult(Record):
@@ -634,27 +634,30 @@ class RunResult(Record):
     lower_is_better: bool = False
     beside: dict[str, Spread] = {}  # other figures, by their names
     spread: Spread  # of the metric
-    shared_pooled: Figure | None  # of the shared model alone; None: there is none
+    shared_pooled: Figure | None  # of the shared model; None: there is none
     shared: Spread | None = None
-    personal_gain: PersonalGain | None = None  # None: no client's own model is another
-    # mean accuracy of answering each client's most common class; None: not known
+    personal_gain: PersonalGain | None = None  # None: no client's own model differs
+    # The mean accuracy of always answering each client's most common class; None: unknown.
     most_common_class: Figure | None = None
     cautions: Cautions | None = None  # None: an earlier version wrote the file
     clients: list[ClientResult]
     confusion: Confusion | None = None
-    registered: Count = 0  # clients of the run, of which a sample may have been evaluated
+    registered: Count = 0  # all clients of the run, of which perhaps only a sample was evaluated
     rounds: Count
     selected: Count | None = None  # the round that is reported
-    # its mean figure on validation data, if rounds were selected by it or evaluate.hold_back is set
+    # Its mean validation figure, if rounds were selected by it or evaluate.hold_back is set.
     validation: Figure | None = None
-    macs: Count | None  # of all training; None: a site does not tell
+    macs: Count | None  # of all training; None: a site does not report them
+    # Whether `macs` is the network's MACs times the number of samples. The server computes it so
+    # where sites do not report theirs.
+    macs_by_formula: bool = False
     server_macs: Count = 0  # of the server itself: planning, merging, scoring
     seconds: Seconds
-    measured_clock: Seconds | None = None  # if clients had worked side by side
+    measured_clock: Seconds | None = None  # the time that clients in parallel would have taken
     clock: Seconds | None = None  # the same in a file of an earlier version
-    memory: Count | None = None  # bytes that a client at work held at most
-    simulated: Simulated | None = None  # None: of an earlier version, or of a federation
-    topology: TopologyOfRun | None = None  # None: of an earlier version
+    memory: Count | None = None  # the peak memory of a client at work, in bytes
+    simulated: Simulated | None = None  # None: an earlier version's file, or a federation
+    topology: TopologyOfRun | None = None  # None: an earlier version's file
     clusters: list[ClusterOfRun] = []
     traffic: Traffic
     input: Input | None = None
@@ -664,20 +667,20 @@ class RunResult(Record):
     init: Start | None = None
     latency: Latency | None = None
     phases: list[Phase] = []
-    # Those before the last one, which the figures above are of; with costs, all of them.
+    # The stages before the last one, to which the figures above belong; with costs, all stages.
     stages: list[StageEnd] = []
-    tiers: list[TierResult] = []  # of a method that knows tiers of devices
-    fairness: Spread | None = None  # of the means that tiers have over their own clients
+    tiers: list[TierResult] = []  # for methods that support tiers of devices
+    fairness: Spread | None = None  # over the tiers' means over their own clients
     ops: list[dict[str, Count]] = []  # samples through each operation of each layer
     search: SearchSummary | None = None
-    final: FinalGroup | None = None  # of a search for a group of cells
-    supernet: SupernetFacts | None = None  # of a search whose samples may take their own ways
-    decisions: list[Decision] = []  # of a method that chooses on validation data, in their order
-    uphill: Uphill | None = None  # None: no step that expects fine-tuning turned uphill
+    final: FinalGroup | None = None  # for a search for a group of cells
+    supernet: SupernetFacts | None = None  # for a search whose samples may take their own paths
+    decisions: list[Decision] = []  # for a method that decides on validation data, in order
+    uphill: Uphill | None = None  # None: no step that anticipates fine-tuning ascended
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}
-    claims: list[str] = []  # of sites that told of many more samples than before
+    claims: list[str] = []  # about sites that reported many more samples than before
     checksums: dict[str, str] = {}  # SHA-256 of files of the run
 
     @property
@@ -686,32 +689,32 @@ class RunResult(Record):
 
     @property
     def side_by_side(self) -> float | None:
-        """Measured seconds, if clients had worked side by side."""
+        """The seconds that clients working in parallel would have taken, as measured."""
         if self.measured_clock is None:
             return self.clock
         return self.measured_clock
 
     @property
     def short_method(self) -> str:
-        """Its method's name, without the path of a file."""
+        """The method's name, without the path of a file."""
         return self.method.rpartition("/")[2]
 
     @property
     def seen(self) -> int | None:
-        """Test samples that the weights of `--init` were trained on; None: that cannot be told."""
+        """Test samples that the weights of `--init` were trained on; None: unknown."""
         if self.init is None:
             return None
         return self.init.seen
 
     def spread_of(self, name: str) -> Spread:
-        """Of the metric, or of a figure beside it; one that the file does not have is not known."""
+        """The spread of the metric or of another figure, which is empty if the file lacks it."""
         if name == self.metric:
             return self.spread
         return self.beside.get(name, Spread(mean=None))
 
     @property
     def columns(self) -> list[str]:
-        """Names of the figures that tables show beside the metric. AUC is shown of two classes."""
+        """The further figures that tables show, by name. AUC is shown for two classes only."""
         names = []
         for name in self.judged_by.columns:
             if name != "auc" or self.has_two_classes:
@@ -724,7 +727,7 @@ class RunResult(Record):
 
     @property
     def number_of_classes(self) -> int | None:
-        """None: the file is of a version that does not tell."""
+        """The number of classes; None: an earlier version's file, which does not have it."""
         if self.input is not None:
             return len(self.input.labels)
         if self.confusion is not None:
@@ -733,38 +736,41 @@ class RunResult(Record):
 
     @property
     def known_cautions(self) -> Cautions:
-        """Counted here where the file is of an earlier version."""
+        """The cautions, counted here if an earlier version wrote the file."""
         if self.cautions is not None and self.cautions.one_class is not None:
             return self.cautions
         return cautions_of(self.clients)
 
     @property
     def known_gain(self) -> PersonalGain | None:
-        """Of the personal models, also where the file is of an earlier version."""
+        """The gain of personal models, computed here if an earlier version wrote the file."""
         if self.personal_gain is not None:
             return self.personal_gain
         return personal_gain_of(self.clients, self.judged_by)
 
     @property
     def columns_of_classes(self) -> list[str]:
-        """Those of `columns` in which every class counts the same; text has none."""
+        """The `columns` in which every class has the same weight; text has none."""
         if not self.judged_by.counts_answers:
             return []
         return self.columns
 
     @property
     def shared_balanced_accuracy(self) -> float | None:
-        """Mean over clients, of the shared model alone."""
+        """The shared model's balanced accuracy, mean over clients."""
         return mean_of_known([client.shared_balanced_accuracy for client in self.clients])
 
     @property
     def shared_auc(self) -> float | None:
-        """The same, where there are two classes."""
+        """The shared model's AUC, mean over clients, where there are two classes."""
         return mean_of_known([client.shared_auc for client in self.clients])
 
     @property
     def pooled_balanced_accuracy(self) -> float | None:
-        """Over all test samples; None: not every client tells how it answered each of its own."""
+        """The balanced accuracy over all test samples.
+
+        None: unknown, because not every client reported its confusion matrix.
+        """
         if self.confusion is None:
             return None
         samples = 0
@@ -782,7 +788,7 @@ class RunResult(Record):
         return None
 
     def to_json(self) -> dict[str, Json]:
-        """As the file has it."""
+        """The content of the file."""
         metric = self.judged_by
         plain: dict[str, Json] = {}
         for name, value in self.given().items():
@@ -798,12 +804,12 @@ class RunResult(Record):
 
     @classmethod
     def from_json(cls, raw: Json) -> RunResult:
-        """Raises Unreadable, with the first place that is wrong."""
+        """Read the content of the file. Raises Unreadable, with the first place that is wrong."""
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
-        beside, rest = figures_beside(raw, metric)
+        beside, others = figures_beside(raw, metric)
         names = {**NAMES, metric.name: "spread"}
-        fields = {**renamed(names, rest), "beside": beside}
+        fields = {**renamed(names, others), "beside": beside}
         if isinstance(fields.get("clients"), list):
             fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
         if isinstance(fields.get("tiers"), list):
@@ -812,7 +818,7 @@ class RunResult(Record):
 
     @classmethod
     def read(cls, path: Path) -> RunResult:
-        """Raises Unreadable."""
+        """Read the file. Raises Unreadable."""
         return cls.from_json(read_large_json(path))
 
 
@@ -851,9 +857,10 @@ def personal_gain_of(
     *,
     differ: bool = False,
 ) -> PersonalGain | None:
-    """None: no client's own model is another than the shared one, as far as figures tell.
+    """What clients' own models gain over the shared one.
 
-    `differ`: it is known that some are another, although they may have the same figures.
+    None: no client's own model differs from the shared one, as far as the figures show. `differ`
+    says that some are known to differ, although their figures may be equal.
     """
     own = []
     shared = []
@@ -889,21 +896,22 @@ def personal_gain_of(
     )
 
 
-NAMES = {"global": "shared_pooled", "bytes": "traffic"}  # in the file, and here
+# Names in the file, and the names of the same fields here.
+NAMES = {"global": "shared_pooled", "bytes": "traffic"}
 NAMES_IN_FILE = {ours: in_file for in_file, ours in NAMES.items()}
 TIER_NAMES = {"global": "pooled_over_all"}
 TIER_NAMES_IN_FILE = {ours: in_file for in_file, ours in TIER_NAMES.items()}
 
 
 def figures_beside(raw: Json, metric: Metric) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The figures that stand beside the metric's, and the rest of what the file has."""
+    """The figures other than the metric's, and all other fields of an object in the file."""
     beside = {name: raw[name] for name in metric.beside if name in raw}
-    rest = {name: value for name, value in raw.items() if name not in beside}
-    return beside, rest
+    others = {name: value for name, value in raw.items() if name not in beside}
+    return beside, others
 
 
 def in_file_of(metric: Metric) -> dict[str, str]:
-    """What the file calls our fields."""
+    """The names of our fields in the file."""
     return {
         "spread": metric.name,
         "figure": metric.name,

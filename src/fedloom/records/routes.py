@@ -9,24 +9,24 @@ from fedloom.records.record import Count, Figure, Record, object_in
 
 
 class EdgeRoutes(Record):
-    """One edge: its operations, what each costs a sample, and the share of samples that take it."""
+    """The operations of one edge, their cost per sample, and the share of samples taking each."""
 
     slot: str
     ops: list[str]
     macs: list[Count]
     share: list[Figure]
-    share_by_class: dict[str, list[Figure]]  # by label, of those that the client has
+    share_by_class: dict[str, list[Figure]]  # by label, for the labels that the client has
 
 
 class ClientRoutes(Record):
-    """fixed_macs + Σ share · macs is the mean cost of a sample."""
+    """The mean cost of a sample is fixed_macs + Σ share · macs."""
 
-    fixed_macs: Count  # of what every sample goes through
+    fixed_macs: Count  # of the parts that every sample goes through
     edges: list[EdgeRoutes]
 
     @classmethod
     def read(cls, folder: Path, client: int) -> ClientRoutes:
-        """Raises Unreadable: it is not there, or damaged."""
+        """Read a client's file. Raises Unreadable if it is missing or damaged."""
         return cls.checked(object_in(read_large_json(folder / file_of(client)), "it"), {})
 
 

@@ -1,14 +1,14 @@
-"""A row of metrics.jsonl: what a run tells of one round, written and read through the same types.
+"""The types by which a row of metrics.jsonl, the record of one round, is written and read.
 
-A field that has nothing to tell is left out of the JSON: nobody was capped, nothing evaluated.
-What a method notes of a round stands in the row beside the rest, under names of the method's own; a
-name that a later version added is kept there too.
+An empty field is left out of the JSON, for example if no client was capped or nothing was
+evaluated. What a method notes about a round stands in the same object, under names that the method
+chooses; fields of later versions are kept there too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -25,10 +25,10 @@ from fedloom.records.totals import Totals
 from fedloom.types import Json
 
 METRICS_FILE = "metrics.jsonl"
-# what every row tells
+# The fields that every row has.
 ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")
-ClientName = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]  # JSON's names are text
-# below 0: described, evaluated, forgotten
+ClientName = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]  # a text in JSON, as all keys are
+# Numbers below 0 stand for orders to describe, to evaluate and to forget.
 Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST_COUNT)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
@@ -38,16 +38,19 @@ Part = Literal["validation", "test"]
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """What one exchange with one client cost. In JSON a list in this order: there are many."""
+    """The cost of one exchange with one client.
+
+    In JSON it is a list in this order, because there are many.
+    """
 
     client: Count
     hop: Hop
     down: Count  # bytes
     up: Count
-    macs: Count | None  # None: not measured, or not told
+    macs: Count | None  # None: not measured, or not reported
     seconds: Seconds | None
-    memory: Count | None = None  # bytes that its process held at most; old rows do not tell
-    cluster: Count | None = None  # None: of a round without clusters
+    memory: Count | None = None  # the peak of its process in bytes; old rows do not have it
+    cluster: Count | None = None  # None: the round had no clusters
     simulated: Seconds | None = None  # by the simulated clock, until its reply came or it left
 
     def to_json(self) -> list[Json]:
@@ -70,11 +73,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class WorkerDeath:
-    """A worker process that ended at work for a client: by a signal, or with an exit code."""
+    """A worker process that died while it worked for a client, by a signal or an exit code."""
 
     client: Count
-    signal: str | None = None  # `SIGSEGV`; None: it was no signal
-    exit: ExitCode | None = None  # None: it went silent
+    signal: str | None = None  # such as `SIGSEGV`; None: it was not a signal
+    exit: ExitCode | None = None  # None: it stopped responding
 
     def to_json(self) -> dict[str, Json]:
         if self.signal is not None:
@@ -84,7 +87,7 @@ class WorkerDeath:
 
 @dataclass(frozen=True)
 class UpdateNorms:
-    """How large updates of a group of tensors are: what is usual, and the round's largest."""
+    """The size of updates of a group of tensors: the usual one, and the largest of the round."""
 
     usual: Number
     largest: Number
@@ -98,11 +101,11 @@ Doing = Literal["training", "transfer", "aggregation", "heartbeat"]
 
 @dataclass(frozen=True)
 class TimeStep:
-    """A piece of a round, in simulated seconds. In JSON a list: there are many.
+    """A step of a round, in simulated seconds. In JSON it is a list, because there are many.
 
     `transfer` is between members and their aggregator (without clusters: the server),
-    `aggregation` between an aggregator and the server, `heartbeat` the time in which nobody knew
-    that an aggregator was gone. Averaging itself takes no simulated time.
+    `aggregation` between an aggregator and the server, and `heartbeat` the time before the loss of
+    an aggregator was noticed. Averaging itself takes no simulated time.
     """
 
     doing: Doing
@@ -110,7 +113,7 @@ class TimeStep:
 
 
 def steps_in(raw: Json) -> Json:
-    """Pieces as a round's JSON has them: `[["transfer", 0.5], ["training", 2.0]]`."""
+    """Name the items of steps, which are `[["transfer", 0.5], ["training", 2.0]]` in JSON."""
     if not isinstance(raw, list):
         return raw
     steps = []
@@ -131,7 +134,7 @@ Steps = Annotated[tuple[TimeStep, ...], BeforeValidator(steps_in)]
 
 @dataclass(frozen=True)
 class Pace:
-    """What one client of a round without clusters did, of those whose replies counted."""
+    """The steps of one client in a round without clusters, if its reply was used."""
 
     client: Count
     steps: Steps
@@ -142,12 +145,12 @@ class Pace:
 
 @dataclass(frozen=True)
 class ClusterNote:
-    """What a method that allots parts of its space says of a cluster's (FINCH, Algorithm 3)."""
+    """A method's note about the sub-space that it allots to a cluster (FINCH, Algorithm 3)."""
 
     space: Json  # an `Arch` in plain form: the sub-space that the cluster works in
-    c: Number | None = None  # its accuracy before the round; None: nobody scored it
-    R: Number | None = None  # what it costs, by Eq. 12
-    worth: Number | None = None  # c/R, which orders the sub-spaces; without c, 1/R
+    c: Number | None = None  # its accuracy before the round; None: it was not scored
+    R: Number | None = None  # its cost, by Eq. 12
+    worth: Number | None = None  # c/R, by which sub-spaces are ordered; 1/R without c
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class ClusterRow:
 
     cluster: Count
     members: tuple[Count, ...]  # in the order in which they joined
-    aggregator: Count | None  # the last one; None: nobody was left
+    aggregator: Count | None  # the last one; None: no member was left to be it
     replaced: tuple[Count, ...] = ()  # aggregators that were lost, in order
     level: Number | None = None  # distance of its labels to the population's (FINCH, Eq. 7)
     macs: Count = 0
@@ -165,10 +168,10 @@ class ClusterRow:
     wan_down: Count = 0
     wan_up: Count = 0
     seconds: Seconds = 0.0  # simulated
-    steps: Steps = ()  # these seconds one after the other; empty: of an earlier version
-    # Of its labels, as the server saw them; told by the first round of a clustering.
+    steps: Steps = ()  # these seconds in order; empty: an earlier version's row
+    # Of its labels, as the server saw them; only in the first round after a clustering.
     histogram: tuple[Count, ...] | None = None
-    # Of a method that allots parts of its space: see `ClusterNote`.
+    # For methods that allot sub-spaces: see `ClusterNote`.
     space: Json = None
     c: Number | None = None
     R: Number | None = None
@@ -194,7 +197,7 @@ class ClusterRow:
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when, by the simulated clock."""
+    """The beginning and end of a round by the simulated clock."""
 
     begin: Seconds
     end: Seconds
@@ -203,8 +206,8 @@ class Span:
         return {"begin": self.begin, "end": self.end}
 
 
-BESIDE = ("balanced_accuracy", "auc")  # means that an evaluation has beside its metric's
-SHARED_BESIDE = tuple(f"shared_{name}" for name in BESIDE)  # the same of the shared model
+BESIDE = ("balanced_accuracy", "auc")  # the means of an evaluation other than its metric's
+SHARED_BESIDE = tuple(f"shared_{name}" for name in BESIDE)  # the same for the shared model
 
 
 @dataclass(frozen=True)
@@ -213,23 +216,23 @@ class Evaluation:
 
     part: Part  # of the clients' data
     clients: Count
-    metric: str  # its name is also the name of the figure in JSON
-    value: Number | None  # of what each client ends with; None: nobody could be evaluated
-    shared: Number | None = None  # of the shared model alone
-    balanced_accuracy: Number | None = None  # of what each client ends with; None: not known
-    auc: Number | None = None  # the same; None: there are not two classes
-    shared_balanced_accuracy: Number | None = None  # of the shared model alone; None: not known
-    shared_auc: Number | None = None  # the same; None: there are not two classes
-    deaths: tuple[WorkerDeath, ...] = ()  # in JSON beside those at work
+    metric: str  # also the name of `value` in JSON
+    value: Number | None  # of each client's final model; None: no client could be evaluated
+    shared: Number | None = None  # of the shared model
+    balanced_accuracy: Number | None = None  # of each client's final model; None: unknown
+    auc: Number | None = None  # likewise; None: there are not two classes
+    shared_balanced_accuracy: Number | None = None  # of the shared model; None: unknown
+    shared_auc: Number | None = None  # likewise; None: there are not two classes
+    deaths: tuple[WorkerDeath, ...] = ()  # in JSON they follow those at work
 
     @property
     def beside(self) -> dict[str, float]:
-        """The means beside the metric's that are known, by their names."""
+        """The known means other than the metric's, by their names."""
         return self._known(BESIDE)
 
     @property
     def shared_beside(self) -> dict[str, float]:
-        """The same of the shared model alone."""
+        """The known means of the shared model other than the metric's, by their names."""
         return self._known(SHARED_BESIDE)
 
     def _known(self, names: Sequence[str]) -> dict[str, float]:
@@ -256,36 +259,40 @@ class MetricsRow:
     stage: str
     round: PositiveCount
     progress: Number  # of the stage, from 0 to 1, when the round began
-    meta: Mapping[str, Figure] = field(default_factory=dict)  # means of what replies carry: a loss
-    replies: Count = 0  # that were accepted
+    meta: Mapping[str, Figure] = field(default_factory=dict)  # means over replies, such as a loss
+    replies: Count = 0  # accepted ones
     refused: tuple[Refusal, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
-    fresh: tuple[Count, ...] = ()  # clients that lost their state and went on with a fresh one
+    fresh: tuple[Count, ...] = ()  # clients that lost their state and continued with a fresh one
     capped: Mapping[ClientName, Share] = field(default_factory=dict)  # the weight they claimed
     updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
     observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer
-    deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
+    deaths: tuple[WorkerDeath, ...] = ()  # during the round's work
     server_macs: Count = 0  # of the server itself: planning, merging, scoring
+    # Whether the ledger's MACs are the network's times the number of samples, because clients do
+    # not report theirs.
+    macs_by_formula: bool = False
     evaluation: Evaluation | None = None  # None: this round was not evaluated
-    clusters: tuple[ClusterRow, ...] = ()  # of a round with clusters
-    # Labels of everybody who told, as the server saw them; beside `histogram` of clusters.
+    clusters: tuple[ClusterRow, ...] = ()  # empty: the round had no clusters
+    # Label counts of all clients that reported theirs, as the server saw them; given where clusters
+    # have a `histogram`.
     population: tuple[Count, ...] | None = None
-    # Of a round without clusters, by the simulated clock: the slowest client's, the middle one's.
+    # In a round without clusters: the slowest and the median client by the simulated clock.
     paces: tuple[Pace, ...] = ()
-    simulated: Span | None = None  # None: of an earlier version, or of a federation
-    totals: Totals = field(default_factory=Totals)  # of the run up to here
-    notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
+    simulated: Span | None = None  # None: an earlier version's row, or a federation
+    totals: Totals = field(default_factory=Totals)  # of the run up to this round
+    notes: Mapping[str, Json] = field(default_factory=dict)  # by the method, such as its phase
 
     OWN: ClassVar[frozenset[str]]  # names in JSON that no note may have
 
     @property
     def phase(self) -> str:
-        """What the method calls this part of its schedule, or the stage."""
+        """The method's name for this part of its schedule, or the stage."""
         return str(self.notes.get("phase") or self.stage)
 
     @property
     def all_deaths(self) -> tuple[WorkerDeath, ...]:
-        """At work and in the evaluation."""
+        """The deaths during the round's work and during the evaluation."""
         if self.evaluation is None:
             return self.deaths
         return (*self.deaths, *self.evaluation.deaths)
@@ -311,13 +318,15 @@ class MetricsRow:
             row["observed"] = {str(client): facts for client, facts in self.observed.items()}
         if self.server_macs:
             row["server_macs"] = self.server_macs
+        if self.macs_by_formula:
+            row["macs_by_formula"] = True
         deaths = [death.to_json() for death in self.all_deaths]
         if self.deaths:
             row["deaths"] = deaths
         if self.evaluation is not None:
             row["evaluation"] = self.evaluation.to_json()
         if deaths:
-            row["deaths"] = deaths  # behind the evaluation, if it was the first to have some
+            row["deaths"] = deaths  # comes after the evaluation if only that one had deaths
         if self.clusters:
             row["clusters"] = [cluster.to_json() for cluster in self.clusters]
         if self.population is not None:
@@ -334,17 +343,21 @@ class MetricsRow:
 
     @classmethod
     def from_json(cls, raw: Json, *, with_ledger: bool = True) -> MetricsRow:
-        """Raises Unreadable. The ledgers of a large run fill the memory: they may be left out."""
+        """Read a row. Raises Unreadable.
+
+        Ledgers can be left out, because those of a large run would fill the memory.
+        """
         if not isinstance(raw, dict):
             raise Unreadable("it is not an object of JSON")
         for name in ALWAYS:
             if name not in raw:
                 raise Unreadable(f"it lacks `{name}`")
-        checked_apart = ("ledger", "totals")  # many lines, and numbers beyond 64 bits
-        small = bounded({name: value for name, value in raw.items() if name not in checked_apart})
+        # The ledger has many lines, and totals may have numbers beyond 64 bits.
+        checked_separately = ("ledger", "totals")
+        others = {name: raw[name] for name in raw if name not in checked_separately}
         parts: dict[str, Json] = {}
         notes: dict[str, Json] = {}
-        for name, value in small.items():
+        for name, value in bounded(others).items():
             if name in cls.OWN:
                 parts[name] = value
             else:
@@ -364,7 +377,7 @@ class MetricsRow:
 
     @classmethod
     def from_line(cls, line: bytes, *, with_ledger: bool = True) -> MetricsRow:
-        """Raises Unreadable."""
+        """Read a line of the file. Raises Unreadable."""
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
@@ -378,12 +391,15 @@ LEDGER_NAMES = tuple(part.name for part in fields(LedgerLine))
 
 @cache
 def row_checker() -> TypeAdapter[MetricsRow]:
-    """Made when the first row is read: many commands read none."""
+    """The validator of rows, built when the first row is read: many commands read none."""
     return TypeAdapter(MetricsRow)
 
 
 def ledger_in(row: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Its lines by name. Those of an earlier version may be shorter, of a later one longer."""
+    """The lines of a row's ledger, with names.
+
+    Lines of an earlier version may be shorter, and those of a later version longer.
+    """
     lines = row["ledger"]
     if not isinstance(lines, list) or not all(isinstance(line, list) for line in lines):
         raise Unreadable("its ledger is not a list of lists")
@@ -391,7 +407,7 @@ def ledger_in(row: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 
 def evaluation_in(row: Mapping[str, Json]) -> dict[str, Json] | None:
-    """Its fields; the figure's name in JSON is that of the metric."""
+    """The fields of a row's evaluation. In JSON the figure has the name of the metric."""
     evaluation = row.get("evaluation")
     if evaluation is None:
         return None
@@ -408,13 +424,22 @@ def evaluation_in(row: Mapping[str, Json]) -> dict[str, Json] | None:
 
 
 def follows(row: Mapping[str, Json], name: str, earlier: str) -> bool:
-    """Whether the row tells `name` after `earlier`."""
+    """Whether the row has `name` after `earlier`."""
     names = list(row)
     return name in row and earlier in row and names.index(name) > names.index(earlier)
 
 
+def are_by_formula(rows: Iterable[MetricsRow]) -> bool:
+    """Whether the MACs of all work come from the method's formula, and not from a meter.
+
+    A run that was started by an earlier version has rounds without any MACs.
+    """
+    working = [row for row in rows if row.replies]
+    return bool(working) and all(row.macs_by_formula for row in working)
+
+
 def read_rows(path: Path) -> Iterator[MetricsRow]:
-    """Every row of a metrics.jsonl. What a kill left of a last line is not a round."""
+    """All rows of a metrics.jsonl. An incomplete last line, left by a kill, does not count."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -424,6 +449,6 @@ def read_rows(path: Path) -> Iterator[MetricsRow]:
             try:
                 yield MetricsRow.from_line(line)
             except Unreadable as error:
-                rule = f"line {number} of {path} must tell of a round"
+                rule = f"line {number} of {path} must describe a round"
                 advice = "take the file from a backup, or resume the run if it is not finished"
                 raise FedloomError(rule, f"{error}", advice) from None

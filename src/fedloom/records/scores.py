@@ -1,7 +1,7 @@
-"""scores.jsonl: the score of every path that a search tried, a row each, in the order of scoring.
+"""scores.jsonl: the score of every path that a search tried, one row each, in order of scoring.
 
-A run's own file is made of the server's state alone, so that a run which was killed and resumed
-leaves the same bytes. No path is in it twice: what has a score is never scored again.
+A run's own file is derived from the server's state only, so that a run that was killed and resumed
+leaves the same bytes. No path occurs twice: a path that has a score is never scored again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 class ScoredPath:
     """A path through the supernet, its figures on validation data, and what it costs."""
 
-    tier: Count  # that it was first scored for, from 1; 0: a search after the run scored it
+    tier: Count  # the tier that it was first scored for; 0: a search after the run scored it
     path: tuple[str, ...]  # its operations, by layer
-    loss: Figure  # a sample, with the supernet's weights
+    loss: Figure  # per sample, with the supernet's weights
     accuracy: Share
-    samples: PositiveCount  # that it was scored on
+    samples: PositiveCount  # on which it was scored
     params: Count
     macs: Count
-    # None: text, one class, clients scored it (they send sums over all classes), or an earlier
-    # version wrote it. The row leaves it out then.
+    # None: the data is text, there is one class, clients scored it (they send sums over all
+    # classes), or an earlier version wrote it. The row then lacks the field.
     balanced_accuracy: Share | None = None
-    auc: Share | None = None  # the same, where there are two classes
+    auc: Share | None = None  # likewise, where there are two classes
 
     def to_json(self) -> dict[str, Json]:
         row: dict[str, Json] = {**vars(self), "path": list(self.path)}
@@ -55,7 +55,7 @@ class ScoredPath:
 
     @classmethod
     def from_line(cls, line: bytes) -> ScoredPath:
-        """Raises Unreadable. What a later version added is left out."""
+        """Read a row. Raises Unreadable. Fields of a later version are left out."""
         try:
             raw = parse_json(line.decode("utf-8"))
         except UnicodeDecodeError:
@@ -74,9 +74,9 @@ def row_checker() -> TypeAdapter[ScoredPath]:
 
 
 def read_scores(path: Path) -> list[ScoredPath]:
-    """Every row of a scores.jsonl; none where there is no such file.
+    """All rows of a scores.jsonl; an empty list if there is no such file.
 
-    What a kill left of a last line is no score.
+    An incomplete last line, which a kill may leave, does not count.
     """
     if not path.exists():
         return []
@@ -88,16 +88,17 @@ def read_scores(path: Path) -> list[ScoredPath]:
             rows.append(ScoredPath.from_line(line))
         except Unreadable as error:
             rule = f"line {number} of {path} must be the score of a path"
-            advice = "take the file from a backup, or delete it: what it had is scored again"
+            advice = "take the file from a backup, or delete it: its paths are scored again"
             raise FedloomError(rule, f"{error}", advice) from None
     return rows
 
 
 def write_scores(path: Path, rows: Sequence[ScoredPath]) -> None:
-    """Make a file have exactly these rows. No rows: no file.
+    """Make a file have exactly these rows. Without rows the file is removed.
 
-    Usually they are those that it has and some more, which are appended, also to half a line that
-    a kill left. A file with other rows, of rounds that were taken back, is written anew.
+    Usually the file has the first of these rows already, and the others are appended, perhaps to
+    half a line that a kill left. A file with other rows, from rounds that were taken back, is
+    rewritten.
     """
     if not rows:
         path.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""searches/NAME/ of a run's folder: what `fedloom search` found within a new limit.
+"""searches/NAME/ in a run's folder: the result of `fedloom search` within a new limit.
 
 search.json      the answer                        scores.jsonl     paths that were scored for it
 model.state      the network's weights             architecture.*   the network, and its drawing
 metrics.jsonl    rounds of --tune, if there were any
-scores-DIGEST.jsonl   the same as scores.jsonl, but on the samples of --data that have this digest
+scores-DIGEST.jsonl   like scores.jsonl, but on the samples of --data with this digest
 
-The answer is written last: a folder without it is of a search that was stopped.
+The answer is written last: a folder without it belongs to a search that was stopped.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from fedloom.types import Json
 SEARCHES = "searches"
 ANSWER = "search.json"
 MODEL = "model.state"
-DIGITS = 16  # of a digest, in the name of a file
+DIGITS = 16  # of a digest that is part of a file's name
 
 
 class TunedPath(Record):
-    """What training the path's network led to, on the clients' test parts."""
+    """The figures of the path's network after training, on the clients' test parts."""
 
     rounds: PositiveCount
-    clients: Count  # that can run it, and trained it
+    clients: Count  # clients that can run it, and trained it
     figures: Spread  # of the run's metric, over all clients
-    balanced_accuracy: Figure | None = None  # mean over them; None: text, or it is not known
-    auc: Figure | None = None  # the same, where there are two classes
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
+    auc: Figure | None = None  # likewise, where there are two classes
 
 
 class ScoringData(Record):
-    """The samples of --data. Scores on other samples cannot be compared with those on these."""
+    """The samples of --data. Scores on other samples are not comparable with scores on these."""
 
     name: str
     samples: PositiveCount
@@ -48,33 +48,34 @@ class ScoringData(Record):
 
 
 class SearchAnswer(Record):
-    """search.json."""
+    """The content of search.json."""
 
     name: str
     limit: dict[str, Figure]  # the most that the network may cost, by unit
-    profile: str | None = None  # that latencies are by
-    unsupported: list[str]  # operations that it may not have
+    profile: str | None = None  # the profile on which latencies are based
+    unsupported: list[str]  # operations that the network may not have
     pick: str | int  # which path of the front: best, knee, or its number
     architecture: Json
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    head: str | None = None  # what the classifier gets of the last map; None: there is no choice
     path: list[str]  # names of operations, by layer
     params: Count
     macs: Count
     latency_ms: Figure | None = None
-    loss: Figure  # a sample, with the supernet's weights
+    loss: Figure  # per sample, with the supernet's weights
     accuracy: Figure
-    # None: text, one class, clients scored it in the run, or an earlier version wrote it
+    # None: the data is text, there is one class, clients scored it in the run, or an earlier
+    # version wrote it.
     balanced_accuracy: Figure | None = None
-    auc: Figure | None = None  # the same, where there are two classes
+    auc: Figure | None = None  # likewise, where there are two classes
     scored: Count  # paths that were scored for this search
     from_scores: Count  # paths within the limit whose scores were known before
-    data: ScoringData | None = None  # that all scores are on; None: those that the run scored on
+    data: ScoringData | None = None  # the samples of all scores; None: those of the run's scores
     front: list[FrontPoint]
     tuned: TunedPath | None = None  # None: the network has the supernet's weights
 
     @classmethod
     def read(cls, path: Path) -> SearchAnswer:
-        """Raises Unreadable."""
+        """Read the file. Raises Unreadable."""
         raw = reading.read_json(path)
         if not isinstance(raw, dict):
             raise Unreadable("it is not an object of JSON")
@@ -108,7 +109,7 @@ def read_answer(run: Path, name: str) -> SearchAnswer:
 
 
 def all_scores(run: Path) -> list[ScoredPath]:
-    """Those of the run itself and of all searches on its samples; a path that several have, once.
+    """The scores of the run itself and of all searches on its samples, each path once.
 
     Scores on the samples of --data are not among them.
     """
@@ -117,7 +118,7 @@ def all_scores(run: Path) -> list[ScoredPath]:
 
 
 def scores_on(run: Path, data: ScoringData) -> list[ScoredPath]:
-    """Those that searches in a run got on these samples."""
+    """The scores that searches in a run got on these samples."""
     return rows_in(sorted((run / SEARCHES).glob(f"*/{scores_file(data)}")))
 
 
@@ -127,12 +128,12 @@ def scores_file(data: ScoringData) -> str:
 
 
 def has_scores(file: Path) -> bool:
-    """Whether a file of a search has scores, on whatever samples."""
+    """Whether a file of a search holds scores, on any samples."""
     return file.name == SCORES_FILE or fnmatch(file.name, "scores-*.jsonl")
 
 
 def rows_in(files: Iterable[Path]) -> list[ScoredPath]:
-    """A path that several files have, once."""
+    """The rows of these files, each path once."""
     by_path: dict[tuple[str, ...], ScoredPath] = {}
     for file in files:
         for row in read_scores(file):
@@ -141,7 +142,7 @@ def rows_in(files: Iterable[Path]) -> list[ScoredPath]:
 
 
 def free_name(run: Path, wanted: str) -> str:
-    """The name, or with a number behind it if a finished search has it: none is overwritten."""
+    """The wanted name, with a number appended if a finished search has it already."""
     name = re.sub(r"[^\w.=,+-]", "_", wanted)
     taken = searches_in(run)
     candidate = name

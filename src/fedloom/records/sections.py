@@ -1,4 +1,4 @@
-"""Sections of result.json that a method's own words fill. Other methods leave them out."""
+"""Sections of result.json that only some methods fill. Other methods leave them out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedloom.records.result import FinalGroup, SearchSummary, SupernetFacts, Tie
 
 
 def tuned_model(tier: int) -> str:
-    """The name of a tier's network among the models that every client is asked for."""
+    """The name of a tier's network among the models that every client is asked to evaluate."""
     return f"tier-{tier}"
 
 
@@ -20,13 +20,13 @@ def supernet_model(tier: int) -> str:
 
 
 def other_model(tier: int, place: int) -> str:
-    """The name of a network that is trained beside a tier's own, by its place among scores."""
+    """The name of a network that is trained in addition to a tier's own, by its rank in scores."""
     return f"tier-{tier}-place-{place}"
 
 
 @dataclass(frozen=True)
 class Sections:
-    """What a method knows of its result beside figures: those are the run's to add."""
+    """What a method contributes to its result; the run adds the figures."""
 
     tiers: tuple[TierResult, ...] = ()
     tier_of: tuple[int, ...] = ()  # by client
@@ -34,6 +34,6 @@ class Sections:
     search: SearchSummary | None = None
     final: FinalGroup | None = None
     supernet: SupernetFacts | None = None
-    # By stage, bytes of the whole network that orders did not bring; None: orders bring it whole.
+    # By stage, the bytes of the network that orders left out; None: orders have the whole network.
     left_out: Mapping[str, int] | None = None
-    decisions: tuple[Decision, ...] = ()  # what was chosen on validation data, in its order
+    decisions: tuple[Decision, ...] = ()  # choices made on validation data, in order

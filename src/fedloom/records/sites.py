@@ -1,4 +1,4 @@
-"""sites.json of a federation's run: what its sites told of their data when it began."""
+"""sites.json of a federation's run: what its sites reported about their data at its start."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NAME = "sites.json"
 
 @dataclass(frozen=True)
 class Sites:
-    facts: dict[str, dict[str, Json]]  # by the site's name; `deploy.terms.Facts` says what they are
+    facts: dict[str, dict[str, Json]]  # by the site's name, as `deploy.terms.Facts` describes them
 
     @property
     def names(self) -> list[str]:
-        """In the order of the sites' numbers."""
+        """The names of the sites, in the order of their numbers."""
         return sorted(self.facts)
 
     @classmethod
     def from_json(cls, raw: Json) -> Sites:
-        """Raises Unreadable."""
+        """Read the content of the file. Raises Unreadable."""
         sites = bounded(object_in(raw, "it"))
         for name, facts in sites.items():
             object_in(facts, f"`{readable(name)}`")
@@ -34,5 +34,5 @@ class Sites:
 
     @classmethod
     def read(cls, folder: Path) -> Sites:
-        """Raises Unreadable: the run was no federation's, or the file is damaged."""
+        """Read the file. Raises Unreadable if the run is no federation's or the file is damaged."""
         return cls.from_json(read_large_json(folder / NAME))

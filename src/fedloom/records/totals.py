@@ -1,6 +1,6 @@
-"""What a run has cost so far: bytes, MACs, seconds.
+"""The total cost of a run so far: bytes, MACs and seconds.
 
-Rows of metrics.jsonl and checkpoints keep it.
+Rows of metrics.jsonl and checkpoints hold it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Totals:
     lan_down: Count = 0  # between aggregators and clients
     lan_up: Count = 0
     macs: Count = 0
-    seconds: Seconds = 0.0  # of clients' work, added up
-    # Measured: rounds one after the other, each as long as its slowest client.
+    seconds: Seconds = 0.0  # of the clients' work, summed over clients
+    # The sum over rounds of the measured time of the slowest client.
     measured_clock: Seconds = 0.0
     evaluate_down: Count = 0
     evaluate_up: Count = 0
     evaluate_macs: Count = 0
-    wall: Seconds = 0.0  # seconds this machine really took
+    wall: Seconds = 0.0  # wall-clock seconds on this machine
     server_macs: Count = 0  # of the server itself: planning, merging, scoring
-    # Of `down` and `up`, what clients were described with.
+    # The part of `down` and `up` that describing the clients took.
     describe_down: Count = 0
     describe_up: Count = 0
     simulated: Seconds = 0.0  # what the simulated clock shows
     asked: Count = 0  # orders for work that were sent
-    dropped: Count = 0  # of them, clients that left during their work, by the simulated clock
-    late: Count = 0  # and those that came too late
-    wasted_bytes: Count = 0  # of clients that left or came too late
+    dropped: Count = 0  # orders whose client left during its work, by the simulated clock
+    late: Count = 0  # orders whose reply came too late
+    wasted_bytes: Count = 0  # of clients that left or were too late
     wasted_macs: Count = 0
     replaced: Count = 0  # aggregators
 
@@ -49,10 +49,10 @@ class Totals:
         return Totals(*map(add, vars(self).values(), vars(other).values()))
 
     def spent(self, unit: str) -> float:
-        """In the unit of a budget.
+        """What was spent, in the unit of a budget.
 
-        MACs are the clients' and the server's own; bytes are everything a network carried for the
-        work, LAN and WAN; seconds are simulated ones.
+        MACs include the server's own. Bytes are the traffic of all links for the work, LAN and WAN.
+        Seconds are simulated.
         """
         spent = {
             "rounds": self.rounds,
@@ -65,11 +65,11 @@ class Totals:
 
     @property
     def traffic(self) -> int:
-        """All bytes that a network carried for the work; evaluation is booked apart."""
+        """The bytes of all links for the work; evaluation is booked separately."""
         return traffic_of(vars(self))
 
     def to_json(self) -> dict[str, Json]:
-        """What later versions came to count is left out where there is nothing to count."""
+        """The totals, without zeros in fields that were added by later versions."""
         totals = {}
         for name, amount in vars(self).items():
             if amount or name in ALWAYS:
@@ -78,10 +78,10 @@ class Totals:
 
     @classmethod
     def from_json(cls, raw: Json) -> Totals:
-        """Raises Unreadable. What a later version counts beside these is ignored."""
+        """Read totals. Raises Unreadable. Unknown fields, from a later version, are ignored."""
         if not isinstance(raw, dict):
             raise Unreadable("its totals are not an object")
-        if "clock" in raw and "measured_clock" not in raw:  # what earlier versions called it
+        if "clock" in raw and "measured_clock" not in raw:  # its name in earlier versions
             raw = {**raw, "measured_clock": raw["clock"]}
         for name in ALWAYS:
             if name not in raw:
@@ -93,7 +93,7 @@ class Totals:
 
 
 NAMES = tuple(part.name for part in fields(Totals))
-ALWAYS = NAMES[: NAMES.index("server_macs")]  # what every version tells
+ALWAYS = NAMES[: NAMES.index("server_macs")]  # the fields that every version writes
 
 
 @cache
@@ -102,10 +102,10 @@ def totals_checker() -> TypeAdapter[Totals]:
 
 
 def traffic_of(sent: Mapping[str, int]) -> int:
-    """All bytes that a network carried for the work, by the names that totals have."""
+    """The bytes of all links for the work; `sent` has the names of the totals."""
     return sent["down"] + sent["up"] + lan_traffic_of(sent)
 
 
 def lan_traffic_of(sent: Mapping[str, int]) -> int:
-    """Those of them that stayed between clients and their aggregators."""
+    """The bytes between clients and their aggregators."""
     return sent["lan_down"] + sent["lan_up"]

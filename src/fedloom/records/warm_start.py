@@ -1,6 +1,6 @@
-"""What init.state says beside its tensors: which run was gone on from, and how its network is made.
+"""The metadata of init.state: which run a new run starts from, and how its network is built.
 
-It is written when the new run is made (runs/warm_start.py), and read there and by newcomers.
+It is written when the new run is created (runs/warm_start.py), and read there and for newcomers.
 """
 
 from __future__ import annotations
@@ -16,47 +16,51 @@ from fedloom.types import Json
 
 
 def own_prefix(prefix: str, client: int) -> str:
-    """What names of a client's private tensors begin with, where there are those of several."""
+    """The prefix of the names of a client's private tensors, where several clients have some."""
     return f"{prefix}{client}/"
 
 
 class FromClient(Record):
-    """A client of the finished run whose model a newcomer begins with."""
+    """A client of the finished run whose model a newcomer starts with."""
 
     client: Count
-    own: dict[str, Any] | None  # of its private state, beside tensors; None: it has none
+    own: dict[str, Any] | None  # the metadata of its private state; None: it has no such state
 
 
 class WarmStart(Record):
-    """Of the finished run. The hash in a configuration covers these fields in this order."""
+    """What is taken from the finished run.
+
+    The hash in a configuration covers these fields in this order.
+    """
 
     method: str
     options: dict[str, Any]
     seed: int
     stage: Count  # index into the method's stages
     meta: dict[str, Any]  # of its final state
-    own: dict[str, Any] | None  # of the private state of the client that --init takes
+    own: dict[str, Any] | None  # the metadata of the private state of the client of --init
     input: Input
-    prefix: str  # what the names of that client's private tensors begin with
-    # What the method needs beside tensors to make the network, if it is a tier's or a search's.
+    prefix: str  # of the names of that client's private tensors
+    # What the method needs besides tensors to build the network of a tier or a search.
     order: dict[str, Any] | None = None
-    # Whose model each newcomer begins with, in their order; None: all begin alike. Names of such a
-    # client's private tensors begin with the prefix and its number.
+    # The client whose model each newcomer starts with, in their order; None: all start with the
+    # same model. Names of such a client's private tensors begin with the prefix and its number.
     clients: list[FromClient] | None = None
-    client: Count | None = None  # whose model it is, where one newcomer is told
+    client: Count | None = None  # in the message to one newcomer, the client whose model it gets
 
     def for_newcomer(self, chosen: FromClient) -> WarmStart:
-        """The same for the newcomer that begins with this client's model."""
+        """This warm start for the newcomer that starts with the chosen client's model."""
         fields = self.given()
         del fields["clients"]
         return WarmStart(**{**fields, "own": chosen.own, "client": chosen.client})
 
     def with_order(self, order: Mapping[str, Any], stage: int) -> WarmStart:
-        """The same for a network that the method of this stage makes of such an order."""
+        """This warm start for a network that the method of this stage builds from such an order."""
         return WarmStart(**{**self.given(), "order": dict(order), "stage": stage})
 
     @classmethod
     def read(cls, raw: Mapping[str, Json]) -> WarmStart:
+        """Check the metadata of a state. Anything else is a FedloomError."""
         try:
             return cls.checked(dict(raw), names={})
         except Unreadable as error:

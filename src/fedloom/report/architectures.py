@@ -1,7 +1,4 @@
-"""Architectures for a reader.
-
-In a few words, for a table's cell; and as a picture where there can be one.
-"""
+"""Architectures for readers: in a few words for a table's cell, or as a picture."""
 
 from __future__ import annotations
 
@@ -14,61 +11,64 @@ from fedloom.spaces import space_of
 from fedloom.spaces.drawing import as_svg, graphs_of, slot_by_slot
 from fedloom.types import Arch, Json
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def in_words(architecture: Json) -> str:
-    """A fixed network by its name, a searched one by its operations: `5 sep3, 3 skip`."""
+    """Describe a fixed network by its name, and a searched one by its operations: `5 sep3, 3 skip`.
+
+    An architecture that cannot be read is "unknown".
+    """
     if architecture is None:
         return "–"
     if not isinstance(architecture, dict):
         return str(architecture)
     try:
         counts = carefully(lambda: operations(Arch.from_plain(architecture)))
-    except FedloomError:  # of another version, edited, or of a space that does not answer
+    except FedloomError:  # written by another version, edited, or its space's code failed
         return "unknown"
     return ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def operations(arch: Arch) -> Counter[str]:
-    """How often each operation is alive, over all slots, by its short name."""
+    """Count in how many slots each operation is chosen, by the operation's short name."""
     space = space_of(arch.space)
     counts: Counter[str] = Counter()
-    for slot, live in zip(space.slots, arch.choice, strict=True):
-        for op in live:
+    for slot, chosen_ops in zip(space.slots, arch.choice, strict=True):
+        for op in chosen_ops:
             counts[space.short_name(slot.options[op])] += 1
     return counts
 
 
 class Picture(NamedTuple):
-    """A file's content, and how its name ends."""
+    """The content of a picture's file, and the suffix of its name."""
 
     suffix: str
     content: str
-    trouble: str | None = None  # why it is in words, where its space brings a drawing that fails
+    trouble: str | None = None  # why the picture is text although its space has a drawing
 
 
-def drawn(architecture: Json, title: str = "") -> str:
-    """As SVG."""
+def svg_of(architecture: Json, title: str = "") -> str:
+    """Draw an architecture as SVG."""
     return carefully(lambda: as_svg(Arch.from_plain(architecture), title))
 
 
 def pictured(architecture: Json, title: str = "") -> Picture:
-    """As SVG; of a space that brings no drawing, or one that fails, in words."""
+    """Draw an architecture as SVG, or as text if its space has no drawing or the drawing fails."""
     arch = carefully(lambda: Arch.from_plain(architecture))
-    words = f"{title}\n\n{carefully(lambda: slot_by_slot(arch))}\n"
+    text = f"{title}\n\n{carefully(lambda: slot_by_slot(arch))}\n"
     try:
         if carefully(lambda: graphs_of(arch)) is None:
-            return Picture(".txt", words)
+            return Picture(".txt", text)
         return Picture(".svg", carefully(lambda: as_svg(arch, title)))
     except FedloomError as error:
-        return Picture(".txt", f"{words}\nIts drawing failed: {error}\n", trouble=str(error))
+        return Picture(".txt", f"{text}\nIts drawing failed: {error}\n", trouble=str(error))
 
 
-def carefully(work: Callable[[], Answer]) -> Answer:
-    """Whatever a space's own code may raise is one error.
+def carefully(work: Callable[[], Result]) -> Result:
+    """Call code of a space, and turn whatever it raises into a FedloomError.
 
-    What is told of a result is never worth the result.
+    A failing description or drawing must never cost the result that it describes.
     """
     try:
         return work()
@@ -78,6 +78,6 @@ def carefully(work: Callable[[], Answer]) -> Answer:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise FedloomError(
             "an architecture must be of a space that can be drawn",
-            " ".join(reason.split()),  # in one line
+            " ".join(reason.split()),  # on one line
             "read it as JSON",
         ) from error

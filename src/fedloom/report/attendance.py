@@ -1,6 +1,7 @@
-"""Who took part in which round, and what became of those who did not bring a reply.
+"""Which clients took part in which round, and what became of those whose reply was not used.
 
-Made of a row's ledger when it is read: a page keeps this, and not the ledgers, which are large.
+It is computed from a row's ledger when the row is read: a page keeps this instead of the ledgers,
+which are large.
 """
 
 from __future__ import annotations
@@ -13,28 +14,31 @@ from fedloom.federation.server.availability import Schedule, schedule_in, schedu
 from fedloom.records.rows import LedgerLine, MetricsRow
 from fedloom.report.figures.strip import Outcome
 
-LEFT = "left:"  # how reasons of the simulated clock begin
+# How reasons that the simulated clock gives begin.
+LEFT = "left:"
 LATE = "late:"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """One whose reply was not used."""
+    """A client whose reply was not used in a round."""
 
     outcome: Outcome
     reason: str
-    wasted_bytes: int = 0  # of those who left or were late
+    wasted_bytes: int = 0  # counted for clients that left or were late
     wasted_macs: int = 0
 
 
 @dataclass(frozen=True)
 class RoundAttendance:
+    """What became of each client in one round."""
+
     round: int
-    asked: frozenset[int]  # for work
+    asked: frozenset[int]  # clients that were asked to work
     lost: Mapping[int, Lost]  # by client
 
     def outcome(self, client: int) -> Outcome | None:
-        """None: it was not asked."""
+        """Return what became of a client; None: it was not asked."""
         if client in self.lost:
             return self.lost[client].outcome
         if client in self.asked:
@@ -43,14 +47,17 @@ class RoundAttendance:
 
 
 def attendance_of(row: MetricsRow, deadline: float | None) -> RoundAttendance:
-    """`deadline`: the simulated seconds after which a cluster's mean is late."""
+    """Read a round's attendance from its row of metrics.jsonl.
+
+    `deadline` is the number of simulated seconds after which a cluster's mean is late.
+    """
     lines: dict[int, list[LedgerLine]] = {}
     for line in row.ledger:
         if line.hop >= 0:
             lines.setdefault(line.client, []).append(line)
     lost = {}
     for refusal in row.refused:
-        # Means of earlier hops were used: what is lost is the hop in which it was refused.
+        # Means of earlier hops were used: only the hop in which it was refused is lost.
         last_lines = lines.get(refusal.client, [])[-1:]
         lost[refusal.client] = lost_by(refusal.reason, last_lines)
     for cluster in row.clusters:
@@ -64,7 +71,7 @@ def attendance_of(row: MetricsRow, deadline: float | None) -> RoundAttendance:
 
 
 def lost_by(reason: str, lines: list[LedgerLine]) -> Lost:
-    """`lines`: of the work that was lost."""
+    """Classify a refusal by its reason; `lines` are the ledger lines of the lost work."""
     wasted_bytes = 0
     wasted_macs = 0
     for line in lines:
@@ -78,7 +85,7 @@ def lost_by(reason: str, lines: list[LedgerLine]) -> Lost:
 
 
 def schedule_by(config: Experiment | None, clients: int) -> Schedule | None:
-    """When clients were there; None: always, or that is not known."""
+    """Return when clients were available; None: they always were, or it is not known."""
     if config is None or not clients:
         return None
     clock = config.clock

@@ -1,6 +1,6 @@
 """Sentences on how far a run's figures can be trusted, and on what personal models gained.
 
-They stand beside the figures wherever those are shown.
+They are printed beside the figures wherever those are shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAME_ANSWER = "the same answer for every test sample"
 
 
 def cautions_of_run(result: RunResult) -> list[str]:
-    """None where nothing is doubtful."""
+    """Return the warnings about a run's figures; empty where nothing is doubtful."""
     cautions = result.known_cautions
     sentences = []
     if cautions.one_answer:
@@ -24,7 +24,7 @@ def cautions_of_run(result: RunResult) -> list[str]:
     if cautions.shared_one_answer and result.known_gain is not None:
         sentences.append(f"The {shared_one_answer(cautions)}")
     if cautions.one_class:
-        sentences.append(left_out(cautions))
+        sentences.append(left_out_sentence(cautions))
     if cautions.few_samples:
         sentences.append(few_samples(cautions.few_samples, cautions.clients))
     context = context_sentence(result)
@@ -38,15 +38,15 @@ def cautions_of_run(result: RunResult) -> list[str]:
 def uphill_sentence(uphill: Uphill) -> str:
     rounds = "1 round" if uphill.rounds == 1 else f"{uphill.rounds:,} rounds"
     return (
-        f"In {rounds} η₁‖g‖² passed 1 (at most {uphill.largest:.3g}): there the outer product of "
-        f"Eq. 5 turns steps uphill. A smaller inner_lr or hessian=none avoids it."
+        f"In {rounds} η₁‖g‖² exceeded 1 (at most {uphill.largest:.3g}): there the outer product "
+        f"of Eq. 5 turns steps uphill. A smaller inner_lr or hessian=none avoids it."
     )
 
 
 def context_sentence(result: RunResult) -> str:
-    """Whether samples that take their own paths really do, and whether it matters.
+    """Say whether samples really take different paths, and whether that matters.
 
-    Nothing where all samples take the same path by design.
+    "" where all samples take the same path by design.
     """
     if result.supernet is None or not result.supernet.sampler_params:
         return ""
@@ -60,12 +60,12 @@ def context_sentence(result: RunResult) -> str:
             return shuffled_sentence(routed)
         paths.add(tuple(client.routes.top[0].path))
     if len(paths) == 1:
-        return "context: one path for all samples."
-    return "context: one path for all samples of each client."
+        return "context: all samples take the same path."
+    return "context: all samples of a client take the same path."
 
 
 def shuffled_sentence(routed: Sequence[ClientResult]) -> str:
-    """The figure with every sample on the path of another one, beside the model's own."""
+    """Compare accuracy with every sample on another sample's path and on its own path."""
     own = []
     shuffled = []
     for client in routed:
@@ -77,13 +77,17 @@ def shuffled_sentence(routed: Sequence[ClientResult]) -> str:
     on_others = 100 * sum(shuffled) / len(shuffled)
     on_own = 100 * sum(own) / len(own)
     return (
-        f"context: samples on the paths of other samples would be {on_others:.1f} % right, on "
-        f"their own they are {on_own:.1f} %, mean over clients."
+        f"context: accuracy would be {on_others:.1f} % with every sample on the path of another "
+        f"one; on their own paths it is {on_own:.1f} %, mean over clients."
     )
 
 
 def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:
-    """Of a comparison: by method who gives one answer; once whose test parts say little."""
+    """Return the warnings about a comparison.
+
+    Models with a single answer are named for each method. Warnings about test parts come once,
+    because methods on the same splits have the same ones.
+    """
     sentences = []
     test_parts = []
     for row in methods:
@@ -96,15 +100,15 @@ def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:
         if cautions.shared_one_answer and row.personal_gain is not None:
             sentences.append(f"{row.name}: the {shared_one_answer(cautions, over)}")
         if cautions.one_class:
-            test_parts.append(left_out(cautions, over))
+            test_parts.append(left_out_sentence(cautions, over))
         if cautions.few_samples:
             test_parts.append(few_samples(cautions.few_samples, cautions.clients, over))
-    sentences += dict.fromkeys(test_parts)  # methods on the same splits say the same
+    sentences += dict.fromkeys(test_parts)  # without repeats
     return sentences
 
 
 def over_seeds(row: MethodRow) -> str:
-    """In a sentence on clients: they count once for each seed."""
+    """Return " over 3 seeds": in counts of clients, a client counts once for each seed."""
     if row.runs <= 1:
         return ""
     return f" over {row.runs} seeds"
@@ -119,7 +123,7 @@ def one_answer(cautions: Cautions, over: str = "") -> str:
 
 
 def shared_one_answer(cautions: Cautions, over: str = "") -> str:
-    """Behind "the", of a method whose clients have models of their own."""
+    """Continue a sentence that begins with "the", on a method with personal models."""
     count = cautions.shared_one_answer or 0
     places = of_clients(count, cautions.clients)
     limit = of_one_class(cautions.shared_of_one_class, count)
@@ -127,7 +131,7 @@ def shared_one_answer(cautions: Cautions, over: str = "") -> str:
 
 
 def of_one_class(count: int | None, among: int) -> str:
-    """Behind a sentence on models with one answer: where nothing else could be seen of them."""
+    """Qualify a sentence on models with one answer: some test parts have only one class."""
     if not count:
         return ""
     if count == among == 1:
@@ -138,8 +142,8 @@ def of_one_class(count: int | None, among: int) -> str:
     return f"; at {places} the test part has one class"
 
 
-def left_out(cautions: Cautions, over: str = "") -> str:
-    """Which clients are in no mean of balanced accuracy."""
+def left_out_sentence(cautions: Cautions, over: str = "") -> str:
+    """Say how many clients the means of balanced accuracy leave out."""
     count = cautions.one_class or 0
     places = of_clients(count, cautions.clients)
     whose = "whose test parts have one class"
@@ -161,7 +165,7 @@ def of_clients(count: int, clients: int) -> str:
 
 
 def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
-    """Whether personal models are worth anything; nothing where there are none."""
+    """Say what personal models gained over the shared one; "" where there are none."""
     if gain is None:
         return ""
     own = metric.text(gain.own)
@@ -170,7 +174,7 @@ def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
     who = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
     who += balanced_gain(gain)
     size = points(abs(gain.difference), metric)
-    if own == metric.text(gain.shared):  # as printed: a difference that nobody sees is none
+    if own == metric.text(gain.shared):  # compared as printed: an invisible difference is none
         return f"Personal models gained nothing over the shared one ({means}): {who}."
     if metric.better(gain.own, gain.shared):
         return f"Personal models gained {size} over the shared one ({means}): {who}."
@@ -178,7 +182,7 @@ def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
 
 
 def balanced_gain(gain: PersonalGain) -> str:
-    """The same by balanced accuracy, which often says the opposite; nothing where it is unknown."""
+    """Say the same by balanced accuracy, which often says the opposite; "" where unknown."""
     difference = gain.balanced_difference
     if difference is None:
         return ""
@@ -192,7 +196,7 @@ def balanced_gain(gain: PersonalGain) -> str:
 
 
 def points(difference: float, metric: Metric) -> str:
-    """A difference of percentages is in points; of anything else, in the metric itself."""
+    """Write a difference: of percentages in points, of any other metric in its own unit."""
     text = metric.text(difference)
     if metric.unit != " %":
         return f"{text} of {metric.title}"
@@ -205,4 +209,4 @@ def most_common_sentence(figure: float | None, metric: Metric) -> str:
     if figure is None:
         return ""
     text = f"{metric.text(figure)}{metric.unit}"
-    return f"Answering each client's most common class, whatever is shown, would give {text}."
+    return f"Always answering each client's most common class would give {text}."

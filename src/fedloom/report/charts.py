@@ -1,7 +1,7 @@
-"""Figures for papers, drawn by matplotlib: one column wide, readable in grey, no ornament.
+"""Figures for papers, drawn by matplotlib: one column wide, readable in grey, without ornament.
 
-Each function takes plain values and gives a figure; `plots.py` finds the values. Colours are Okabe
-and Ito's, which colour-blind people tell apart; markers differ too.
+Each function takes plain values and returns a figure; `plots.py` collects the values. Colours are
+Okabe and Ito's, which colour-blind people can tell apart; markers differ too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedloom.records.gain import GainMatrix
 from fedloom.records.result import ClientResult
 
 COLUMN = 3.4  # inches: the width of one column of a paper
-PAGE = 7.0  # and of both
+PAGE = 7.0  # inches: the width of both columns
 COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -39,11 +39,11 @@ MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
 INK = "#222222"
 FAINT = "#bbbbbb"
-MOST_MARKED = 30  # rounds of a curve with a marker at each
-MOST_NAMED = 40  # clients with a line of their own
+MOST_MARKED = 30  # rounds; a longer curve has no markers
+MOST_NAMED = 40  # rows, such as clients; more rows have no names
 MOST_NAMED_COLUMNS = 20
-MOST_WRITTEN = 12  # rows or columns of a heat-map whose cells hold their number
-LONGEST_METHOD = 28  # characters
+MOST_WRITTEN = 12  # rows or columns of a heat map whose cells show their numbers
+LONGEST_METHOD = 28  # characters of a method's name
 STYLE: dict[str, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -60,21 +60,22 @@ STYLE: dict[str, Any] = {
     "figure.dpi": 300,
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "fedloom",
-    "text.parse_math": False,  # a name with a $ in it is a name
+    "text.parse_math": False,  # a $ in a name is just a character
 }
 
 
 def style() -> AbstractContextManager[None]:
+    """Return a context in which figures have our style."""
     context: AbstractContextManager[None]
-    # Its type wants every key to be one of a Literal.
+    # matplotlib's type for the argument wants every key to be one of a Literal.
     context = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
     return context
 
 
 def arranged(figure: Figure) -> Figure:
-    """The same figure, arranged once for all files that it is saved in.
+    """Lay out a figure once, for all files that it is saved in, and return it.
 
-    Otherwise each file would begin with an arrangement of its own, which takes as long as drawing.
+    Otherwise each file would compute the layout again, which takes as long as drawing.
     """
     engine = figure.get_layout_engine()
     assert engine is not None  # `STYLE` asks for one
@@ -91,7 +92,7 @@ def axis_name(metric: Metric) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A method's evaluations: a line, and where there are seeds, what they span."""
+    """A method's evaluations by round: their mean over seeds, and the range of the seeds."""
 
     name: str
     rounds: Sequence[float]
@@ -101,7 +102,7 @@ class Curve:
 
 
 class StageBegin(NamedTuple):
-    """Where a stage, or a phase of one, begins."""
+    """The round in which a stage, or a phase of one, begins."""
 
     round: float
     name: str
@@ -112,7 +113,7 @@ def convergence(
     metric: Metric,
     stages: Sequence[StageBegin],
 ) -> Figure:
-    """The metric over the rounds."""
+    """Draw the metric over the rounds."""
     fig = Figure(figsize=(COLUMN, 2.4))
     ax = fig.subplots()
     for number, curve in enumerate(curves):
@@ -155,13 +156,13 @@ def mark_stage(ax: Axes, stage: StageBegin) -> None:
 
 
 def clients(results: Sequence[ClientResult], metric: Metric, mean: float | None) -> Figure:
-    """Every client's figure on its own test data, with its interval.
+    """Draw every client's figure on its own test data, with its interval.
 
-    Hollow: the shared model there. Many clients are sorted by their figure and have no names.
+    A hollow mark is the shared model at the same client. Many clients are sorted by their figure
+    and have no names.
     """
     shown = with_figure(results)
-    named = len(shown) <= MOST_NAMED
-    if named:
+    if len(shown) <= MOST_NAMED:
         shown.sort(key=lambda client: client.client)
         height = 0.8 + 0.16 * len(shown)
         line_width = 1.0
@@ -195,7 +196,7 @@ def clients(results: Sequence[ClientResult], metric: Metric, mean: float | None)
 
 
 def draw_shared(ax: Axes, shown: Sequence[ClientResult], metric: Metric) -> None:
-    """Nothing if there is no shared model, or if it is every client's own one."""
+    """Mark the shared model's figures, unless all are missing or equal to the clients' own."""
     shared = [client.shared_figure for client in shown]
     own = [client.figure for client in shown]
     if shared == own or all(figure is None for figure in shared):
@@ -222,13 +223,13 @@ def with_figure(results: Sequence[ClientResult]) -> list[ClientResult]:
 
 
 def figure_of(client: ClientResult) -> float:
-    """Of a client that has one."""
+    """Return the figure of a client that has one."""
     assert client.figure is not None
     return client.figure
 
 
 def ends_of(client: ClientResult) -> Sequence[float]:
-    """Of its interval; of a client without one, its figure twice."""
+    """Return the ends of a client's interval; without an interval, its figure twice."""
     if client.interval:
         return client.interval
     return [figure_of(client), figure_of(client)]
@@ -243,7 +244,7 @@ class Point(NamedTuple):
 
 
 def cost(groups: Mapping[str, Sequence[ClientResult]], metric: Metric) -> Figure:
-    """A client a dot: its figure against the parameters and the MACs of its network."""
+    """Draw one dot per client: its figure against the parameters and MACs of its network."""
     fig = Figure(figsize=(PAGE, 2.5))
     by_params, by_macs = fig.subplots(1, 2, sharey=True)
     against(by_params, groups, "params", metric)
@@ -289,7 +290,7 @@ def against(
 
 
 def points_of(results: Sequence[ClientResult], size: Size) -> list[Point]:
-    """Of those that have a figure and tell their size."""
+    """Return the points of the clients whose figure and size are known."""
     points = []
     for client in with_figure(results):
         value = client.params if size == "params" else client.macs
@@ -299,7 +300,7 @@ def points_of(results: Sequence[ClientResult], size: Size) -> list[Point]:
 
 
 def split(counts: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> Figure:
-    """Who has which classes: a client's share of each, dark is much."""
+    """Draw which client has which classes: a darker cell is a larger share of the client."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     height = min(6.0, 0.9 + 0.17 * len(counts))
     fig = Figure(figsize=(COLUMN, max(1.6, height)))
@@ -321,14 +322,17 @@ def split(counts: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> Fi
 
 
 def count_text(count: float) -> str:
-    """Nothing is written where there is nothing."""
+    """Write a count; 0 is left blank."""
     if not count:
         return ""
     return str(int(count))
 
 
 def gain(measured: GainMatrix, metric: Metric) -> Figure:
-    """p_ij: client j's network after fine-tuning on client i's data; framed: its own."""
+    """Draw p_ij: client j's network after fine-tuning on client i's data.
+
+    A client's own network is framed.
+    """
     matrix = metric.scale * np.array(measured.matrix, dtype=float)  # None becomes NaN
     return networks_on_data(measured.clients, matrix, axis_name(metric), metric.lower_is_better)
 
@@ -338,7 +342,7 @@ def gain_beside(
     figures: Sequence[Sequence[float | None]],
     name: str,
 ) -> Figure:
-    """The same networks by balanced accuracy or AUC."""
+    """Draw the same networks by balanced accuracy or AUC."""
     matrix = 100 * np.array(figures, dtype=float)
     return networks_on_data(clients, matrix, f"{name} (%)", lower_is_better=False)
 
@@ -376,9 +380,9 @@ def gain_text(value: float) -> str:
 
 
 def name_ticks(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Names where they fit.
+    """Name rows and columns where the names fit.
 
-    Elsewhere matplotlib's own numbers, which count from 0 as clients and classes do.
+    Elsewhere matplotlib's numbers stay, which count from 0 as clients and classes do.
     """
     if len(rows) <= MOST_NAMED:
         ax.set_yticks(range(len(rows)), [short(name) for name in rows])
@@ -404,11 +408,10 @@ def write_cells(
     dark: np.ndarray,
     text: Callable[[float], str],
 ) -> None:
-    """Every cell's number on it, in the ink that shows on its shade."""
+    """Write every cell's number on it: white on a dark shade, black on a light one."""
     for (row, column), value in np.ndenumerate(cells):
         ink = "white" if dark[row, column] else INK
-        words = text(value)
-        ax.text(column, row, words, ha="center", va="center", fontsize=5.5, color=ink)
+        ax.text(column, row, text(value), ha="center", va="center", fontsize=5.5, color=ink)
 
 
 def methods(
@@ -416,9 +419,9 @@ def methods(
     differences: Mapping[str, Difference | None],
     metric: Metric,
 ) -> Figure:
-    """Every seed and their mean.
+    """Draw every seed of each method and their mean.
 
-    Beside them the difference to the first method, paired by seed, with its interval.
+    Beside them is the difference to the first method, paired by seed, with its interval.
     """
     names = list(seeds)
     gaps = [differences.get(name) for name in names]
@@ -435,7 +438,7 @@ def methods(
 
 
 def draw_seeds(ax: Axes, seeds: Mapping[str, Sequence[float]], metric: Metric) -> None:
-    """A row a method: a dot a seed, a line at their mean."""
+    """Draw one row per method, with one dot per seed and a line at their mean."""
     for at, figures in enumerate(seeds.values()):
         values = metric.scale * np.asarray(figures)
         colour = COLOURS[at % len(COLOURS)]
@@ -463,16 +466,16 @@ def draw_differences(
     metric: Metric,
     first: str,
 ) -> None:
-    about = "no interval: one seed, or no spread"
+    about_lines = "no interval: one seed, or no spread"
     for at, gap in enumerate(gaps):
         if gap is None:
             continue
         colour = COLOURS[at % len(COLOURS)]
         if gap.interval is not None:
-            about = "95 % interval"
+            about_lines = "95 % interval"
             low, high = gap.interval
             ax.hlines(at, metric.scale * low, metric.scale * high, color=colour, linewidth=1.4)
         ax.plot(metric.scale * gap.mean, at, MARKERS[at % len(MARKERS)], color=colour)
     ax.axvline(0, color=INK, linewidth=0.7, linestyle=":")
-    ax.set_xlabel(f"difference to {first}\n({about})")
+    ax.set_xlabel(f"difference to {first}\n({about_lines})")
     ax.tick_params(left=False)

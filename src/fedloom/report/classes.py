@@ -1,6 +1,6 @@
-"""classes.json is written when a run begins, while its data is open anyway.
+"""Count the classes of each client when a run begins, and store the counts in classes.json.
 
-So a report needs no data.
+The data is open then anyway, and a report can be drawn later without the data.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from fedloom.errors import FedloomError
 from fedloom.records.classes import NAME, Classes
 from fedloom.records.folder import RunFolder
 
-MOST = 60  # clients whose classes are kept: as many as a report draws
-MOST_JUDGED = 1000  # clients; so many are evaluated at the end of a run
+MOST = 60  # clients whose classes are stored: as many as a report draws
+MOST_JUDGED = 1000  # clients: as many as are evaluated at the end of a run
 
 
 def count_classes(source: Source, split: Split) -> Classes:
-    """The figures of a source that is open."""
+    """Count classes from a source that is already open."""
     names = []
     if split.partition == "sites":
         names = [str(name) for name in source.group_names]
@@ -34,25 +34,33 @@ def count_classes(source: Source, split: Split) -> Classes:
 
 
 def usual_answer(source: Source, split: Split) -> float | None:
-    """What knowing a client's most common class alone would give: the least a model must beat."""
+    """Return the mean accuracy of always answering each client's most common training class.
+
+    It is the least that a model must beat. None: it is not defined for this kind of data, or
+    there are too many clients.
+    """
     if len(split) > MOST_JUDGED or source.kind in ("text", "regression"):
         return None
     accuracies = []
     for client in range(len(split)):
-        rest, test = split.client(client)
-        usual = np.bincount(source.y[rest]).argmax()
-        accuracies.append(float((source.y[test] == usual).mean()))
+        training, test = split.client(client)
+        most_common = np.bincount(source.y[training]).argmax()
+        accuracies.append(float((source.y[test] == most_common).mean()))
     return sum(accuracies) / len(accuracies)
 
 
 def keep(folder: RunFolder, source: Source, split: Split) -> Classes:
+    """Count the classes and write them into the run's folder."""
     classes = count_classes(source, split)
     folder.write_json(NAME, classes.to_json())
     return classes
 
 
 def counted_again(folder: RunFolder) -> Classes | None:
-    """For a run whose file is missing or damaged: from its data, if that is still there."""
+    """Count again from the data, for a run whose classes.json is missing or damaged.
+
+    None: the data is not there any more, or it lies at the sites of a federation.
+    """
     try:
         config = folder.config()
         if config.is_federated:

@@ -1,7 +1,4 @@
-"""Files of a run that are there and cannot be read as they should.
-
-A reader of the page must know of them.
-"""
+"""Files of a run that exist but cannot be read. Readers of a page must know about them."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ from fedloom.report.parts import note
 
 
 class Damage(NamedTuple):
+    """A file that cannot be read."""
+
     file: str
-    sentence: str  # what is wrong with it, and what follows from that
+    sentence: str  # what is wrong with the file, and what follows from that
 
 
 def damage_note(sentences: Iterable[str]) -> Safe | None:

@@ -1,7 +1,4 @@
-"""Methods beside each other, as values.
-
-The runs of each, and a row of figures for each once all are finished.
-"""
+"""What a page that compares methods shows: each method's runs, and its row of figures."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from fedloom.report.story import Standing, Story
 
 @dataclass(frozen=True)
 class Group:
-    """One method, with a run for each seed that has begun."""
+    """One method and its runs: one for each seed that has begun."""
 
     name: str
     stories: list[Story]
@@ -25,16 +22,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Versus:
-    path: Path | None
+    """Several methods, or several runs, on one page."""
+
+    path: Path | None  # the comparison's folder; None: the runs do not belong to one comparison
     standing: Standing
     groups: list[Group]
-    rows: list[MethodRow]  # one a method, as in a comparison's result.json; none before its end
-    command: str
+    # One row per method, as in a comparison's result.json; empty until the comparison ends.
+    rows: list[MethodRow]
+    command: str  # what reproduces this comparison
     seeds: int
-    alike: bool = True  # whether all ran on the same splits
+    alike: bool = True  # whether all runs used the same splits
     damage: str | None = None  # what is wrong with the comparison's own result.json
-    contest: Contest | None = None  # of `fedloom auto`
-    found: AutoResult | None = None  # what it came to; None: it is not finished
+    contest: Contest | None = None  # set for `fedloom auto` only
+    auto_result: AutoResult | None = None  # the result of `fedloom auto`; None: it has not ended
 
     @property
     def stories(self) -> list[Story]:
@@ -45,7 +45,7 @@ class Versus:
 
     @property
     def all_damage(self) -> list[str]:
-        """In sentences: of the comparison's own file, and of its runs' files."""
+        """Sentences on damaged files: the comparison's own file first, then its runs' files."""
         sentences = []
         if self.damage is not None:
             sentences.append(self.damage)

@@ -1,4 +1,4 @@
-"""HTML and SVG as values that cannot forget to escape: whatever is not `Safe` already is text."""
+"""HTML and SVG as typed values: whatever is not `Safe` counts as text and is escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedloom.svg import printable
 
 
 class Safe(str):
-    """Text that is HTML already."""
+    """A string that is already HTML and must not be escaped again."""
 
     __slots__ = ()
 
@@ -18,14 +18,14 @@ class Safe(str):
 Child: TypeAlias = "str | float | Sequence[Child] | None"
 Value: TypeAlias = str | float | bool | None
 
-# Elements without an end tag. Those of SVG may have content, and then have one.
+# Elements that are written without an end tag. SVG elements may have content, and then have one.
 EMPTY = ("br", "meta", "circle", "path", "rect", "line", "polygon")
 
 
 def tag(name: str, /, *children: Child, **attributes: Value) -> Safe:
-    """`tag("p", "1 < 2", class_="note")`.
+    """Return an element, such as `tag("p", "1 < 2", class_="note")`.
 
-    An attribute that is None or False is left out, a True one has no value.
+    An attribute that is None or False is left out; one that is True is written without a value.
     """
     inside = joined(*children)
     head = name
@@ -39,7 +39,7 @@ def tag(name: str, /, *children: Child, **attributes: Value) -> Safe:
 
 
 def attribute(key: str, value: Value) -> str:
-    """`class_` is class, `stroke_width` stroke-width."""
+    """Return ` name="value"`; `class_` becomes class, and `stroke_width` stroke-width."""
     name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
@@ -47,21 +47,22 @@ def attribute(key: str, value: Value) -> str:
 
 
 def joined(*parts: Child) -> Safe:
-    return Safe("".join(map(rendered, parts)))
+    """Concatenate the parts, escaping those that are plain text."""
+    return Safe("".join(map(render, parts)))
 
 
-def rendered(child: Child) -> str:
+def render(child: Child) -> str:
     if child is None:
         return ""
     if isinstance(child, Safe):
         return child
     if isinstance(child, str | float | int):
         return escape(text_of(child), quote=False)
-    return "".join(map(rendered, child))
+    return "".join(map(render, child))
 
 
 def text_of(value: Value) -> str:
-    """A number short, a name without the characters that XML cannot hold."""
+    """Write floats with at most 10 digits, and drop characters that XML cannot hold from text."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, float):

@@ -1,6 +1,6 @@
-"""What went wrong in a run and was dealt with, in sentences.
+"""Sentences on what went wrong in a run and was dealt with.
 
-A reader of its figures must know of it.
+Readers of the run's figures must know about it.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ MOST_NAMED = 5  # clients, or rounds of one client
 
 
 def incidents(result: RunResult) -> list[str]:
-    """Files of earlier versions tell of none."""
-    sentences = [taken_back(step) for step in result.taken_back]
+    """Return the incidents of a run; files of earlier versions do not record any."""
+    sentences = [step_back_sentence(step) for step in result.taken_back]
     if result.versions is not None and result.versions.took_part:
         versions = ", ".join(result.versions.took_part)
-        promise = "equal bits are promised within one"
+        promise = "equal bits are promised within one version"
         sentences.append(f"Several versions of fedloom took part ({versions}): {promise}.")
-    return sentences + lost(result.lost_states)
+    return sentences + lost_state_sentences(result.lost_states)
 
 
-def lost(losses: Sequence[LostState]) -> list[str]:
-    """A sentence on those who went on with a fresh state, and one on those who were left out."""
+def lost_state_sentences(losses: Sequence[LostState]) -> list[str]:
+    """Return a sentence on clients that got a fresh state, and one on those left out."""
     sentences = []
     for how in ("fresh", "refused"):
         events = [loss for loss in losses if loss.how == how]
         if events:
-            sentences.append(sentence(events, how))
+            sentences.append(lost_state_sentence(events, how))
     return sentences
 
 
-def taken_back(step: StepBack) -> str:
+def step_back_sentence(step: StepBack) -> str:
     back = f"was taken back to round {step.to} (resume --from)"
     return f"The run had reached round {step.since} and {back}."
 
 
-def sentence(events: Sequence[LostState], how: str) -> str:
-    """Who lost a state, in which rounds, and what followed: `how` is "fresh" or "refused"."""
+def lost_state_sentence(events: Sequence[LostState], how: str) -> str:
+    """Say who lost a state, in which rounds, and what followed: `how` is "fresh" or "refused"."""
     rounds: dict[int, list[int]] = {}
     for event in events:
         rounds.setdefault(event.client, []).append(event.round)
@@ -46,12 +46,12 @@ def sentence(events: Sequence[LostState], how: str) -> str:
         ((client, numbers),) = rounds.items()
         consequence = "went on with a fresh one"
         if how == "refused":
-            consequence = f"was left out of {those(numbers)}"
+            consequence = f"was left out of {those_rounds(numbers)}"
         return f"Client {client} lost its own state ({in_rounds(numbers)}) and {consequence}."
     named = [f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)]
     consequence = "went on with fresh ones"
     if how == "refused":
-        consequence = f"were left out of {those(event.round for event in events)}"
+        consequence = f"were left out of {those_rounds(event.round for event in events)}"
     return f"Clients {listed(named)} lost their own states and {consequence}."
 
 
@@ -62,7 +62,7 @@ def in_rounds(numbers: Sequence[int]) -> str:
     return f"rounds {listed([str(number) for number in numbers])}"
 
 
-def those(numbers: Iterable[int]) -> str:
+def those_rounds(numbers: Iterable[int]) -> str:
     if len(set(numbers)) == 1:
         return "that round"
     return "those rounds"

@@ -1,4 +1,4 @@
-"""Device profiles, and what they say of networks, as tables for the terminal."""
+"""The terminal's tables of device profiles, and of the latencies that they predict."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from fedloom.types import Json
 
 
 def profile_table(profile: Profile, about: str, most: int | None = None) -> Table:
-    """A line an operation, the slowest first."""
+    """Return a table with one row per operation, the slowest first.
+
+    Only the slowest `most` operations are shown.
+    """
     entries = sorted(profile.entries, key=lambda entry: -entry.ms)[:most]
     not_shown = len(profile.entries) - len(entries)
     repeats = min(entry.repeats for entry in profile.entries)
     sentences = [
-        f"Of one sample on one thread of {profile.machine};",
-        f"the mean and the middle half of {repeats} turns or more.",
+        f"Times of one sample on one thread of {profile.machine}:",
+        f"the mean and the interquartile range (spread) of at least {repeats} repetitions.",
         f"Measured {profile.made}.",
     ]
     if not_shown:
-        sentences.append(f"{not_shown} faster ones are not shown: `fedloom profile show`.")
+        sentences.append(
+            f"{not_shown} faster operations are not shown; `fedloom profile show` lists them."
+        )
     columns = ("operation", "channels", "size", "stride", "µs", "spread")
     table = plain_table(about, " ".join(sentences), columns)
     for entry in entries:
@@ -41,14 +46,14 @@ def profile_table(profile: Profile, about: str, most: int | None = None) -> Tabl
 
 @dataclass(frozen=True)
 class LatencyLine:
-    """A network: what a profile's sum says of it, and what it takes."""
+    """A network's latency: as a sum over the profile's operations, and as measured."""
 
-    client: int | None  # whose it is; None: it is no client's own
-    figures: Figures  # its latency is the profile's sum
+    client: int | None  # the client that has the network; None: it is not one client's
+    figures: Figures  # its latency is the sum over the profile's operations
     measured_ms: float
     spread_ms: float
-    over: tuple[str, ...]  # limits that it exceeds, by the sum
-    model: str | None = None  # what it is called, if it is no client's own
+    over: tuple[str, ...]  # the limits that the network exceeds, judged by the sum
+    model: str | None = None  # the network's name, if it is not one client's
 
     @property
     def ratio(self) -> float:
@@ -57,7 +62,7 @@ class LatencyLine:
 
     @property
     def whose(self) -> str:
-        """In a table's cell."""
+        """The network's name or its client's number, for a table's cell."""
         return self.model or str(self.client)
 
     def to_json(self) -> Json:
@@ -81,14 +86,17 @@ def latency_table(
     *,
     limited: bool,
 ) -> Table:
-    """A line a client; `limited`: whether they were checked against limits."""
+    """Return a table with one row per network.
+
+    `ratio` is the median of the rows' ratios. `limited` adds the column of the verdicts on limits.
+    """
     columns = ["client", "params", "MACs", "sum ms", "measured ms", "spread", "ratio"]
     if limited:
         columns.append("limits")
     meanings = (
-        "sum: of the profile's operations",
+        "sum: added up from the profile's operations",
         "measured: the whole network, one sample, one thread",
-        f"their ratio has the median {ratio:.2f}",
+        f"the median ratio of the two is {ratio:.2f}",
     )
     table = plain_table(title, f"{'; '.join(meanings)}.", columns)
     for line in lines:

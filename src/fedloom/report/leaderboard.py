@@ -1,4 +1,4 @@
-"""What `fedloom auto` found, for the terminal: the leaderboard, its decisions, what to do next."""
+"""The result of `fedloom auto` for the terminal: leaderboard, decisions, and what to do next."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from fedloom.report.tables import amount, plain_table
 from fedloom.types import Json
 
 ABOUT = (
-    "From best to last by validation, on a part of each client's samples that no contestant "
-    "trained on; test figures decide nothing. In brackets: 95 % intervals over clients (Student's "
-    "t); vs control: each client with itself."
+    "Sorted from best to worst by validation, on a part of each client's samples that no "
+    "contestant trained on; test figures decide nothing. In brackets: 95 % intervals over clients "
+    "(Student's t); vs control: paired by client."
 )
-MOST_LISTED = 8  # figures of a series; of a longer one its ends are shown
-ENDS = 3
+WIDEST_NAME = 18  # characters that the names of contestants get at least, if they need them
+MOST_LISTED = 8  # values of a list that are written out; of a longer list, only both ends are
+ENDS = 3  # values at each end
 COUNTS = "Counts are of validation samples: sums over clients, or means."
 
 
-def leaderboard_table(found: AutoResult, metric: Metric, about: str) -> Table:
-    """A line a contestant, the winner in bold."""
+def leaderboard_table(result: AutoResult, metric: Metric, title: str) -> Table:
+    """Return a table with one row per contestant, the winner in bold."""
     columns = [
         "method",
         "valid.",
@@ -36,10 +37,17 @@ def leaderboard_table(found: AutoResult, metric: Metric, about: str) -> Table:
         "MACs\nparams",
         "trained\nbytes",
     ]
-    table = plain_table(about, f"{ABOUT} MACs are of one sample.{of_mixed(found, metric)}", columns)
-    for row in found.leaderboard:
+    caption = f"{ABOUT} MACs are per sample.{mixed_sentence(result, metric)}"
+    table = plain_table(title, caption, columns)
+    names = []
+    for row in result.leaderboard:
         style = "bold" if row.chosen else None
-        table.add_row(*leaderboard_cells(row, metric), style=style)
+        name, *figures = leaderboard_cells(row, metric)
+        table.add_row(name, *figures, style=style)
+        names += name.splitlines()
+    table.columns[0].min_width = min(WIDEST_NAME, max(map(len, names)))
+    for column in table.columns[2:4]:  # intervals break at their comma, names do not break
+        column.no_wrap = False
     return table
 
 
@@ -75,16 +83,17 @@ def to_control_text(row: LeaderboardRow, metric: Metric) -> str:
     return f"{mean}\n{interval_text(row.to_control.interval, metric, '+')}"
 
 
-def of_mixed(found: AutoResult, metric: Metric) -> str:
-    """What clients come to that use another contestant's model than the common one."""
-    if found.mixed is None:
+def mixed_sentence(result: AutoResult, metric: Metric) -> str:
+    """Write the mean figure if some clients use another contestant's model than the winner's."""
+    if result.mixed is None:
         return ""
-    number = len(found.others)
-    whom = "1 client has" if number == 1 else f"{number} clients have"
-    figure = f"{metric.text(found.mixed.mean)}{metric.unit}"
+    number = len(result.others)
+    who = "1 client uses" if number == 1 else f"{number} clients use"
+    figure = f"{metric.text(result.mixed.mean)}{metric.unit}"
     return (
-        f" {whom} another model, by validation samples right only by one of the two: "
-        f"with each client's own choice the mean test figure is {figure}."
+        f" {who} another contestant's model, decided by the validation samples that only one of "
+        f"the two models classifies correctly: with each client's own choice the mean test figure "
+        f"is {figure}."
     )
 
 
@@ -99,7 +108,7 @@ def decisions_table(decisions: Sequence[Decision]) -> Table:
 
 
 def count_lines(counts: Json) -> list[str]:
-    """A line an option."""
+    """Write a decision's counts, one line per option."""
     if isinstance(counts, dict):
         return [f"{name}: {count_text(value)}" for name, value in counts.items()]
     if isinstance(counts, list):
@@ -123,27 +132,31 @@ def count_text(value: Json) -> str:
     return str(value)
 
 
-def next_steps(folder: Path, winner: Path, found: AutoResult) -> list[str]:
-    """Where the report is, and how to use the model."""
+def next_steps(folder: Path, winner: Path, result: AutoResult) -> list[str]:
+    """Say where the report is, and how to use the model."""
     lines = [f"report: {folder / 'report.html'}", "use this model:"]
-    lines += [f"  {command}" for command in use_commands(winner, found)]
+    lines += [f"  {command}" for command in use_commands(winner, result)]
     return lines
 
 
-def use_commands(winner: Path, found: AutoResult) -> list[str]:
-    """To export the winner's model and to ask it, of client 0; then those of other contestants."""
+def use_commands(winner: Path, result: AutoResult) -> list[str]:
+    """Return the commands that export the winner's model and predict with it.
+
+    They use the first client that has the winner's model. An export for each client with another
+    contestant's model follows.
+    """
     run = shlex.quote(str(winner))
     client = 0
-    for choice in found.clients:
-        if choice.chosen == found.winner.name:
+    for choice in result.clients:
+        if choice.chosen == result.winner.name:
             client = choice.client
             break
     commands = [
         f"fedloom export {run} --client {client} --format onnx",
         f"fedloom predict {run} --client {client} --data NEW",
     ]
-    folders = {row.name: Path(path) for row, path in zip(found.methods, found.runs, strict=True)}
-    for choice in found.others:
+    folders = {row.name: Path(path) for row, path in zip(result.methods, result.runs, strict=True)}
+    for choice in result.others:
         other = shlex.quote(str(winner.parent / folders[choice.chosen].name))
         commands.append(f"fedloom export {other} --client {choice.client} --format onnx")
     return commands

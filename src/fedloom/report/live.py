@@ -1,9 +1,9 @@
-"""The live page: a run's report on this machine's own address, while the run goes on.
+"""The live page: a run's report, served on the loopback address while the run goes on.
 
-It is for whoever has the link. It only reads files, so it cannot disturb the run, and what fails
-here is not the run's. Every path begins with a random token; a request must name a loopback host,
-so that no page of another origin can reach it by a name that was pointed here, and must not come
-from another origin.
+It is for whoever has the link. The server only reads files, so it cannot disturb the run, and a
+failure here does not affect the run. Every path begins with a random token. A request must name a
+loopback host, so that no page of another origin can reach it by a DNS name that points here (DNS
+rebinding), and it must not come from another origin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedloom.report.versus import Comparing
 from fedloom.types import Json
 
 HERE = "127.0.0.1"
-NAMES = (HERE, "localhost")
+NAMES = (HERE, "localhost")  # hosts that a request may name
 HEADERS = {
     "Content-Security-Policy": policy(PAGES + LIVE, live=True) + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -41,7 +41,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-FILES = (
+FILES = (  # the files whose changes a page shows
     "result.json",
     "metrics.jsonl",
     "scores.jsonl",
@@ -49,17 +49,17 @@ FILES = (
     "config.toml",
     "split.json",
 )
-FRESH = 5.0  # seconds since a page asked, within which somebody is taken to be looking
-FAREWELL = 3.0  # seconds that a page has to fetch how the run ended
+FRESH = 5.0  # seconds after a page's latest request during which it counts as open
+FAREWELL = 3.0  # seconds that an open page has to fetch how the run ended
 
 
 @dataclass
 class View:
-    """What is shown, made anew only when something has changed. One thread at a time reads."""
+    """What a page shows, rebuilt only when a file has changed. One thread at a time reads."""
 
     folder: RunFolder
-    begun: bool = False  # by this very process: until it says so, the run has not stopped
-    version: str = ""
+    begun: bool = False  # whether this process runs it: then it has not stopped until `close`
+    version: str = ""  # changes whenever the sections do
     sections: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     standing: Standing = "running"
@@ -71,8 +71,9 @@ class View:
             self.reader = Comparing(self.folder)
 
     def look(self) -> None:
+        """Rebuild the sections if a file has changed."""
         with self.lock:
-            mark = self._mark()  # before reading: what is written meanwhile is seen the next time
+            mark = self._mark()  # before reading: what is written meanwhile is seen next time
             shown = self._read()
             version = f"{mark}-{shown.standing}"
             if version == self.version:
@@ -100,7 +101,7 @@ class View:
         return shown
 
     def _mark(self) -> int:
-        """Of all files that a page is made of."""
+        """Return a number that changes whenever one of the page's files does."""
         folders = [self.folder.path]
         for config in sorted(self.folder.path.glob("*/config.toml")):
             folders.append(config.parent)
@@ -111,7 +112,8 @@ class View:
 
 
 @contextmanager
-def free(port: int) -> Iterator[None]:
+def needs_free(port: int) -> Iterator[None]:
+    """Turn the error of a port that cannot be used into one that users understand."""
     try:
         yield
     except OSError as error:
@@ -123,26 +125,26 @@ def free(port: int) -> Iterator[None]:
 
 
 def check_port(port: int) -> None:
-    """Whether it can be had, asked before anything is made."""
-    with free(port):
+    """Check that the port can be used, before anything else is done."""
+    with needs_free(port):
         ThreadingHTTPServer((HERE, port), BaseHTTPRequestHandler).server_close()
 
 
 class Watch:
-    """A server of one run's page, from its making to `close`."""
+    """A server of one run's page, from its construction until `close`."""
 
     def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
         self.view = View(folder, begun)
         self.token = secrets.token_urlsafe(16)
-        self.asked = -FRESH  # when a page asked last
-        self.ended = False  # whether the run has
-        self.parted = False  # whether a page has fetched the end
-        with free(port):
+        self.last_request = -FRESH  # when a page last asked
+        self.ended = False  # whether the run has ended
+        self.end_was_fetched = False  # whether a page has fetched how the run ended
+        with needs_free(port):
             self.server = ThreadingHTTPServer((HERE, port), handler(self))
         self.server.daemon_threads = True
         self.thread = threading.Thread(
             target=self.server.serve_forever,
-            args=(0.1,),  # seconds between looking whether it shall stop
+            args=(0.1,),  # seconds between checks whether it shall stop
             daemon=True,
             name="watch",
         )
@@ -157,11 +159,11 @@ class Watch:
         return f"http://{HERE}:{self.port}/{self.token}/"
 
     def state(self, version: str) -> Json:
-        """What a page asks for about every second: all sections if anything changed.
+        """Return what a page asks for about every second: all sections if anything changed.
 
-        `version` is what the page shows.
+        `version` is the version that the page shows.
         """
-        self.asked = time.monotonic()
+        self.last_request = time.monotonic()
         self.view.look()
         view = self.view
         sections: Mapping[str, str] = {}
@@ -176,7 +178,7 @@ class Watch:
         }
 
     def close(self) -> None:
-        """With the run; a page that somebody looks at gets its end to see first."""
+        """Stop serving when the run ends, after an open page has fetched the end."""
         self.view.begun = False
         self.ended = True
         until = time.monotonic() + FAREWELL
@@ -186,22 +188,22 @@ class Watch:
         self.server.server_close()
 
     def _is_watched(self) -> bool:
-        """Whether somebody looks who has not seen the end."""
-        return not self.parted and time.monotonic() - self.asked < FRESH
+        """Whether a page is open that has not fetched the end."""
+        return not self.end_was_fetched and time.monotonic() - self.last_request < FRESH
 
 
 def handler(watch: Watch) -> type[BaseHTTPRequestHandler]:
-    """What answers requests to this watch; the standard library wants a class."""
-    return type("Handler", (Answering,), {"watch": watch})
+    """Return the handler of this watch's requests; the standard library wants a class."""
+    return type("Handler", (RequestHandler,), {"watch": watch})
 
 
-class Answering(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     watch: Watch
     timeout = 10  # seconds for a request to arrive
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        reason = refuse(self.headers, self.watch.port)
+        reason = refusal_reason(self.headers, self.watch.port)
         if reason is None:
             reason = wrong_token(url.path, self.watch.token)
         if reason is not None:
@@ -211,7 +213,7 @@ class Answering(BaseHTTPRequestHandler):
         version = parse_qs(url.query).get("version", [""])[0]
         try:
             self.answer(place, version)
-        except Exception as error:  # of reading files that a run is writing: the page asks again
+        except Exception as error:  # the run was writing a file that was read: the page asks again
             self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
 
     def answer(self, place: str, version: str) -> None:
@@ -221,7 +223,7 @@ class Answering(BaseHTTPRequestHandler):
             state = self.watch.state(version)
             self.send(200, "application/json", json.dumps(state))
             if state["ended"]:
-                self.watch.parted = True
+                self.watch.end_was_fetched = True
         else:
             self.send(404, "text/plain", "there is nothing here\n")
 
@@ -239,11 +241,11 @@ class Answering(BaseHTTPRequestHandler):
         return "fedloom"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A page asks every second: that is no news."""
+        """Log nothing: a page asks every second."""
 
 
-def refuse(headers: Any, port: int) -> str | None:
-    """Why a request may not be answered whatever it asks for, or None."""
+def refusal_reason(headers: Any, port: int) -> str | None:
+    """Return why a request may not be answered, whatever it asks for, or None."""
     hosts = [f"{name}:{port}" for name in NAMES]
     if headers.get("Host") not in hosts:
         return "the host must be this machine's own"
@@ -256,6 +258,7 @@ def refuse(headers: Any, port: int) -> str | None:
 
 
 def wrong_token(path: str, token: str) -> str | None:
+    """Return why the path's token is refused, or None if it is right."""
     parts = path.split("/", 2)
     if len(parts) == 3 and hmac.compare_digest(parts[1].encode(), token.encode()):
         return None

@@ -1,4 +1,4 @@
-"""How results look in a notebook: the terminal's tables as HTML, everything in them escaped."""
+"""How results look in a notebook: the terminal's tables as HTML, with all text escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from fedloom.errors import FedloomError
-from fedloom.report.architectures import drawn, in_words
+from fedloom.report.architectures import in_words, svg_of
 from fedloom.types import Json
 
 CELL = "padding:2px 10px;vertical-align:top;text-align:"
@@ -26,17 +26,17 @@ class Architecture(dict[str, Json]):
         self.title = title
 
     def draw(self, path: Path | str | None = None) -> str:
-        """Its cells as SVG, which a notebook shows by itself.
+        """Return the cells as SVG, which a notebook shows by itself.
 
-        With a `path`, they are also written there.
+        With a `path`, the SVG is also written there.
         """
-        svg = drawn(self, self.title)
+        svg = svg_of(self, self.title)
         if path is not None:
             Path(path).write_text(svg)
         return svg
 
     def _repr_svg_(self) -> str | None:
-        """None, where it cannot be drawn: a notebook then shows the JSON."""
+        """Return None if the architecture cannot be drawn: a notebook then shows the JSON."""
         try:
             return self.draw()
         except FedloomError:
@@ -44,7 +44,7 @@ class Architecture(dict[str, Json]):
 
 
 def table_html(table: Table) -> str:
-    """One of our tables, whose cells are plain text."""
+    """Return one of our tables as HTML; its cells are plain text."""
     sides = [column.justify for column in table.columns]
     heads = [str(column.header) for column in table.columns]
     lines = []
@@ -60,7 +60,7 @@ def table_html(table: Table) -> str:
 
 
 def row_html(tag: str, cells: list[str], sides: list[Any]) -> str:
-    """`sides`: how each cell is justified."""
+    """Return one row; `sides` says how each cell is justified."""
     row = ""
     for cell, side in zip(cells, sides, strict=True):
         row += cell_html(cell, tag, side)
@@ -76,7 +76,7 @@ def cell_html(text: str, tag: str, side: str) -> str:
 
 
 def client_html(client: Any) -> str:
-    """A client's figures, and its architecture if that can be drawn."""
+    """Return a client's figures as a table, and its architecture as a picture or in words."""
     rows = ""
     for name, value in client.figures.items():
         if name not in NOT_IN_TABLE:

@@ -1,4 +1,4 @@
-"""report.html: one run on one page, in one file that asks nobody for anything."""
+"""report.html: the report of one run, as a single file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedloom.report.sections.clients import clients
 from fedloom.report.sections.clusters import clusters
 from fedloom.report.sections.convergence import convergence
 from fedloom.report.sections.costs import costs
-from fedloom.report.sections.headline import about_data, headline
+from fedloom.report.sections.headline import data_title, headline
 from fedloom.report.sections.origin import origin
 from fedloom.report.sections.privacy import privacy
 from fedloom.report.sections.routes import routes
@@ -75,9 +75,9 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def try_report(folder: RunFolder, write: Callable[[RunFolder], Path] = write_report) -> None:
-    """At the end of a run: write its report.
+    """Write the report at the end of a run; a failure is only logged.
 
-    The results are safe by then, and a report that fails must not make the run fail.
+    The results are stored by then, and a report that fails must not make the run fail.
     """
     try:
         write(folder)
@@ -88,12 +88,12 @@ def try_report(folder: RunFolder, write: Callable[[RunFolder], Path] = write_rep
 def run_page(story: Story, *, live: bool = False) -> str:
     links: Mapping[str, str] = LINKS
     if live:
-        links = {}  # of a live page sections come and go
+        links = {}  # sections of a live page appear and disappear, so it has no menu
     return page(title(story), sections(story), links, live=live)
 
 
 def title(story: Story) -> str:
-    return f"{story.method} on {about_data(story)}"
+    return f"{story.method} on {data_title(story)}"
 
 
 def sections(story: Story) -> dict[str, Safe]:
@@ -107,12 +107,15 @@ def page(
     *,
     live: bool = False,
 ) -> str:
-    """A whole document, of these sections by their ids. `links` are the menu's words for some."""
+    """Return the whole HTML document.
+
+    `parts` holds the sections by their ids, `links` the menu's texts for some of them.
+    """
     script = PAGES
     if live:
         script += LIVE
-    made_by = f"Made by fedloom {__version__} from the files of the run."
-    footer = tag("footer", f"{made_by} It loads nothing from elsewhere.")
+    made_by = f"Made by fedloom {__version__} from the run's files."
+    footer = tag("footer", f"{made_by} This page loads nothing from elsewhere.")
     body = tag(
         "body",
         header(parts, links, live=live),
@@ -138,11 +141,11 @@ def head(name: str, script: str, *, live: bool) -> Safe:
 
 
 def header(parts: Mapping[str, Safe], links: Mapping[str, str], *, live: bool) -> Safe:
-    """The way to every section that shows something."""
+    """Return the page's header, whose menu links to every section that is not hidden."""
     menu = []
-    for key, words in links.items():
+    for key, label in links.items():
         if not parts[key].startswith(f'<section id="{key}" hidden'):
-            menu.append(tag("li", tag("a", words, href=f"#{key}")))
+            menu.append(tag("li", tag("a", label, href=f"#{key}")))
     badge = None
     if live:
         badge = joined(" ", tag("span", "live", id="standing", class_="live", role="status"))

@@ -1,8 +1,8 @@
-"""The report's colours, in light and in dark: one palette for methods, clients and lines.
+"""The report's colours, in light and dark mode: one palette for methods, clients and lines.
 
-Hues are far apart for each kind of colour-blindness (after Okabe and Ito), and nothing is said by
-colour alone: lines differ in their dashes, the worst client in its shape. Text has a contrast of
-at least 4.5, lines of at least 3.
+Hues are far apart for each kind of colour-blindness (after Okabe and Ito), and nothing is shown by
+colour alone: lines also differ in their dashes, and the worst client in its shape. Text has a
+contrast of at least 4.5, lines of at least 3.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SERIES = 6  # colours of lines; further ones begin again, with other dashes
+SERIES = 6  # colours of lines; further lines reuse them, with other dashes
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
-STEPS = 8  # of a heat-map
+STEPS = 8  # shades of a heat map
 
 
 @dataclass(frozen=True)
 class Mode:
+    """The colours of light or of dark mode."""
+
     ground: str
     card: str
     ink: str
@@ -27,7 +29,7 @@ class Mode:
     band: str  # behind every other phase of a curve
     series: tuple[str, ...]
     heat: tuple[str, ...]
-    on_heat: tuple[str, ...]  # text on each of them
+    on_heat: tuple[str, ...]  # the text's colour on each shade of `heat`
 
 
 LIGHT = Mode(
@@ -59,7 +61,7 @@ DARK = Mode(
 
 
 def rules(mode: Mode) -> str:
-    """The mode as CSS variables."""
+    """Return the mode's colours as CSS variables."""
     colours: dict[str, str] = {}
     for name in ("ground", "card", "ink", "soft", "line", "accent", "mark", "band"):
         colours[name] = getattr(mode, name)
@@ -74,20 +76,20 @@ def rules(mode: Mode) -> str:
 
 
 def step(share: float) -> int:
-    """Which shade of a heat-map a share from 0 to 1 has; nothing has none, something has one."""
+    """Return the shade of a heat map for a share from 0 to 1; only 0 has shade 0."""
     if share <= 0:
         return 0
     return min(STEPS - 1, 1 + int(share * (STEPS - 1) * 0.999999))
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG's, from 1 to 21."""
+    """Return the contrast of two colours as WCAG defines it, from 1 to 21."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
 def luminance(colour: str) -> float:
-    """WCAG's relative luminance of `#rrggbb`."""
+    """Return WCAG's relative luminance of `#rrggbb`."""
     red = linear(colour[1:3])
     green = linear(colour[3:5])
     blue = linear(colour[5:7])
@@ -95,7 +97,7 @@ def luminance(colour: str) -> float:
 
 
 def linear(channel: str) -> float:
-    """One channel of sRGB, two hexadecimal digits, as an amount of light."""
+    """Convert a channel of sRGB, two hexadecimal digits, to linear light."""
     part = int(channel, 16) / 255
     if part <= 0.04045:
         return part / 12.92

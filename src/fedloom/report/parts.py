@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from fedloom.report.html import Child, Safe, tag
 
-PAGED = 50  # rows of a table that are shown at once
+PAGED = 50  # rows of a table shown at once; a longer table has pages
 
 
 def section(key: str, heading: str, *content: Child) -> Safe:
-    """It is always there, so that a live page can fill it later; nobody sees an empty one."""
+    """Return a section; without content it is hidden, and a live page can fill it later."""
     if not any(content):
         return tag("section", id=key, hidden=True)
     title = tag("h2", heading, id=f"{key}-heading")
@@ -25,33 +25,37 @@ def figure(
     caption: Child,
     fallback: Safe | None = None,
 ) -> Safe:
-    """A drawing, what it says, and its numbers for those who prefer a table."""
+    """Return a drawing with its caption, and with `fallback`, the same numbers as a table."""
     numbers = None
     if fallback is not None:
-        numbers = opened(f"{key}-table", "As a table", fallback)
+        numbers = collapsible(f"{key}-table", "As a table", fallback)
     return tag(
         "figure",
         tag("h3", heading),
-        scrolled(drawing, heading),
+        scrollable(drawing, heading),
         tag("figcaption", caption),
         numbers,
         id=f"{key}-figure",
     )
 
 
-def scrolled(content: Child, label: str) -> Safe:
-    """What may be wider than a phone moves inside its own frame, by keyboard too."""
+def scrollable(content: Child, label: str) -> Safe:
+    """Wrap content that may be wider than a phone in a frame that scrolls, by keyboard too."""
     return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def opened(
+def collapsible(
     key: str,
     summary: Child,
     *content: Child,
     show: bool = False,
     printed: bool = False,
 ) -> Safe:
-    """Something to open. A live page keeps it as it was; `printed`: paper shows it open."""
+    """Return content that readers can open and close.
+
+    `key` identifies it, so that a live page can keep it open when it updates. `show` opens it at
+    first; with `printed` it is open on paper.
+    """
     kind = None
     if printed:
         kind = "printed"
@@ -65,9 +69,9 @@ def table(
     label: str,
     words: Collection[str] = ("architecture",),
 ) -> Safe:
-    """The first column and those named in `words` hold words, the others hold numbers.
+    """Return a table; one of more than `PAGED` rows has pages.
 
-    A table of more than a screenful has pages.
+    The first column and the columns named in `words` hold words, the others hold numbers.
     """
     kinds: list[str | None] = []
     columns = []
@@ -85,11 +89,11 @@ def table(
         tag("tbody", body),
         data_rows=page_size,
     )
-    return scrolled(whole, label)
+    return scrollable(whole, label)
 
 
 def table_row(row: Sequence[Child], kinds: Sequence[str | None]) -> Safe:
-    """Its first cell is the row's name. `kinds` are the classes of the cells, the first too."""
+    """Return one row. Its first cell is its heading; `kinds` are the CSS classes of all cells."""
     cells = []
     for cell, kind in zip(row[1:], kinds[1:], strict=True):
         cells.append(tag("td", cell, class_=kind))
@@ -98,7 +102,7 @@ def table_row(row: Sequence[Child], kinds: Sequence[str | None]) -> Safe:
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure to see at once: what, how much, and a word on it."""
+    """A single figure shown large: its name, its value, and a short remark."""
 
     name: str
     value: str
@@ -120,7 +124,7 @@ def note(*content: Child) -> Safe:
 
 
 def warning(sentences: Sequence[str]) -> Safe | None:
-    """What a reader must know before the figures."""
+    """Return a box with what readers must know before they read the figures."""
     if not sentences:
         return None
     return tag("p", tag("strong", "Caution: "), " ".join(sentences), class_="warning", role="note")
@@ -132,7 +136,7 @@ def code(text: str) -> Safe:
 
 
 def grid(*figures: Safe | None) -> Safe | None:
-    """Beside each other where there is room."""
+    """Place figures beside each other where the screen has room; None are left out."""
     shown = [figure for figure in figures if figure is not None]
     if not shown:
         return None

@@ -1,6 +1,6 @@
 """`fedloom plot RUN…` and `--plots`: pictures of runs as PNG and SVG files.
 
-They are drawn by matplotlib, which the extra `plots` brings.
+They are drawn by matplotlib, which the extra `plots` installs.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ FORMATS = ("png", "svg")
 
 @dataclass
 class Plots:
-    """What was drawn, and what could not be."""
+    """The pictures that were drawn, and those that could not be."""
 
     written: list[Path] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # reasons, by the pictures' names
 
     def to_json(self) -> Json:
         return {"written": [str(path) for path in self.written], "left_out": self.left_out}
 
     def table(self) -> None:
-        """Print where they are."""
+        """Print the paths of the pictures, and why others are missing."""
         for path in self.written:
             print(path)
         for name, reason in self.left_out.items():
@@ -54,17 +54,17 @@ class Plots:
 class ClassCounts:
     """How many samples of each class every client has."""
 
-    counts: Any  # an array: a row a client, a column a class
+    counts: Any  # an array with one row per client and one column per class
     labels: Sequence[str]
     names: Sequence[str]  # of the clients
 
 
-CountClasses = Callable[[RunFolder], ClassCounts]  # raises FedloomError where the data are gone
+CountClasses = Callable[[RunFolder], ClassCounts]  # raises FedloomError if the data is gone
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture: its name, and what draws it."""
+    """A picture: its name, and the function that draws it."""
 
     name: str
     figure: Callable[[], Figure]
@@ -72,7 +72,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A picture that cannot be drawn, and why."""
+    """A picture that cannot be drawn, and the reason."""
 
     name: str
     reason: str
@@ -82,6 +82,7 @@ Pictures = Iterator[Drawing | LeftOut]
 
 
 def require() -> None:
+    """Check that matplotlib is installed."""
     if find_spec("matplotlib") is None:
         raise FedloomError(
             "matplotlib must be installed for plots",
@@ -91,8 +92,8 @@ def require() -> None:
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    formats = tuple(word.strip() for word in text.split(","))
-    unknown = [word for word in formats if word not in FORMATS]
+    formats = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in formats if name not in FORMATS]
     if unknown or len(set(formats)) != len(formats):
         rule = "--format must be png, svg or both"
         raise FedloomError(rule, f"got {text!r}", "try --format png,svg")
@@ -105,10 +106,10 @@ def write_plots(
     out: Path | str | None = None,
     formats: Sequence[str] = FORMATS,
 ) -> Plots:
-    """Pictures of one run, of a comparison, or of several runs beside each other.
+    """Draw pictures of one run, of a comparison, or of several runs beside each other.
 
-    They go to `out`, or to plots/ in the folder of the run or comparison; several runs need an
-    `out`.
+    They are written to `out`, or to plots/ in the folder of the run or comparison; several runs
+    need an `out`.
     """
     require()
     folders = [RunFolder.open(Path(path)) for path in paths]
@@ -137,17 +138,20 @@ def save(
     name: str,
     formats: Sequence[str],
 ) -> list[Path]:
-    """The same picture of the same run has the same bytes: no date is written into it."""
+    """Write a picture in each format.
+
+    Files hold neither a date nor a version, so drawing a run again gives the same bytes.
+    """
     from fedloom.report import charts
 
-    paths = [place / f"{name}.{each}" for each in formats]
+    paths = [place / f"{name}.{suffix}" for suffix in formats]
     try:
         place.mkdir(parents=True, exist_ok=True)
         with charts.style():
-            drawn = charts.arranged(figure())
+            arranged = charts.arranged(figure())
             for path in paths:
                 unwanted = "Date" if path.suffix == ".svg" else "Software"
-                drawn.savefig(path, metadata={unwanted: None})
+                arranged.savefig(path, metadata={unwanted: None})
     except OSError as error:
         raise FedloomError(
             f"{place} must be a folder that can be written",
@@ -159,13 +163,13 @@ def save(
 
 def pictures(folders: Sequence[RunFolder], count_classes: CountClasses) -> Pictures:
     if len(folders) > 1:
-        return of_several(folders)
+        return pictures_of_several(folders)
     if folders[0].kind == "run":
-        return of_run(folders[0], count_classes)
-    return of_comparison(folders[0])
+        return pictures_of_run(folders[0], count_classes)
+    return pictures_of_comparison(folders[0])
 
 
-def of_run(folder: RunFolder, count_classes: CountClasses) -> Pictures:
+def pictures_of_run(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     from fedloom.report import charts
 
     run = FinishedRun.open(folder.path)
@@ -175,8 +179,8 @@ def of_run(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     if points is None:
         yield LeftOut("convergence", "no round was evaluated")
     else:
-        drawn = [points]
-        yield Drawing("convergence", lambda: charts.convergence(drawn, metric, stages(run)))
+        curves = [points]
+        yield Drawing("convergence", lambda: charts.convergence(curves, metric, stages(run)))
     if all(client.figure is None for client in clients):
         yield LeftOut("clients", "no client has a figure")
     else:
@@ -186,11 +190,11 @@ def of_run(folder: RunFolder, count_classes: CountClasses) -> Pictures:
             yield LeftOut("cost", "the sizes of the networks are not known")
         else:
             yield Drawing("cost", lambda: charts.cost({"": clients}, metric))
-    yield from of_split(folder, count_classes)
-    yield from of_gain(folder, metric)
+    yield from pictures_of_split(folder, count_classes)
+    yield from pictures_of_gain(folder, metric)
 
 
-def of_split(folder: RunFolder, count_classes: CountClasses) -> Pictures:
+def pictures_of_split(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     from fedloom.report import charts
 
     try:
@@ -201,8 +205,8 @@ def of_split(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     yield Drawing("split", lambda: charts.split(split.counts, split.labels, split.names))
 
 
-def of_gain(folder: RunFolder, metric: Metric) -> Pictures:
-    """Nothing if nobody measured it."""
+def pictures_of_gain(folder: RunFolder, metric: Metric) -> Pictures:
+    """Draw the gain matrix, if `fedloom gain` has measured it."""
     from fedloom.report import charts
 
     if not (folder.path / NAME).exists():
@@ -223,39 +227,39 @@ def of_gain(folder: RunFolder, metric: Metric) -> Pictures:
         yield Drawing("gain-auc", lambda: charts.gain_beside(clients, auc, "AUC"))
 
 
-def of_comparison(folder: RunFolder) -> Pictures:
+def pictures_of_comparison(folder: RunFolder) -> Pictures:
     result = finished_comparison(folder)
     groups = {}
     for name, paths in result.folders_of(folder.path).items():
         groups[name] = [FinishedRun.open(path) for path in paths]
-    return of_methods(groups, {row.name: row.difference for row in result.methods})
+    return pictures_of_methods(groups, {row.name: row.difference for row in result.methods})
 
 
-def of_several(folders: Sequence[RunFolder]) -> Pictures:
+def pictures_of_several(folders: Sequence[RunFolder]) -> Pictures:
     for folder in folders:
         one_run(folder.path, "plots of several must be of runs")
     runs = [FinishedRun.open(folder.path) for folder in folders]
     metrics = {run.metric.name for run in runs}
     if len(metrics) > 1:
         rule = "runs in one plot must have one metric"
-        raise FedloomError(rule, "they have several", "plot them apart")
-    groups = {named(run, runs): [run] for run in runs}
-    return of_methods(groups, {})  # they are not paired
+        raise FedloomError(rule, "they have several", "plot them separately")
+    groups = {run_name(run, runs): [run] for run in runs}
+    return pictures_of_methods(groups, {})  # these runs are not paired
 
 
-def named(run: FinishedRun, among: Sequence[FinishedRun]) -> str:
-    """By its method; by its folder where several have the same."""
-    methods = [other.record.method for other in among]
+def run_name(run: FinishedRun, runs: Sequence[FinishedRun]) -> str:
+    """Name a run by its method, or by its folder if several runs have the same method."""
+    methods = [other.record.method for other in runs]
     if methods.count(run.record.method) == 1:
         return run.record.short_method
     return run.path.name
 
 
-def of_methods(
+def pictures_of_methods(
     groups: Mapping[str, Sequence[FinishedRun]],
     differences: Mapping[str, Difference | None],
 ) -> Pictures:
-    """`differences` to the first, by the methods' names."""
+    """Draw methods beside each other; `differences` to the first are by the methods' names."""
     from fedloom.report import charts
 
     if not groups:
@@ -285,7 +289,10 @@ def of_methods(
 
 
 def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
-    """Over the rounds that every run evaluated; between seeds the mean, and what they span."""
+    """Return the mean and the range over runs, for the rounds that every run evaluated.
+
+    None: no round was evaluated by all.
+    """
     from fedloom.report.charts import Curve
 
     figures = [evaluations_of(run, runs[0].metric) for run in runs]
@@ -305,7 +312,7 @@ def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
 
 
 def evaluations_of(run: FinishedRun, metric: Metric) -> dict[float, float]:
-    """The figures of its evaluations, by rounds."""
+    """Return the figures of a run's evaluations by round."""
     figures = {}
     for number, figure in evaluations(rows_of(run), metric):
         if figure is not None:
@@ -314,7 +321,7 @@ def evaluations_of(run: FinishedRun, metric: Metric) -> dict[float, float]:
 
 
 def stages(run: FinishedRun) -> list[StageBegin]:
-    """Where each stage, or phase of one, begins."""
+    """Return where each stage, or each phase of one, begins."""
     from fedloom.report.charts import StageBegin
 
     begins: list[StageBegin] = []

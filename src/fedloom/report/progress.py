@@ -1,7 +1,4 @@
-"""What a person sees while a run goes on.
-
-A live line in a terminal, plain lines in a file, nothing if quiet.
-"""
+"""Show the progress of a run: a live line in a terminal, plain lines in a file, or nothing."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from fedloom.metrics.metric import METRICS
 from fedloom.records.rows import Evaluation
 from fedloom.report.tables import amount, duration, percent
 
-SECONDS = 10.0  # between two plain lines about one long work
+SECONDS = 10.0  # between two plain lines about a long task
 
 
 class Quiet:
-    """Says nothing but what nobody may miss.
+    """Print only notices that nobody may miss.
 
-    That is: a file was damaged, or several versions took part.
+    For example: a file was damaged, or several versions of fedloom took part.
     """
 
     def __init__(self, label: str = "fedloom") -> None:
@@ -38,13 +35,13 @@ class Quiet:
 
 
 class Plain:
-    """A line a round, at most about ten a run."""
+    """Print about ten plain lines per run, at most one per round."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
         self.label = label
         self.stream = stream
         self.clock = Clock()
-        self.tenths_shown = -1  # of the budget, when the latest line was printed
+        self.tenths_shown = -1  # how many tenths of the budget the latest printed line showed
 
     def __call__(self, event: Event) -> None:
         self.clock.note(event)
@@ -56,13 +53,13 @@ class Plain:
 
 
 class Live:
-    """One line that stays: bar, round, metric, bytes, time left."""
+    """Update a single line in place: a bar, round, metric, bytes and time left."""
 
     def __init__(self, label: str, progress: Progress) -> None:
         self.label = label
         self.progress = progress
         self.clock = Clock()
-        self.line = progress.add_task(label, total=1.0, what="starting")
+        self.line = progress.add_task(label, total=1.0, status="starting")
 
     def __call__(self, event: Event) -> None:
         self.clock.note(event)
@@ -70,20 +67,21 @@ class Live:
             text = f"{self.label}: {event.text}"
             self.progress.console.print(text, highlight=False, markup=False)
         elif isinstance(event, RoundEnded):
-            self.progress.update(self.line, completed=event.share, what=describe(event, self.clock))
+            status = describe(event, self.clock)
+            self.progress.update(self.line, completed=event.share, status=status)
         elif isinstance(event, ClientEvaluated) and event.round == self.clock.last_round:
-            self.progress.update(self.line, what=f"evaluating {event.of} clients")
+            self.progress.update(self.line, status=f"evaluating {event.of} clients")
 
 
 class Clock:
-    """Time left, from the share of the budget done since this process began."""
+    """Estimate the time left, from the share of the budget spent since this process began."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
-        self.share = 0.0
+        self.share = 0.0  # of the budget, spent so far
         self.first = 0.0  # the share of the budget that earlier processes spent
         self.last_round = 0
-        self.figure: str | None = None  # the last evaluation's, in words
+        self.figure: str | None = None  # the latest evaluation, in words
 
     def note(self, event: Event) -> None:
         if not isinstance(event, RoundEnded):
@@ -99,8 +97,8 @@ class Clock:
         if figure is not None:
             self.figure = figure
 
-    def left(self) -> float:
-        """Seconds; 0 as long as nobody can tell."""
+    def seconds_left(self) -> float:
+        """Return the estimate; 0 as long as there is nothing to estimate from."""
         done = self.share - self.first
         if done <= 0:
             return 0.0
@@ -108,7 +106,7 @@ class Clock:
 
 
 def in_words(evaluation: Evaluation) -> str | None:
-    """`test accuracy 81.3 % (balanced 75.0)`; None if nobody could be evaluated."""
+    """Return `test accuracy 81.3 % (balanced 75.0)`; None if no client could be evaluated."""
     if evaluation.value is None:
         return None
     metric = METRICS[evaluation.metric]
@@ -119,6 +117,7 @@ def in_words(evaluation: Evaluation) -> str | None:
 
 
 def describe(event: RoundEnded, clock: Clock) -> str:
+    """Describe a finished round in one line."""
     row = event.row
     parts = [f"{row.stage} round {row.round}"]
     if clock.figure is not None:
@@ -127,35 +126,35 @@ def describe(event: RoundEnded, clock: Clock) -> str:
     if row.refused:
         parts.append(f"{len(row.refused)} refused")
     if event.share < 1:
-        parts.append(f"{duration(clock.left())} left")
+        parts.append(f"{duration(clock.seconds_left())} left")
     else:
         parts.append("done")
     return ", ".join(parts)
 
 
 class Screen:
-    """Gives each run of a command its listener."""
+    """Where a command shows its progress. Each of its runs gets a listener from here."""
 
     def __init__(self, progress: Progress | None, stream: TextIO | None) -> None:
         self.progress = progress
         self.stream = stream
-        self.spoke = time.monotonic()  # when the latest plain line was printed
+        self.last_line_at = time.monotonic()  # when the latest plain line was printed
 
-    def working(self, what: str, done: int, total: int) -> None:
-        """Long work on data, before a run: a bar while it lasts, or a plain line now and then."""
+    def working(self, title: str, done: int, total: int) -> None:
+        """Show a long task, such as preparing data: as a bar, or a plain line now and then."""
         if self.progress is not None:
-            bar = self._bar(self.progress, what)
+            bar = self._bar(self.progress, title)
             self.progress.update(bar, completed=done, total=total, visible=done < total)
-        elif self.stream is not None and time.monotonic() - self.spoke > SECONDS:
-            self.spoke = time.monotonic()
-            print(f"{what}: {done:,} of {total:,}", file=self.stream, flush=True)
+        elif self.stream is not None and time.monotonic() - self.last_line_at > SECONDS:
+            self.last_line_at = time.monotonic()
+            print(f"{title}: {done:,} of {total:,}", file=self.stream, flush=True)
 
-    def _bar(self, progress: Progress, what: str) -> TaskID:
-        """The bar of this work, which its first report adds."""
+    def _bar(self, progress: Progress, title: str) -> TaskID:
+        """Return the bar of a task; the task's first report adds it."""
         for task in progress.tasks:
-            if task.description == what:
+            if task.description == title:
                 return task.id
-        return progress.add_task(what, what="")
+        return progress.add_task(title, status="")
 
     def listener(self, label: str) -> Quiet | Plain | Live:
         if self.progress is not None:
@@ -167,7 +166,7 @@ class Screen:
 
 @contextmanager
 def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
-    """Progress goes to standard error: standard output is for results."""
+    """Show progress on `stream`, by default standard error: standard output is for results."""
     if stream is None:
         stream = sys.stderr
     if quiet:
@@ -177,7 +176,7 @@ def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[what]}"),
+            TextColumn("{task.fields[status]}"),
         )
         with Progress(*columns, console=Console(file=stream), refresh_per_second=4) as progress:
             shown = Screen(progress, None)

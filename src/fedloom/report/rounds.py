@@ -1,4 +1,4 @@
-"""The rows of metrics.jsonl as flat columns, for metrics.csv, `run.metrics` and sinks."""
+"""Turn the rows of metrics.jsonl into flat columns, for metrics.csv, `run.metrics` and sinks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from fedloom.types import Json
 
 Value = str | float | int | bool | None
 Row = dict[str, Value]
-FIRST = ("stage", "round", "progress", "replies", "refused", "deaths")
-COUNTED = ("refused", "capped", "deaths", "fresh")
-TOTALS = tuple(f"totals.{name}" for name in totals.NAMES)
-PER_CLIENT = ("ledger", "observed")  # a line a client, which has no column; metrics.jsonl has them
+FIRST = ("stage", "round", "progress", "replies", "refused", "deaths")  # the first columns
+COUNTED = ("refused", "capped", "deaths", "fresh")  # lists, of which only the length is kept
+TOTALS = tuple(f"totals.{name}" for name in totals.NAMES)  # the last columns
+# These have one entry per client, so they do not fit into columns; metrics.jsonl keeps them.
+PER_CLIENT = ("ledger", "observed")
 
 
 def read_rounds(path: Path) -> list[Row]:
-    """Every round of a metrics.jsonl, flat."""
+    """Read every round of a metrics.jsonl as a flat row."""
     return [flat(row) for row in read_rows(path)]
 
 
 def flat(row: MetricsRow) -> Row:
-    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`.
+    """Flatten a row: `{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`.
 
-    Of refused and capped clients, and of deaths, there is their number.
+    Refused, capped and fresh clients and deaths of workers are counted, not listed.
     """
     columns: Row = {}
     for name, value in row.to_json().items():
@@ -40,28 +41,28 @@ def flat(row: MetricsRow) -> Row:
 
 
 def add_columns(columns: Row, name: str, value: Json) -> None:
-    """A mapping has a column for each of its names; a list has none."""
+    """Add a value as a column. A mapping gets one column per key; a list is left out."""
     if isinstance(value, Mapping):
-        for below, part in value.items():
-            add_columns(columns, f"{name}.{below}", part)
+        for key, part in value.items():
+            add_columns(columns, f"{name}.{key}", part)
     elif not isinstance(value, list):
         columns[name] = value
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
-    """In the same order for the same run.
+    """Return the names of all columns, in an order that depends on their names alone.
 
-    The round, what the method notes, means of replies, evaluation, totals.
+    The round comes first, then what the method notes, means of replies, the evaluation, totals.
     """
     names = set(chain.from_iterable(rows))
     first = [name for name in FIRST if name in names]
     last = [name for name in TOTALS if name in names]
-    between = sorted(names - {*first, *last}, key=place_between)
-    return [*first, *between, *last]
+    middle = sorted(names - {*first, *last}, key=middle_order)
+    return [*first, *middle, *last]
 
 
-def place_between(name: str) -> tuple[bool, bool, str]:
-    """Plain values, then those with parts, then the evaluation."""
+def middle_order(name: str) -> tuple[bool, bool, str]:
+    """Sort plain values first, then values with parts, then the evaluation."""
     return name.startswith("evaluation."), "." in name, name
 
 

@@ -1,4 +1,4 @@
-"""What `fedloom search` found, for the terminal and for the card of an exported network."""
+"""The result of `fedloom search`, for the terminal and for the card of an exported network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_KNOWN = "balanced accuracy not known (clients scored it, or an earlier versi
 
 
 def front_table(run: Path, answer: SearchAnswer) -> Table:
-    """A line a path of the front; a star: the one that was taken."""
+    """Return a table with one row per path of the front; a star marks the chosen path."""
     limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
     columns = ("", "MACs", "loss", "acc. %", "path")
     table = plain_table(f"{run}: {limits}", caption(answer), columns)
@@ -29,8 +29,8 @@ def front_table(run: Path, answer: SearchAnswer) -> Table:
 
 
 def caption(answer: SearchAnswer) -> str:
-    had_score = f"{answer.from_scores} paths within it had a score"
-    counts = f"{had_score}, {answer.scored} were scored now"
+    scored_before = f"{answer.from_scores} paths within the limit had a score"
+    counts = f"{scored_before}, {answer.scored} were scored now"
     if answer.data is not None:
         counts = f"{counts}, on {answer.data.samples:,} samples of {answer.data.name}"
     names = []
@@ -44,17 +44,17 @@ def caption(answer: SearchAnswer) -> str:
 
 
 def score_in_words(answer: SearchAnswer, metric: Metric) -> str:
-    """What the path is worth with the supernet's weights."""
+    """Write the path's figures with the supernet's weights."""
     parts = [f"loss {answer.loss:.4f}", f"accuracy {percent(answer.accuracy)} %"]
     if metric.counts_answers:
         beside = {"balanced_accuracy": answer.balanced_accuracy, "auc": answer.auc}
-        known = [f"{text} %" for text in named_figures(beside)]
-        parts += known or [NOT_KNOWN]
+        figures = [f"{text} %" for text in named_figures(beside)]
+        parts += figures or [NOT_KNOWN]
     return ", ".join(parts)
 
 
 def tuned_in_words(tuned: TunedPath, metric: Metric) -> str:
-    """What it is worth after its rounds, mean over all clients."""
+    """Write the path's figures after tuning, mean over all clients."""
     mean = f"{metric.title} {metric.text(tuned.figures.mean)}{metric.unit}"
     beside = {"balanced_accuracy": tuned.balanced_accuracy, "auc": tuned.auc}
     figures = [mean, *(f"{text} %" for text in named_figures(beside))]

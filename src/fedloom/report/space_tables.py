@@ -1,4 +1,4 @@
-"""A space by what its operations cost: a table, a drawing in letters, or one JSON object."""
+"""A space and the costs of its operations: as a table, a text drawing, or a JSON object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedloom.types import Json
 
 @dataclass(frozen=True)
 class ShownSpace:
-    """What `fedloom space show` found."""
+    """What `fedloom space show` prints: a space, and its costs for samples of this shape."""
 
     space: Space
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class ShownSpace:
         }
 
     def table(self) -> None:
-        """Print it, and the drawing of everything that can be chosen."""
+        """Print the costs, and a drawing of everything that can be chosen."""
         console = Console(markup=False, highlight=False)
         console.print(self.costs_table())
         console.print(as_text(self.space.full()))
@@ -54,7 +54,7 @@ class ShownSpace:
             name = slot.name
             for option, cost in zip(slot.options, row, strict=True):
                 table.add_row(f"{name} ", f"{option} ", *figures(cost))
-                name = ""  # a layer is named before its first operation only
+                name = ""  # only the first operation's row names the layer
         return table
 
 

@@ -1,6 +1,6 @@
-"""All that a report tells of one run, read from its folder.
+"""Everything that a report shows of one run, read from the run's folder.
 
-It only reads: a run that goes on is not disturbed.
+Files are only read, so a run that is still going on is not disturbed.
 """
 
 from __future__ import annotations
@@ -35,26 +35,28 @@ from fedloom.spaces.genotype import recall
 
 Standing = Literal["finished", "running", "stopped"]
 Content = TypeVar("Content")
-RECENT = 60.0  # seconds
+RECENT = 60.0  # seconds since the latest round within which a run counts as running
 
 
 @dataclass(frozen=True)
 class Story:
+    """One run, as a report shows it."""
+
     path: Path
     standing: Standing
-    config: Experiment | None  # None: damaged
+    config: Experiment | None  # None: config.toml is damaged
     toml: str
     result: RunResult | None  # None: not finished
-    rows: list[MetricsRow]  # of metrics.jsonl, without their ledgers
-    samples: list[int]  # of each client; empty: unknown
-    split: str | None  # its hash
+    rows: list[MetricsRow]  # the rows of metrics.jsonl, without their ledgers
+    samples: list[int]  # how many samples each client has; empty: unknown
+    split: str | None  # the split's hash
     classes: Classes | None
-    gain: GainMatrix | None  # None: nobody measured it, or the file is damaged
-    names: list[str]  # of clients that are sites
+    gain: GainMatrix | None  # None: it was not measured, or the file is damaged
+    names: list[str]  # the names of the clients, if they are sites
     scores: list[ScoredPath] = field(default_factory=list)  # paths that a search scored
-    attendance: list[RoundAttendance] = field(default_factory=list)  # of each row
-    damage: list[Damage] = field(default_factory=list)  # files that are there and cannot be read
-    # By client, of models whose samples take paths of their own.
+    attendance: list[RoundAttendance] = field(default_factory=list)  # one for each row
+    damage: list[Damage] = field(default_factory=list)  # files that exist but cannot be read
+    # By client, for models in which each sample takes its own path.
     routes: Mapping[int, ClientRoutes] = field(default_factory=dict)
 
     @property
@@ -75,7 +77,7 @@ class Story:
 
     @cached_property
     def metric(self) -> Metric:
-        """What the run is judged by; before its first evaluation, as most are."""
+        """The metric that the run is judged by; before its first evaluation, that of images."""
         if self.result is not None:
             return self.result.judged_by
         for row in self.rows:
@@ -91,7 +93,7 @@ class Story:
 
     @property
     def has_tiers(self) -> bool:
-        """Whether the method knows tiers of devices, as far as its result tells."""
+        """Whether the run's result has tiers of devices."""
         return self.result is not None and bool(self.result.tiers)
 
     @property
@@ -100,20 +102,24 @@ class Story:
 
     @property
     def most_common_class(self) -> float | None:
-        """What answering each client's most common class would give; None: text, or not known."""
+        """What always answering each client's most common class would give.
+
+        None: it is not known, or the metric is not accuracy.
+        """
         if self.result is not None and self.result.most_common_class is not None:
             return self.result.most_common_class
         if self.metric.name != "accuracy" or self.classes is None:
             return None
         return self.classes.usual
 
-    def called(self, client: int) -> str:
+    def client_name(self, client: int) -> str:
+        """Return a site's name, or `client 3`."""
         if client < len(self.names):
             return self.names[client]
         return f"client {client}"
 
     def figure(self, value: float | None) -> str:
-        """As tables print it, with its unit."""
+        """Write a value of the run's metric as tables print it, with its unit."""
         if value is None:
             return "–"
         return self.metric.text(value) + self.metric.unit
@@ -121,15 +127,15 @@ class Story:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What config.toml says, and how it says it."""
+    """The content of config.toml, parsed and as text."""
 
-    experiment: Experiment | None
+    experiment: Experiment | None  # None: the file is damaged
     toml: str
 
 
 @dataclass(frozen=True)
 class FileMark:
-    """Changes whenever the file does."""
+    """Identifies a version of a file: it changes whenever the file does."""
 
     size: int
     modified: int  # nanoseconds
@@ -137,8 +143,8 @@ class FileMark:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A file's content, and the mark that the file had."""
+class CachedFile:
+    """A file's content, and the mark that the file had when it was read."""
 
     mark: FileMark | None
     content: Any
@@ -146,18 +152,18 @@ class Kept:
 
 @dataclass
 class Reader:
-    """Reads a run's folder, again and again for a live page.
+    """Reads a run's folder; a live page reads it again and again.
 
-    What did not change is not read twice.
+    Files that did not change are not read twice.
     """
 
     folder: RunFolder
     rows: list[MetricsRow] = field(default_factory=list)
-    attendance: list[RoundAttendance] = field(default_factory=list)  # of each row
-    offset: int = 0  # of metrics.jsonl, up to which it was read
-    lines: int = 0  # of metrics.jsonl, up to there
+    attendance: list[RoundAttendance] = field(default_factory=list)  # one for each row
+    offset: int = 0  # bytes of metrics.jsonl that were read
+    lines: int = 0  # lines of metrics.jsonl that were read
     left_out: list[str] = field(default_factory=list)  # damaged lines: which, and what is wrong
-    kept: dict[str, Kept] = field(default_factory=dict)  # by the file's name
+    cache: dict[str, CachedFile] = field(default_factory=dict)  # by the file's name
     damage: dict[str, Damage] = field(default_factory=dict)  # by the file's name
 
     def read(self) -> Story:
@@ -197,16 +203,16 @@ class Reader:
         )
 
     def _cached(self, name: str, read: Callable[[], Content]) -> Content:
-        """Read once for every version of the file."""
+        """Return a file's content; `read` is called once for every version of the file."""
         mark = mark_of(self.folder.path / name)
-        if name not in self.kept or self.kept[name].mark != mark:
+        if name not in self.cache or self.cache[name].mark != mark:
             self.damage.pop(name, None)
-            self.kept[name] = Kept(mark, read())
-        content: Content = self.kept[name].content
+            self.cache[name] = CachedFile(mark, read())
+        content: Content = self.cache[name].content
         return content
 
     def _note_damage(self, name: str, reason: str, consequence: str) -> None:
-        """Unless the file is not there at all: many runs do without."""
+        """Note that a file is damaged. A missing file is not: many runs do not have it."""
         if (self.folder.path / name).exists():
             self.damage[name] = Damage(name, f"{name} is damaged: {reason}. {consequence}")
 
@@ -235,16 +241,17 @@ class Reader:
             return []
 
     def _routes(self, result: RunResult | None) -> dict[int, ClientRoutes]:
-        """Of the clients whose files are there: a large run writes those of the first ones."""
+        """Read the routes by client; a large run has written only those of the first clients."""
         if result is None:
             return {}
         routes = {}
         for client in result.clients:
             if client.routes is None:
                 continue
-            taken = self._cached(file_of(client.client), partial(self._routes_of, client.client))
-            if taken is not None:
-                routes[client.client] = taken
+            read = partial(self._routes_of, client.client)
+            client_routes = self._cached(file_of(client.client), read)
+            if client_routes is not None:
+                routes[client.client] = client_routes
         return routes
 
     def _routes_of(self, client: int) -> ClientRoutes | None:
@@ -259,9 +266,9 @@ class Reader:
             return Classes.read(self.folder.path)
         except Unreadable as error:
             counted = counted_again(self.folder)
-            consequence = "Who holds what was counted again from the data."
+            consequence = "The classes of each client were counted again from the data."
             if counted is None:
-                consequence = "Who holds what is not known."
+                consequence = "The classes of each client are not known."
             self._note_damage(classes.NAME, f"{error}", consequence)
             return counted
 
@@ -269,7 +276,7 @@ class Reader:
         try:
             return Sites.read(self.folder.path).names
         except Unreadable as error:
-            self._note_damage(sites.NAME, f"{error}", "Sites are called by their numbers.")
+            self._note_damage(sites.NAME, f"{error}", "Sites are shown by their numbers.")
             return []
 
     def _split(self) -> Split | None:
@@ -277,7 +284,7 @@ class Reader:
             return Split.load(self.folder.path / "split.json")
         except FedloomError as error:  # not there, or damaged
             reason = f"{error}".rstrip(".")
-            self._note_damage("split.json", reason, "Who holds what is not known.")
+            self._note_damage("split.json", reason, "The clients' samples are not known.")
             return None
 
     def _config(self) -> Configuration:
@@ -292,7 +299,7 @@ class Reader:
         return Configuration(experiment, toml)
 
     def _metrics(self, config: Experiment | None) -> list[MetricsRow]:
-        """The new lines; from the beginning if a resume has cut some off."""
+        """Read the new lines; from the beginning if a resume has cut some off."""
         path = self.folder.path / METRICS_FILE
         mark = mark_of(path)
         if mark is None or mark.size < self.offset:
@@ -311,9 +318,9 @@ class Reader:
         return self.rows
 
     def _add_rows(self, content: bytes, config: Experiment | None) -> None:
-        """Without ledgers, which would fill the memory: of them a page keeps who took part.
+        """Add rows without their ledgers, which would fill the memory.
 
-        What is damaged is left out and noted.
+        Of the ledgers only the attendance is kept. Damaged lines are left out and noted.
         """
         deadline = None
         if config is not None:
@@ -329,8 +336,8 @@ class Reader:
                 continue
             rows.append(replace(row, ledger=()))
             attendance.append(attendance_of(row, deadline))
-        self.rows = grown(self.rows, rows)
-        self.attendance = grown(self.attendance, attendance)
+        self.rows = with_new_rows(self.rows, rows)
+        self.attendance = with_new_rows(self.attendance, attendance)
 
     def _damaged_rows(self) -> list[Damage]:
         count = len(self.left_out)
@@ -341,18 +348,18 @@ class Reader:
         return [Damage(METRICS_FILE, f"{METRICS_FILE} is damaged: {consequence}.")]
 
 
-class OfRound(Protocol):
+class HasRound(Protocol):
     @property
     def round(self) -> int: ...
 
 
-Row = TypeVar("Row", bound=OfRound)
+Row = TypeVar("Row", bound=HasRound)
 
 
-def grown(rows: list[Row], new: list[Row]) -> list[Row]:
-    """With the new ones.
+def with_new_rows(rows: list[Row], new: list[Row]) -> list[Row]:
+    """Append new rows.
 
-    A round that was run again, after a resume, replaces what was there of it and after it.
+    A round that was run again, after a resume, replaces its earlier row and all later ones.
     """
     if not new:
         return rows
@@ -361,7 +368,7 @@ def grown(rows: list[Row], new: list[Row]) -> list[Row]:
 
 
 def mark_of(path: Path) -> FileMark | None:
-    """None: there is no such file."""
+    """Return a file's mark; None: there is no such file."""
     try:
         status = path.stat()
     except OSError:
@@ -372,29 +379,29 @@ def mark_of(path: Path) -> FileMark | None:
 def standing(folder: RunFolder, *, finished: bool) -> Standing:
     if finished:
         return "finished"
-    if at_work(folder):
+    if is_running(folder):
         return "running"
     return "stopped"
 
 
-def at_work(folder: RunFolder) -> bool:
+def is_running(folder: RunFolder) -> bool:
     """Whether a process works in the folder.
 
-    To try its lock could make that process fail, so the kernel is asked.
+    Trying to take its lock could make that process fail, so the kernel's list of locks is read.
     """
     lock = mark_of(folder.path / "run.lock")
     if lock is None:
         return False
     try:
         locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:  # another system: a round that ended lately tells
+    except OSError:  # not Linux: a recent round means that the run goes on
         latest_round = mark_of(folder.path / METRICS_FILE)
         return latest_round is not None and time.time() - latest_round.modified / 1e9 < RECENT
     return any(is_lock_of(line, lock.inode) for line in locks)
 
 
 def is_lock_of(line: str, inode: int) -> bool:
-    """Whether a line of /proc/locks is of this file.
+    """Whether a line of /proc/locks is a lock of this file.
 
     A line reads `1: FLOCK ADVISORY WRITE 711 08:01:42 0 EOF`; 711 is a process, 42 an inode.
     """

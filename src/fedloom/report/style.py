@@ -1,7 +1,7 @@
-"""The page's style and its few lines of script, both inline.
+"""The page's style sheet and its few lines of script, both inline.
 
-A report is one file and asks nobody for anything. The style and the scripts are written as they
-are sent; a backslash at the end of a line joins it to the next one.
+A report is one file that loads nothing from elsewhere. The style and the scripts are written here
+as they are sent; a backslash at the end of a line joins it to the next one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from fedloom.spaces import drawing as draw
 
 
 def in_dark(css: str) -> str:
-    """Rules of screens that are dark; paper never is."""
+    """Restrict rules to screens in dark mode; paper is never dark."""
     return "@media screen and (prefers-color-scheme:dark){" + css + "}"
 
 
 def line_colour(number: int) -> str:
-    """The rules of one series: its strokes and its fills."""
+    """Return the rules of one series: its strokes and its fills."""
     strokes = f".curve.c{number},.whisker.c{number},.ring.c{number}{{stroke:var(--c{number})}}"
     fills = f".dot.c{number},.area.c{number}{{fill:var(--c{number})}}"
     return strokes + fills
 
 
 def shade_colour(level: int) -> str:
-    """The rules of one shade of a heat-map: its cells and the text on them."""
+    """Return the rules of one shade of a heat map: its cells and the text on them."""
     cells = f".heat{level} rect,path.heat{level}{{fill:var(--h{level})}}"
     text = f".heat{level} text{{fill:var(--i{level})}}"
     return cells + text
@@ -70,7 +70,13 @@ progress{width:100%;height:14px;accent-color:var(--accent);margin:0 0 12px}
 gap:20px}
 figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}\
 figure+.grid-of-figures{margin-top:24px}
-.scroll{overflow-x:auto;max-width:100%}
+.scroll{overflow-x:auto;max-width:100%;\
+background:linear-gradient(to right,var(--card) 50%,transparent),\
+linear-gradient(to left,var(--card) 50%,transparent) 100% 0,\
+linear-gradient(to right,var(--line),transparent),\
+linear-gradient(to left,var(--line),transparent) 100% 0;\
+background-size:36px 100%,36px 100%,14px 100%,14px 100%;background-repeat:no-repeat;\
+background-attachment:local,local,scroll,scroll}
 svg.chart{max-width:100%;height:auto;display:block}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}
 svg .tick,svg .name,svg .phase{fill:var(--soft)}\
@@ -131,11 +137,24 @@ pre.cells{white-space:pre}
 .live{display:inline-block;border:1px solid var(--accent);color:var(--accent);border-radius:99px;\
 padding:0 10px;
 font-size:13px}
-@media (min-width:900px){svg.fits{max-width:100%;height:auto}}
+svg.chart:not(.heat,.wide,.timeline){width:100%}
+@media (min-width:900px){svg.fits{max-width:100%;height:auto}
+:is(section>figure:has(svg.chart:not(.heat,.wide,.timeline)),\
+.grid-of-figures>figure:last-child:nth-child(odd)){grid-column:1/-1;display:grid;\
+grid-template:auto auto 1fr/5fr 3fr;column-gap:28px;\
+>h3{grid-column:1/-1}>.scroll{grid-column:1;grid-row:2/4}>:not(h3,.scroll){grid-column:2}}}
 @media (max-width:600px){section{padding:14px}main,header,footer{padding-left:10px;\
 padding-right:10px}
 h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,\
 1fr))}
+table[data-sorted],table[data-sorted] :is(tbody,tr,th,td){display:block}
+table[data-sorted] thead tr{display:flex;flex-wrap:wrap}
+table[data-sorted] thead th{padding:3px 6px;border:0;text-align:left}
+table[data-sorted] tbody tr{border-bottom:1px solid var(--line);padding:6px 0}
+table[data-sorted] tbody :is(th,td){border:0;padding:2px 6px;white-space:normal;max-width:none}
+table[data-sorted] td{display:flex;justify-content:space-between;gap:12px}
+table[data-sorted] td::before{content:attr(data-name);color:var(--soft);font-weight:400}
+table[data-sorted] tr.off{display:none}
 svg.chart text{font-size:15px}svg.heat,svg.wide{max-width:none}\
 svg.heat text,svg.wide text,svg.timeline text{font-size:12px}svg.timeline .small{font-size:11px}}
 @media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;\
@@ -158,7 +177,7 @@ const box=table.closest(".scroll"),key=box.getAttribute("aria-label");
 const bar=document.createElement("div");bar.className="pages";
 const back=document.createElement("button"),on=document.createElement("button"),\
 where=document.createElement("span");
-back.type=on.type="button";back.textContent="Back";on.textContent="On";\
+back.type=on.type="button";back.textContent="Previous";on.textContent="Next";\
 where.setAttribute("aria-live","polite");
 bar.append(back,where,on);box.after(bar);
 let page=Math.min(turned.get(key)||0,last);
@@ -234,13 +253,13 @@ look();
 
 
 def digest(text: str) -> str:
-    """As a Content-Security-Policy names what may run or style."""
+    """Return the hash by which a Content-Security-Policy allows an inline script or style."""
     checksum = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(checksum).decode()}'"
 
 
 def policy(script: str, *, live: bool) -> str:
-    """Nothing from anywhere but what is in the page; a live one may ask its own server."""
+    """Return a policy that allows only what is in the page; a live page may ask its own server."""
     connections = "'none'"
     if live:
         connections = "'self'"

@@ -1,4 +1,4 @@
-"""Tables for the terminal, and how figures are written in them."""
+"""Tables for the terminal, and how numbers and sentences in them are written."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from fedloom.report.cautions import (
 )
 from fedloom.report.incidents import incidents
 
-# Figures beside the metric, in the head of a column and in a sentence.
+# Figures that are shown beside the metric: as a column's heading, as an explanation below a table
+# (EXPLAINED), and as a name in a sentence (NAMED).
 SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc. %", "mae": "MAE"}
 EXPLAINED = {
     "balanced_accuracy": "balanced accuracy, in which every class counts the same",
     "auc": "area under the ROC curve, in percent",
     "mae": "mean absolute error, in the label's own units",
 }
-MOST_COMMON = "(most common class)"  # the line of what answering it would give
+MOST_COMMON = "(most common class)"  # the row of the baseline that always answers this class
 NAMED = {
     "balanced_accuracy": "balanced accuracy",
     "auc": "AUC",
@@ -44,9 +45,10 @@ NAMED = {
     "mae": "MAE",
 }
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
+BY_FORMULA = "by formula"  # the network's MACs times samples, where sites do not report MACs
 NEW_LINE = "\n"
-STAGES = "stages"  # the column of what earlier stages ended with
-LEAST_P = 0.001  # a smaller one is not written out
+STAGES = "stages"  # the column with the final figures of earlier stages
+LEAST_P = 0.001  # a smaller p is written as "p<0.001"
 UNITS = {1e12: " T", 1e9: " G", 1e6: " M", 1e3: " k"}
 
 
@@ -57,7 +59,7 @@ def percent(value: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A count in the unit a person reads: 1234567 → 1.2 M."""
+    """Write a count with a unit prefix: 1234567 → 1.23 M."""
     if value is None:
         return "–"
     for size, unit in UNITS.items():
@@ -72,11 +74,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 round`, `2 rounds`"""
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun: `1 round`, `2 rounds`."""
     if number == 1:
-        return f"1 {thing}"
-    return f"{number} {thing}s"
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def duration(seconds: float) -> str:
@@ -90,7 +92,7 @@ def duration(seconds: float) -> str:
 
 
 class Sent(Protocol):
-    """Bytes, of a run or of the rounds so far."""
+    """Bytes that were sent, in a whole run or in the rounds so far."""
 
     @property
     def down(self) -> int: ...
@@ -103,9 +105,9 @@ class Sent(Protocol):
 
 
 def both_ways(sent: Sent) -> str:
-    """What went to clients and to the server.
+    """Write the bytes sent to clients and to the server.
 
-    In a clustered topology also what did not leave the clusters.
+    In a clustered topology, bytes that stayed inside clusters are added.
     """
     text = f"{amount(sent.down)}B down, {amount(sent.up)}B up"
     inside = sent.lan_down + sent.lan_up
@@ -115,7 +117,7 @@ def both_ways(sent: Sent) -> str:
 
 
 def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
-    """No frames: what a table says must fit into 80 columns."""
+    """Return an empty table without frames, because it must fit into 80 columns."""
     table = Table(
         title=title,
         caption=caption,
@@ -135,7 +137,7 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
 
 
 def run_table(result: RunResult, most: int = 40) -> Table:
-    """A line a client, and their summary."""
+    """Return the table of a run's result: one row per client and per tier, and a summary below."""
     data = result.data
     title = f"{result.short_method} on {data.name}, {data.partition}, seed {result.seed}"
     table = plain_table(title, summary(result), client_columns(result))
@@ -153,7 +155,7 @@ def run_table(result: RunResult, most: int = 40) -> Table:
 
 
 def client_columns(result: RunResult) -> list[str]:
-    """What stands above `client_cells`."""
+    """Return the headings of `client_cells`."""
     metric = result.judged_by
     names = [
         "client",
@@ -171,7 +173,7 @@ def client_columns(result: RunResult) -> list[str]:
 
 
 def client_cells(client: ClientResult, result: RunResult) -> list[str]:
-    """A client's line of the result's table."""
+    """Return a client's row in the table of the result."""
     metric = result.judged_by
     interval = "–"
     if client.interval is not None:
@@ -192,7 +194,10 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
 
 
 def latency_text(client: ClientResult) -> str:
-    """Where samples take their own paths: the mean, the 95th percentile and the worst."""
+    """Write a client's latency.
+
+    Where each sample takes its own path: the mean, the 95th percentile and the worst.
+    """
     if client.latency_p95_ms is None:
         return milliseconds(client.latency_ms)
     figures = (client.latency_ms, client.latency_p95_ms, client.latency_worst_ms)
@@ -200,19 +205,22 @@ def latency_text(client: ClientResult) -> str:
 
 
 def figure_columns(result: RunResult) -> list[str]:
-    """What stands above `figure_cells`."""
+    """Return the headings of `figure_cells`."""
     metric = result.judged_by
     return [metric.title + metric.unit, *(SHORT[name] for name in result.columns_of_classes)]
 
 
 def figure_cells(client: ClientResult, result: RunResult) -> list[str]:
-    """A client's figure; behind it balanced accuracy, and AUC of two classes."""
+    """Return a client's figure, then balanced accuracy, and AUC where there are two classes."""
     beside = [percent(client.beside.get(name)) for name in result.columns_of_classes]
     return [result.judged_by.text(client.figure), *beside]
 
 
 def network_of(client: ClientResult, result: RunResult) -> str:
-    """In words; where it is its tier's, that stands in the tier's own line."""
+    """Describe a client's network in words.
+
+    A network that its tier has too is described in the tier's row, and only referred to here.
+    """
     for tier in result.tiers:
         if tier.tier == client.tier and tier.architecture == client.architecture:
             return f"of tier {tier.tier}"
@@ -220,7 +228,7 @@ def network_of(client: ClientResult, result: RunResult) -> str:
 
 
 def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
-    """A tier's line: the samples of its own clients, and its network's figure over all clients."""
+    """Return a tier's row: its own clients' samples, and its network's figure over all clients."""
     samples = 0
     for client in result.clients:
         if client.tier == tier.tier:
@@ -242,7 +250,7 @@ def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
 
 
 def tiers_sentence(result: RunResult) -> str:
-    """What the lines of tiers tell; nothing where there are none."""
+    """Explain the rows of tiers; "" where there are no tiers."""
     if not result.tiers:
         return ""
     metric = result.judged_by
@@ -259,20 +267,20 @@ def tiers_sentence(result: RunResult) -> str:
             part += f" ({beside})"
         parts.append(part)
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
-    line = "A tier's line has its network's figure over all clients' test samples"
+    about_rows = "A tier's row shows its network's figure over all clients' test samples"
     if any(tier.global_balanced_accuracy is not None for tier in result.tiers):
-        line += ", balanced accuracy as the mean over all clients"
-    sentences = [f"{line}.", over_own]
+        about_rows += ", balanced accuracy as the mean over all clients"
+    sentences = [f"{about_rows}.", over_own]
     notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)
-    for note in notes:  # each once, though several tiers may have it
+    for note in notes:  # a note that several tiers have is written once
         sentences.append(f"{note}.")
     return " ".join(sentences)
 
 
 def summary(result: RunResult) -> str:
-    """What stands below the table.
+    """Return the text below a run's table.
 
-    The figures over all clients, the cost, and what a reader must know of them.
+    It has the figures over all clients, the cost, and what readers must know to judge them.
     """
     metric = result.judged_by
     costs_of_run = f"{counted(result.rounds, 'round')}, {', '.join(costs(result))}."
@@ -289,7 +297,7 @@ def summary(result: RunResult) -> str:
 
 
 def figures(result: RunResult) -> str:
-    """Over all clients, in a sentence."""
+    """Write the figures over all clients in a sentence."""
     metric = result.judged_by
     spread = result.spread
     about = f"{metric.title} on local test data{direction(metric)}"
@@ -306,7 +314,7 @@ def figures(result: RunResult) -> str:
 
 
 def shared_beside(result: RunResult) -> str:
-    """` (balanced accuracy 85.1 %, mean over clients)`; text has none."""
+    """Return ` (balanced accuracy 85.1 %, mean over clients)`, or "" for text."""
     if not result.judged_by.counts_answers:
         return ""
     figures = {"balanced_accuracy": result.shared_balanced_accuracy, "auc": result.shared_auc}
@@ -317,7 +325,10 @@ def shared_beside(result: RunResult) -> str:
 
 
 def figures_beside(result: RunResult) -> str:
-    """Over all clients: balanced accuracy, and AUC of two classes, or MAE; of text, nothing."""
+    """Write the figures beside the metric over all clients; "" for text.
+
+    They are balanced accuracy, and AUC where there are two classes, or MAE.
+    """
     metric = result.judged_by
     if metric is PERPLEXITY:
         return ""
@@ -341,14 +352,14 @@ def figures_beside(result: RunResult) -> str:
 
 
 def direction(metric: Metric) -> str:
-    """What a reader would not expect; nothing where higher is better."""
+    """Return " (lower is better)" where that holds, else ""."""
     if not metric.lower_is_better:
         return ""
     return " (lower is better)"
 
 
 def simulated_sentence(simulated: Simulated) -> str:
-    """How long the devices would have taken, and what that cost."""
+    """Write how long the simulated devices took, and what lost clients wasted."""
     parts = [f"{duration(simulated.seconds)} by the simulated clock"]
     lost = []
     if simulated.dropped:
@@ -357,7 +368,7 @@ def simulated_sentence(simulated: Simulated) -> str:
         lost.append(f"{simulated.late} came too late")
     if lost:
         wasted = f"{amount(simulated.wasted_macs)}MACs wasted"
-        parts.append(f"of {simulated.asked} asked {' and '.join(lost)}: {wasted}")
+        parts.append(f"of {simulated.asked} asked, {' and '.join(lost)}: {wasted}")
     if simulated.stopped != "rounds":
         parts.append(f"stopped by its limit of {simulated.stopped}")
     if len(parts) == 1:
@@ -368,19 +379,22 @@ def simulated_sentence(simulated: Simulated) -> str:
 def costs(result: RunResult) -> list[str]:
     parts = [both_ways(result.traffic)]
     if result.macs is not None:
-        parts.append(f"{amount(result.macs)}MACs")
+        macs = f"{amount(result.macs)}MACs"
+        if result.macs_by_formula:
+            macs = f"{macs} {BY_FORMULA}"
+        parts.append(macs)
     if result.server_macs:
         parts.append(f"{amount(result.server_macs)}MACs on the server")
     parts.append(duration(result.seconds))
     if result.simulated is not None and result.simulated.is_of_interest:
         parts.append(simulated_sentence(result.simulated))
     if result.memory is not None:
-        parts.append(f"at most {amount(result.memory)}B of memory a client")
+        parts.append(f"at most {amount(result.memory)}B of memory per client")
     return parts
 
 
 def schedule(phases: Sequence[Phase]) -> str:
-    """What a run made of its method's schedule, beside the paper's."""
+    """Write how many rounds each phase had, beside the shares in the method's paper."""
     if not phases:
         return ""
     total = sum(phase.rounds for phase in phases)
@@ -391,14 +405,14 @@ def schedule(phases: Sequence[Phase]) -> str:
         ours.append(f"{phase.rounds} {phase.phase} ({share:.0f} %)")
         if phase.paper is not None:
             paper.append(f"{100 * phase.paper:.0f}")
-    ended = f" Rounds by phase: {', '.join(ours)}"
+    sentence = f" Rounds by phase: {', '.join(ours)}"
     if paper:
-        ended += f"; the paper's {', '.join(paper)} %"
-    return f"{ended}."
+        sentence += f"; the paper's {', '.join(paper)} %"
+    return f"{sentence}."
 
 
 def earlier(result: RunResult) -> str:
-    """What the stages before the last one ended with: of FedNAS, its tuned supernets."""
+    """Write the final figures of the stages before the last one, such as FedNAS's supernets."""
     metric = result.judged_by
     ends = []
     part = None
@@ -412,12 +426,12 @@ def earlier(result: RunResult) -> str:
 
 
 def named_beside(end: StageEnd) -> str:
-    """` (balanced accuracy 85.1, AUC 90.2)`; nothing where neither is known."""
+    """Return ` (balanced accuracy 85.1, AUC 90.2)`, or "" where neither is known."""
     return in_parentheses("", named_figures(end.beside))
 
 
 def named_figures(figures: Mapping[str, float | None]) -> list[str]:
-    """`balanced accuracy 85.1`, of those that are known."""
+    """Return `balanced accuracy 85.1` for each figure that is known."""
     parts = []
     for name, figure in figures.items():
         if figure is not None:
@@ -426,15 +440,12 @@ def named_figures(figures: Mapping[str, float | None]) -> list[str]:
 
 
 def seen(result: RunResult) -> str:
-    """What `--init` has made doubtful.
-
-    The weights may have been trained on samples that are tested here.
-    """
+    """Warn if the weights of `--init` were trained on samples that are tested here."""
     return not_fair(result.seen)
 
 
 def unfair(methods: Sequence[MethodRow]) -> str:
-    """The same of a comparison, by the run of which most is doubtful."""
+    """Warn like `seen` about a comparison: by the run with most such samples."""
     most = max((row.seen or 0 for row in methods), default=0)
     if not most:
         return ""
@@ -449,9 +460,9 @@ def not_fair(samples: int | str | None) -> str:
 
 
 def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
-    """A line a method.
+    """Return the table of a comparison: one row per method.
 
-    The metric over seeds, the paired difference to the first, and what it cost.
+    A row has the metric over seeds, the paired difference to the first method, and the cost.
     """
     metric = methods[0].judged_by
     columns = [
@@ -463,13 +474,13 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
         "shared",
         "params",
         "rounds",
-        "MACs\nbytes",  # one above the other, or the table would be too wide
+        "MACs\nbytes",  # two columns in one, or the table would be too wide
     ]
     beside = columns_beside(methods)
     if beside:
         columns.insert(2, "\n".join(SHORT[name] for name in beside))
     with_stages = bool(stage_names(methods))
-    if with_stages:  # two others stand one above the other then, or the table would be too wide
+    if with_stages:  # then two other columns become one, or the table would be too wide
         columns[-3:-1] = ["params\nrounds"]
         columns.insert(-2, STAGES)
     caption = " ".join([*cautions_of_methods(methods), small_print(methods, metric)])
@@ -503,7 +514,10 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
 
 
 def most_common_class(methods: Sequence[MethodRow]) -> float | None:
-    """The same for all methods, which have the same splits; None: it is not known, or differs."""
+    """Return what always answering the most common class gives, if it is the same for all methods.
+
+    Methods on the same splits have the same figure. None: it is not known, or it differs.
+    """
     figures = set()
     for row in methods:
         if row.most_common_class is None:
@@ -515,7 +529,7 @@ def most_common_class(methods: Sequence[MethodRow]) -> float | None:
 
 
 def columns_beside(methods: Sequence[MethodRow]) -> list[str]:
-    """Names of the figures beside the metric that some method has."""
+    """Return the names of the figures beside the metric that at least one method has."""
     names = []
     for name in ("balanced_accuracy", "auc", "mae"):
         if any(getattr(row, name) is not None for row in methods):
@@ -524,7 +538,7 @@ def columns_beside(methods: Sequence[MethodRow]) -> list[str]:
 
 
 def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
-    """What stands under `columns_beside`."""
+    """Return a method's cells in the columns of `columns_beside`."""
     cells = []
     for name in columns_beside(methods):
         figure = getattr(row, name)
@@ -536,7 +550,7 @@ def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
 
 
 def differences_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
-    """What stands under `columns_beside` of a difference to the first method: of the means."""
+    """Return the differences of means to the first method, in the columns of `columns_beside`."""
     cells = []
     for name in columns_beside(methods):
         own = getattr(row, name)
@@ -549,7 +563,7 @@ def differences_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str
 
 
 def stage_names(methods: Sequence[MethodRow]) -> list[str]:
-    """Stages before the last one that were evaluated, of all methods, each once."""
+    """Return the names of all methods' evaluated stages before the last one, without repeats."""
     names: dict[str, None] = {}
     for row in methods:
         for end in row.stages:
@@ -558,7 +572,7 @@ def stage_names(methods: Sequence[MethodRow]) -> list[str]:
 
 
 def stage_text(row: MethodRow, stage: str, between: str = " ") -> str:
-    """What a stage ended with: `94.8 (85.1)`; nothing where the method has no such stage."""
+    """Return a stage's final figures, `94.8 (85.1)`, or "" if the method has no such stage."""
     for end in row.stages:
         if end.stage == stage:
             return figures_of_stage(end, row.judged_by, between)
@@ -571,25 +585,25 @@ def figures_of_stage(end: StageRow, metric: Metric, between: str) -> str:
 
 
 def pooled_text(row: MethodRow, between: str = " ") -> str:
-    """`97.7 (96.2)`: behind accuracy over all test samples balanced accuracy over them."""
+    """Return `97.7 (96.2)`: the metric over all test samples, and balanced accuracy over them."""
     figure = row.judged_by.text(row.pooled.mean)
     return with_beside(figure, [row.pooled_balanced_accuracy], between)
 
 
 def shared_text(row: MethodRow, between: str = " ") -> str:
-    """The same of the shared model; what is in parentheses is its mean over clients."""
+    """Return the shared model's pooled figure; those in parentheses are means over clients."""
     figure = row.judged_by.text(row.shared.mean)
     return with_beside(figure, [row.shared_balanced_accuracy, row.shared_auc], between)
 
 
 def with_beside(figure: str, beside: Sequence[OverSeeds | None], between: str) -> str:
-    """A figure, behind it in parentheses those in which every class counts the same."""
-    known = [percent(other.mean) for other in beside if other is not None]
-    return in_parentheses(figure, known, between)
+    """Append the means of figures in which every class counts the same, in parentheses."""
+    others = [percent(other.mean) for other in beside if other is not None]
+    return in_parentheses(figure, others, between)
 
 
 def figure_with(figure: str, beside: Sequence[float | None]) -> str:
-    """A figure, behind it in parentheses those in which every class counts the same."""
+    """Append figures in which every class counts the same, in parentheses."""
     return in_parentheses(figure, [percent(other) for other in beside if other is not None])
 
 
@@ -600,7 +614,7 @@ def in_parentheses(figure: str, others: Sequence[str], between: str = " ") -> st
 
 
 def stages_text(row: MethodRow) -> str:
-    """What stages before the last one ended with, one below the other."""
+    """Return the final figures of the stages before the last one, on separate lines."""
     ends = []
     for end in row.stages:
         ends.append(f"{end.stage}\n{figures_of_stage(end, row.judged_by, NEW_LINE)}")
@@ -608,7 +622,7 @@ def stages_text(row: MethodRow) -> str:
 
 
 def about_stages(methods: Sequence[MethodRow], called: str) -> str:
-    """What stands in the columns that are called so, and of which data it is."""
+    """Explain the columns of earlier stages, which are headed `called`."""
     parts: dict[str, None] = {}
     beside: dict[str, None] = {}
     for row in methods:
@@ -632,14 +646,14 @@ def plus_minus(figure: OverSeeds, metric: Metric) -> str:
 
 
 def difference(row: MethodRow, metric: Metric) -> str:
-    """To the first method: the mean, its interval, and the verdict beside all comparisons."""
+    """Write a method's difference to the first method; "" for the first method itself."""
     if row.difference is None:
         return ""
     return difference_text(row.difference, row.runs, metric)
 
 
 def difference_text(gap: Difference, runs: int, metric: Metric) -> str:
-    """Of a pair that ran with so many seeds."""
+    """Write a paired difference over `runs` seeds: its mean, its interval and its adjusted p."""
     mean = metric.text(gap.mean, "+")
     if runs > 1 and gap.interval is None:
         return f"{mean}\ncannot be\ntold"
@@ -653,7 +667,7 @@ def difference_text(gap: Difference, runs: int, metric: Metric) -> str:
 
 
 def adjusted(holm: Holm) -> str:
-    """The verdict beside all comparisons; a star: beyond chance."""
+    """Write p, adjusted for all comparisons; a star marks a significant difference."""
     star = "*" if holm.significant else ""
     if holm.p < LEAST_P:
         return f"p<{LEAST_P}{star}"
@@ -661,9 +675,9 @@ def adjusted(holm: Holm) -> str:
 
 
 def small_print(methods: Sequence[MethodRow], metric: Metric, stages: str = STAGES) -> str:
-    """What the columns of a comparison mean, and what may be concluded from them.
+    """Explain the columns of a comparison, and what may be concluded from them.
 
-    `stages`: what columns of earlier stages are called.
+    `stages` is the heading of the columns of earlier stages.
     """
     about = f"{metric.title}{direction(metric)}, mean over clients on their own test data"
     columns = [f"{metric.short}: {about}"]
@@ -676,11 +690,11 @@ def small_print(methods: Sequence[MethodRow], metric: Metric, stages: str = STAG
         columns.append(about_stages(methods, stages))
     sentences = [
         f"{'; '.join(columns)}.",
-        "Rounds, MACs and bytes are of training, a run.",
+        "Rounds, MACs and bytes are those of training, per run.",
         about_seeds(methods),
     ]
     if most_common_class(methods) is not None:
-        answer = "answering each client's most common class, whatever is shown, would give"
+        answer = "always answering each client's most common class would give"
         sentences.insert(1, f"{MOST_COMMON}: what {answer}.")
     return " ".join(sentences) + unfair(methods)
 
@@ -704,7 +718,7 @@ def about_shared(methods: Sequence[MethodRow]) -> str:
 
 def about_worst(methods: Sequence[MethodRow]) -> str:
     if all(row.runs <= 1 for row in methods):
-        return "worst: of the clients"
+        return "worst: the worst client"
     return "worst: the mean over seeds of the worst client's figure"
 
 
@@ -717,14 +731,14 @@ def about_seeds(methods: Sequence[MethodRow]) -> str:
     paired = f"differences to {first.name} are paired by seed"
     sentences = [f"{deviation}; {paired}, with a 95 % interval (Student's t)."]
     sentences += about_holm(methods)
-    if cannot_be_told(methods):
+    if undecided_methods(methods):
         cause = "the difference is the same with every seed"
         sentences.append(f"Cannot be told: {cause}, so chance is not known; add seeds.")
     return " ".join(sentences)
 
 
 def about_holm(methods: Sequence[MethodRow]) -> list[str]:
-    """What p is, where there is one."""
+    """Explain p, if some difference has one."""
     gaps = differences_in(methods)
     if all(gap.holm is None for gap in gaps):
         return []
@@ -734,18 +748,18 @@ def about_holm(methods: Sequence[MethodRow]) -> list[str]:
     return [f"p is adjusted for {comparisons} (Holm); *: below {SIGNIFICANT}, beyond chance."]
 
 
-def cannot_be_told(methods: Sequence[MethodRow]) -> list[str]:
-    """Names of methods whose difference to the first cannot be judged."""
-    return [row.name for row in methods if is_untold(row)]
+def undecided_methods(methods: Sequence[MethodRow]) -> list[str]:
+    """Return the names of methods whose difference to the first cannot be judged."""
+    return [row.name for row in methods if is_undecided(row)]
 
 
-def is_untold(row: MethodRow) -> bool:
-    """Whether the difference to the first is the same with every seed: chance is unknown."""
+def is_undecided(row: MethodRow) -> bool:
+    """Whether the difference to the first is the same with every seed, so chance is unknown."""
     return row.runs > 1 and row.difference is not None and row.difference.interval is None
 
 
 def differences_in(methods: Sequence[MethodRow]) -> list[Difference]:
-    """Of the methods that are paired with the first."""
+    """Return the differences of all methods that are paired with the first."""
     gaps = []
     for row in methods:
         if row.difference is not None:
@@ -754,7 +768,7 @@ def differences_in(methods: Sequence[MethodRow]) -> list[Difference]:
 
 
 def options_table(fields: Mapping[str, FieldInfo]) -> Table:
-    """A method's own options, those of its search space too, and their defaults."""
+    """Return a table of a method's options and those of its search space, with their defaults."""
     table = frameless_table()
     for name, field in fields.items():
         option = f"--{name.replace('_', '-')}"
@@ -773,7 +787,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def names_table(rows: Sequence[tuple[str, str]]) -> Table:
-    """Names, and what each stands for."""
+    """Return a table of names and their explanations."""
     table = frameless_table()
     for name, about in rows:
         table.add_row(name, about)
@@ -785,7 +799,7 @@ def frameless_table() -> Table:
 
 
 def runs_table(runs: Sequence[RunSummary]) -> Table:
-    """Folders of runs and comparisons."""
+    """Return a table of the folders of runs and comparisons."""
     caption = ""
     if not runs:
         caption = "none yet"

@@ -1,4 +1,4 @@
-"""What methods spent until they reached a target, for the terminal."""
+"""The terminal's table of what methods spent until they reached a target."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def targets_of_methods(methods: Sequence[MethodRow], target: float) -> Table:
     metric = methods[0].judged_by
     title = f"to {metric.title} {metric.text(target)}{metric.unit} on validation data"
     caption = (
-        "Spent when the mean validation figure over clients was first seen at the target, mean "
-        "over seeds. Time is simulated: by counted MACs, bytes and the table of devices."
+        "What had been spent when the mean validation figure over clients first reached the "
+        "target, mean over seeds. Time is simulated from counted MACs, bytes and the table of "
+        "devices."
     )
     table = plain_table(title, caption, COLUMNS)
     for row in methods:
@@ -28,10 +29,10 @@ def targets_of_methods(methods: Sequence[MethodRow], target: float) -> Table:
 def cells(row: MethodRow) -> list[str]:
     reached = row.target
     if reached is None:
-        how_many = ""
+        by_whom = ""
         if row.target_reached:
-            how_many = f" by {row.runs - row.target_reached} of {row.runs} runs"
-        return [f"not reached{how_many}", "–", "–", "–", "–"]
+            by_whom = f" by {row.runs - row.target_reached} of {row.runs} runs"
+        return [f"not reached{by_whom}", "–", "–", "–", "–"]
     return [
         duration(reached.seconds),
         f"{amount(reached.wan)}B",

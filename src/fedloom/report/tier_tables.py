@@ -1,4 +1,4 @@
-"""Tables of tiers of devices: of one run for its page, of several methods for the terminal too."""
+"""Tables of device tiers: one run's for its page, several methods' also for the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedloom.report.tables import (
     with_beside,
 )
 
-# What a limit counts, behind its number.
+# The units of limits, written after the number.
 UNITS = {
     "macs": "MACs",
     "macs_paper": "MACs (paper)",
@@ -32,19 +32,19 @@ UNITS = {
 OWN = "Own: mean over the clients of the tier, each on its own test data"
 BESIDE = {
     "balanced_accuracy": "bal.: balanced accuracy, mean over the clients of the tier",
-    "auc": "AUC: area under the ROC curve, mean over them",
+    "auc": "AUC: area under the ROC curve, mean over these clients",
 }
 OTHER_MEANINGS = (
-    "worst: of them",
-    "all: its network over the test samples of all clients, whatever their tier is",
-    "vs first: of `all`, to the tier of the first method that has the same clients",
+    "worst: the worst of these clients",
+    "all: the tier's network over the test samples of all clients, whatever their tier is",
+    "vs first: the difference in `all` to the first method's tier that has the same clients",
     "supernet: as `all`, with the supernet's weights, before tuning",
-    "MACs: of a sample",
+    "MACs: per sample",
 )
 
 
 def limit_text(limit: Mapping[str, float]) -> str:
-    """`201 k MACs, 10 k parameters`."""
+    """Write a tier's limits: `201 k MACs, 10 k parameters`."""
     parts = []
     for unit, most in limit.items():
         parts.append(f"{amount(most)} {UNITS.get(unit, unit)}")
@@ -52,7 +52,7 @@ def limit_text(limit: Mapping[str, float]) -> str:
 
 
 def tier_columns(result: RunResult) -> list[str]:
-    """What stands above `cells_of_tier`."""
+    """Return the headings of `cells_of_tier`."""
     unit = result.judged_by.unit
     beside = [f"{SHORT[name]} %" for name in result.columns_of_classes]
     return [
@@ -106,7 +106,7 @@ def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
 
 
 def score_text(score: PathScore | None) -> str:
-    """`81.0 (75.2)`"""
+    """Write a path's accuracy, with balanced accuracy and AUC if known: `81.0 (75.2)`."""
     if score is None:
         return "–"
     return figure_with(percent(score.accuracy), [score.balanced_accuracy, score.auc])
@@ -121,7 +121,7 @@ def beside_over_all(tier: TierResult) -> list[float | None]:
 
 
 def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
-    """A line a tier of every method that knows tiers."""
+    """Return a table with one row per tier of every method that has tiers."""
     metric = methods[0].judged_by
     columns = ["method", *versus_columns(methods)]
     table = plain_table(
@@ -137,13 +137,13 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
 
 
 def versus_columns(methods: Sequence[MethodRow]) -> list[str]:
-    """What stands above `cells_in_versus`."""
+    """Return the headings of `cells_in_versus`."""
     beside = [SHORT[name] for name in names_beside(methods)]
     return ["tier", "own", *beside, "worst", "all", "vs first", "supernet", "params", "MACs"]
 
 
 def names_beside(methods: Sequence[MethodRow]) -> list[str]:
-    """Of the figures beside the metric; AUC where some tier has it."""
+    """Return the names of the figures beside the metric; AUC only if some tier has it."""
     if not methods[0].judged_by.counts_answers:
         return []
     names = ["balanced_accuracy"]
@@ -154,7 +154,7 @@ def names_beside(methods: Sequence[MethodRow]) -> list[str]:
 
 
 def cells_in_versus(tier: TierRow, row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
-    """One tier of one method, without the method's name."""
+    """Return the row of one tier of one method, without the method's name."""
     metric = row.judged_by
     gap = ""
     if tier.difference is not None:
@@ -189,9 +189,9 @@ def mean_text(figure: OverSeeds | None) -> str:
 
 
 def small_print(methods: Sequence[MethodRow]) -> str:
-    """What the columns mean, and what may be concluded from them."""
+    """Explain the columns, and what may be concluded from them."""
     metric = methods[0].judged_by
-    sentences = [f"A line a tier; {metric.title}{direction(metric)}."]
+    sentences = [f"One row per tier; {metric.title}{direction(metric)}."]
     meanings = [OWN, *OTHER_MEANINGS]
     beside = [BESIDE[name] for name in names_beside(methods)]
     meanings[1:1] = beside
@@ -210,7 +210,7 @@ def small_print(methods: Sequence[MethodRow]) -> str:
 
 
 def about_parentheses(methods: Sequence[MethodRow]) -> list[str]:
-    """Nothing where no tier has anything in them."""
+    """Explain figures in parentheses; empty where no tier has any."""
     names = []
     for name in names_beside(methods):
         for row in methods:
@@ -223,7 +223,7 @@ def about_parentheses(methods: Sequence[MethodRow]) -> list[str]:
 
 
 def number_of_differences(methods: Sequence[MethodRow]) -> int:
-    """Of all tiers of all methods."""
+    """Count the tiers, of all methods, that are compared with one of the first method."""
     count = 0
     for row in methods:
         count += sum(tier.difference is not None for tier in row.tiers)

@@ -1,7 +1,4 @@
-"""Several runs on one page.
-
-A comparison's folder, finished or not, or any runs beside each other.
-"""
+"""Several runs on one page: those of a comparison, finished or not, or any finished runs."""
 
 from __future__ import annotations
 
@@ -40,9 +37,9 @@ def write_comparison(folder: RunFolder) -> Path:
 
 
 def versus_page(versus: Versus, beside: Path, *, live: bool = False) -> str:
-    """`beside`: the folder that the page stands in, for links to the runs' own reports."""
+    """Return the page. `beside` is the folder it is written to, for links to the runs' reports."""
     title = methods.title(versus)
-    if live:  # runs have no reports yet, and sections come and go
+    if live:  # runs have no reports yet, and sections appear and disappear
         return page(title, methods.sections(versus, None), {}, live=True)
 
     def link(run: Path) -> str:
@@ -53,7 +50,7 @@ def versus_page(versus: Versus, beside: Path, *, live: bool = False) -> str:
 
 @dataclass
 class Comparing:
-    """Reads a comparison's folder, again and again for a live page."""
+    """Reads a comparison's folder; a live page reads it again and again."""
 
     folder: RunFolder
     readers: dict[str, Reader] = field(default_factory=dict)  # by the names of the runs' folders
@@ -61,14 +58,14 @@ class Comparing:
     def read(self) -> Versus:
         plan = read_plan(self.folder)
         result = None
-        found = None
+        auto_result = None
         damage = None
         rows: list[MethodRow] = []
         try:
             result = self.folder.read_comparison()
             rows = result.methods
             if plan.contest is not None:
-                found = AutoResult.read(self.folder.path / RESULT)
+                auto_result = AutoResult.read(self.folder.path / RESULT)
         except Unreadable as error:
             damage = self._damage(error)
             rows = []
@@ -84,20 +81,20 @@ class Comparing:
             seeds=len(plan.seeds),
             damage=damage,
             contest=plan.contest,
-            found=found,
+            auto_result=auto_result,
         )
 
     def _damage(self, error: Unreadable) -> str | None:
-        """What is wrong with the file of results, if there is one."""
+        """Say what is wrong with result.json; None if there is no such file."""
         if not (self.folder.path / RESULT).exists():
             return None
         remedy = f"`fedloom resume {self.folder.path}` makes it again."
         return f"{RESULT} is damaged: {error}. {remedy}"
 
     def _groups(self, plan: Plan, rows: Sequence[MethodRow]) -> list[Group]:
-        """A group a method, of its runs that have begun.
+        """Return one group per method, with those of its runs that have begun.
 
-        Of a finished contest, of those that had the whole budget.
+        A finished contest has only groups of methods that got the whole budget.
         """
         finalists = {row.method for row in rows}
         names = {method: plan.names.get(method, method) for method in plan.methods}
@@ -116,7 +113,7 @@ class Comparing:
         return groups
 
     def _reader(self, name: str) -> Reader | None:
-        """Of a run that has begun."""
+        """Return the reader of a run's folder; None: the run has not begun."""
         path = self.folder.path / name
         if name not in self.readers and (path / "config.toml").exists():
             self.readers[name] = Reader(RunFolder.open(path))
@@ -124,7 +121,7 @@ class Comparing:
 
 
 def completed(row: MethodRow, group: Group) -> MethodRow:
-    """A row of an earlier version says little beside its figures: its runs do."""
+    """Fill in a row that an earlier version wrote: its runs have what it lacks."""
     if is_complete(row):
         return row
     results = [story.result for story in group.stories if story.result is not None]
@@ -134,7 +131,7 @@ def completed(row: MethodRow, group: Group) -> MethodRow:
 
 
 def is_complete(row: MethodRow) -> bool:
-    """Whether this version wrote it, as far as its names tell."""
+    """Whether this version wrote the row, judged by its fields."""
     if row.cautions is None or row.cautions.one_class is None:
         return False
     if not row.judged_by.counts_answers:
@@ -143,35 +140,45 @@ def is_complete(row: MethodRow) -> bool:
 
 
 def command(plan: Plan) -> str:
-    """What makes this comparison again."""
+    """Return the command that reproduces this comparison."""
     if plan.contest is not None:
         return auto_command(plan)
-    words = ["fedloom", "compare", *map(plan.spelled, plan.methods)]
-    words += ["--seeds", ",".join(map(str, plan.seeds))]
+    arguments = ["fedloom", "compare", *map(plan.spelled, plan.methods)]
+    arguments += ["--seeds", ",".join(map(str, plan.seeds))]
     for name, values in plan.grid.items():
-        words += ["--grid", f"{name}={','.join(map(str, values))}"]
+        arguments += ["--grid", f"{name}={','.join(map(str, values))}"]
     if plan.match_params:
-        words.append("--match-params")
+        arguments.append("--match-params")
     if plan.match_macs:
-        words.append("--match-macs")
-    return shlex.join([*words, *settings(plan)])
+        arguments.append("--match-macs")
+    return shlex.join([*arguments, *settings(plan)])
 
 
 def auto_command(plan: Plan) -> str:
-    """What makes a contest again, with the budget as it was settled."""
+    """Return the command that reproduces a contest, with the budget that was used."""
     assert plan.contest is not None
     main, *others = plan.methods[1:]
-    words = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
+    arguments = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
     if plan.contest.limits:
         limits = [f"{name}={most:.15g}" for name, most in plan.contest.limits.items()]
-        words += ["--limit", ",".join(limits)]
+        arguments += ["--limit", ",".join(limits)]
     for part in Variant.parse(main).parts:
         name, _, value = part.partition("=")
         if name in FLAGS_OF_MAIN:
-            words += [FLAGS_OF_MAIN[name], value.replace("/", ",")]
+            arguments += [FLAGS_OF_MAIN[name], as_flag(name, value)]
     for method in others:
-        words += ["--with", plan.spelled(method)]
-    return shlex.join([*words, *settings(plan, SAID_BY_FLAGS)])
+        arguments += ["--with", plan.spelled(method)]
+    return shlex.join([*arguments, *settings(plan, SAID_BY_FLAGS)])
+
+
+def as_flag(option: str, value: str) -> str:
+    """Write a variant's option as a flag's value: lists have commas instead of slashes.
+
+    The slashes of a network stay: it may be the path of a file.
+    """
+    if option == "network":
+        return value
+    return value.replace("/", ",")
 
 
 # Options of the main contestant that `fedloom auto` has flags for.
@@ -181,7 +188,7 @@ FLAGS_OF_MAIN = {
     "widths": "--widths",
     "prior": "--prior",
 }
-SAID_BY_FLAGS = (
+SAID_BY_FLAGS = (  # settings that the flags above already give
     "seed",
     "budget.equal",
     "budget.amount",
@@ -201,22 +208,25 @@ def budget_text(plan: Plan) -> str:
     return ",".join(f"{name}={value:.0f}" for name, value in amounts.items())
 
 
-def settings(plan: Plan, but: tuple[str, ...] = ()) -> list[str]:
-    """Whatever a plan's configuration has other than by default, as flags."""
-    words = []
+def settings(plan: Plan, left_out: tuple[str, ...] = ()) -> list[str]:
+    """Return what a plan's configuration changes from the defaults, as `--set` flags.
+
+    Settings whose names begin with one of `left_out` are skipped.
+    """
+    arguments = []
     defaults = leaves(Experiment().model_dump())
     for name, value in leaves(plan.tree).items():
-        is_usual = name in defaults and value == defaults[name]
-        if not is_usual and not name.startswith(but):
-            words += ["--set", f"{name}={text_of(value)}"]
-    return words
+        is_default = name in defaults and value == defaults[name]
+        if not is_default and not name.startswith(left_out):
+            arguments += ["--set", f"{name}={text_of(value)}"]
+    return arguments
 
 
-def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """`{"data": {"clients": 8}}` → `{"data.clients": 8}`."""
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten a configuration: `{"data": {"clients": 8}}` → `{"data.clients": 8}`."""
     values: dict[str, Any] = {}
     for name, value in tree.items():
-        path = f"{above}{name}"
+        path = f"{prefix}{name}"
         if isinstance(value, Mapping):
             values.update(leaves(value, f"{path}."))
         else:
@@ -225,16 +235,16 @@ def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """As --set reads it."""
+    """Write a value as --set reads it."""
     if value is None or isinstance(value, list):
         return json.dumps(value)
     return str(value)
 
 
 def beside_each_other(paths: Sequence[Path]) -> Versus:
-    """Finished runs that need not be of one comparison.
+    """Put finished runs on one page; they need not belong to one comparison.
 
-    Those of one method with other seeds are taken together.
+    Runs that differ in their seed alone form one group.
     """
     runs = [FinishedRun.open(path) for path in paths]
     check_metric(runs)
@@ -269,9 +279,9 @@ def check_metric(runs: Sequence[FinishedRun]) -> None:
 
 
 def grouped(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
-    """Those together that differ by their seed alone.
+    """Group the runs that differ in their seed alone.
 
-    Where a seed is there twice, each run is by itself.
+    If a group would have a seed twice, every run becomes a group by itself.
     """
     groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
@@ -283,7 +293,7 @@ def grouped(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
 
 
 def kind_of(result: RunResult) -> str:
-    """Runs that agree in it differ by their seed alone."""
+    """Return a key: runs with the same key differ in their seed alone."""
     start = None
     if result.init is not None:
         start = [result.init.hash, result.init.client]
@@ -292,7 +302,7 @@ def kind_of(result: RunResult) -> str:
 
 
 def name_of(group: Sequence[FinishedRun], groups: Sequence[Sequence[FinishedRun]]) -> str:
-    """The method's name; with its folder's where another has the same."""
+    """Return the method's name, with the folder's name if another group has the same method."""
     method = group[0].record.short_method
     methods = [other[0].record.short_method for other in groups]
     if methods.count(method) == 1:
@@ -301,7 +311,7 @@ def name_of(group: Sequence[FinishedRun], groups: Sequence[Sequence[FinishedRun]
 
 
 def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]) -> MethodRow:
-    """A difference to the first only where both ran on the same splits."""
+    """Return a group's row; it has a difference to the first only if both used the same splits."""
     paired = None
     if group is not first and splits(group) == splits(first):
         paired = by_seed(first)
@@ -311,7 +321,7 @@ def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]
 
 
 def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:
-    """The split of each seed."""
+    """Return the split's hash for each seed."""
     return sorted((run.record.seed, run.record.data.split) for run in group)
 
 

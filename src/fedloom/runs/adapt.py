@@ -1,8 +1,8 @@
-"""`fedloom adapt`: a newcomer, which was not in the federation, makes its model its own.
+"""`fedloom adapt`: a newcomer, which was not in the federation, fine-tunes its model.
 
-It is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and
-asked for predictions. The newcomer's samples are split as any client's: a test part by the seed,
-and the rest to train on. Without samples of a newcomer, see `unseen.py`.
+This is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and
+used for predictions. The newcomer's samples are split like any client's: a test part by the seed,
+and all others to train on. Without a newcomer's samples, see `unseen.py`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from fedloom.runs.results import Run, begin
 from fedloom.types import Json
 
 TRANSFORM = "--transform"
-SLOWER = 10  # fine-tuning has a tenth of the run's learning rate, as local adaptation has
+SLOWER = 10  # fine-tuning uses a tenth of the run's learning rate, as local adaptation does
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """The newcomer's run, and what it gained."""
+    """The newcomer's run, and its figures before and after."""
 
     run: Run
     source: str
-    asked: Mapping[str, Json] = field(default_factory=dict)  # beyond epochs and rate
+    asked: Mapping[str, Json] = field(default_factory=dict)  # options except epochs and rate
 
     @property
     def newcomer(self) -> ClientResult:
@@ -51,7 +51,7 @@ class Adapted:
 
     @property
     def before(self) -> Json:
-        """The model as it came, on the same test samples."""
+        """Figures of the model before fine-tuning, on the same test samples."""
         figures: dict[str, Json] = {
             self.run.metric.name: self.newcomer.shared_figure,
             "interval": self.newcomer.shared_interval,
@@ -62,7 +62,7 @@ class Adapted:
 
     @property
     def shared_figures(self) -> dict[str, float | None]:
-        """Of the model as it came, beside the metric's."""
+        """Other figures than the metric's of the model before fine-tuning."""
         newcomer = self.newcomer
         return {
             "balanced_accuracy": newcomer.shared_balanced_accuracy,
@@ -94,10 +94,10 @@ class Adapted:
         }
 
     def table(self) -> None:
-        """Say it in words."""
+        """Print the result as sentences."""
         newcomer = self.newcomer
         metric = self.run.metric
-        tests = f"{newcomer.test_samples} of them only to test on"
+        tests = f"{newcomer.test_samples} of them only for testing"
         print(f"{newcomer.samples} samples of a newcomer, {tests}")
         before = figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)
         after = figure_text(metric, newcomer.figure, newcomer.interval)
@@ -133,12 +133,12 @@ def adapt(
 ) -> Adapted:
     """Fine-tune the shared model of a finished run on a newcomer's samples.
 
-    `source` names a client whose model is taken instead of the shared one; so may be the network
-    of a tier of devices, or the one that a search found. `transform` changes the newcomer's
-    samples, and of those to train on, `samples` are used.
+    `source` names a client whose model is used instead of the shared one; `tier` and `search` use
+    the network of a tier of devices, or the one that a search found. `transform` changes the
+    newcomer's samples, and `samples` limits how many of them are trained on.
     """
     folder = one_run(path)
-    result = finished_result(folder)  # or there is nothing to begin with
+    result = finished_result(folder)  # refuses a run that is not finished
     tuning = tuning or Tuning()
     section = {
         "name": data,
@@ -184,7 +184,7 @@ def adapt(
 
 @dataclass(frozen=True)
 class Tuning:
-    """How long and how fast the weights are tuned, and which."""
+    """How long and at what rate the model is tuned, and which of its weights."""
 
     epochs: int = 10
     iterations: int | None = None  # instead of epochs
@@ -193,14 +193,14 @@ class Tuning:
 
     @property
     def rounds(self) -> int:
-        """A round an epoch, or one round of all iterations."""
+        """One round per epoch, or a single round of all iterations."""
         if self.iterations is not None:
             return 1
         return self.epochs
 
     @property
     def asked(self) -> dict[str, Json]:
-        """What was asked for beyond epochs and rate."""
+        """Options that differ from the defaults, except epochs and rate."""
         fields: dict[str, Json] = {}
         if self.iterations is not None:
             fields["iterations"] = self.iterations
@@ -209,7 +209,7 @@ class Tuning:
         return fields
 
     def options(self, config: Experiment) -> dict[str, Json]:
-        """Of the method `adapt`: the run's own settings of SGD, at another rate."""
+        """Options of the method `adapt`: the run's own SGD settings, with another rate."""
         options = sgd_of(config.options)
         lr = options.lr / SLOWER
         if self.lr is not None:
@@ -224,7 +224,7 @@ def newcomers_partition(
     transform: str | None,
     has_tint: bool,
 ) -> str:
-    """That of a newcomer whose samples are changed, or tinted as those of the run were."""
+    """The partition of a newcomer whose samples are transformed, or tinted like the run's."""
     changes: list[Tint | Each] = []
     source = configured_source(validated(DataConfig, dict(section)))
     channels = 0
@@ -242,7 +242,7 @@ def newcomers_partition(
 
 
 def fewer_samples(split: Split, samples: int) -> Split:
-    """Of every client, so many to train on, and its test part."""
+    """The split with only `samples` training samples per client, and the same test parts."""
     parts = []
     for client in range(len(split)):
         rest, test = split.client(client)
@@ -252,9 +252,10 @@ def fewer_samples(split: Split, samples: int) -> Split:
     return split_of(split, parts, split.partition)
 
 
-def too_many(samples: int, there: int, whose: str) -> FedloomError:
-    rule = f"--samples must be at most what {whose} has to train on"
-    return FedloomError(rule, f"got {samples} and there are {there}", f"try --samples {there}")
+def too_many(samples: int, available: int, owner: str) -> FedloomError:
+    rule = f"--samples must be at most what {owner} has to train on"
+    problem = f"got {samples} and there are {available}"
+    return FedloomError(rule, problem, f"try --samples {available}")
 
 
 def optional(out: str | Path | None) -> Path | None:
@@ -264,7 +265,7 @@ def optional(out: str | Path | None) -> Path | None:
 
 
 def transform_json(transform: Transform | None) -> list[Json]:
-    """As result.json has it: `none` is an empty list."""
+    """A transform as result.json has it; `none` is an empty list."""
     if transform is None:
         return []
     return [asdict(transform)]

@@ -1,4 +1,4 @@
-"""Who is there and who leaves, made of what a run's configuration says."""
+"""Which clients are available and which drop out, according to a run's configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedloom.federation.server.availability import (
 
 
 def clock_read(config: ClockConfig) -> ClockConfig:
-    """With the rows of the files that it names, so that a resume needs them no more."""
+    """The configuration with the rows of its files, which a resumed run does not need then."""
     changes: dict[str, object] = {}
     if config.intervals is None and is_file(config.availability):
         schedule = read_schedule(Path(config.availability))
@@ -35,7 +35,7 @@ def clock_read(config: ClockConfig) -> ClockConfig:
 
 
 def attendance_in(config: ClockConfig, clients: int, seed: int, hops: int) -> Attendance:
-    """Of so many clients, whose rounds have so many hops."""
+    """The attendance of this many clients, whose rounds have this many hops."""
     faults = [Fault(row.round, row.hop, row.client) for row in config.fault_rows or ()]
     return Attendance(
         population=clients,

@@ -31,16 +31,20 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.leaderboard import (
     Contestant,
+    Limits,
     Right,
+    client_keeps,
     figures_by_client,
+    keeps,
     leaderboard,
     on_test,
+    rank,
+    row_of,
     winner_of_client,
 )
 from fedloom.evaluate.verdict import CONTROL, in_words, verdict
 from fedloom.federation.client.site import scored
 from fedloom.federation.server.events import Notice
-from fedloom.methods import recipe
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import AutoResult, ClientWinner, LeaderboardRow, OnTest, Spent
 from fedloom.records.decision import Decision
@@ -55,12 +59,21 @@ from fedloom.report.notebook import table_html
 from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.report.versus import write_comparison
-from fedloom.runs.auto_budget import AskedBudget, pace_of, settle
+from fedloom.runs.auto_budget import (
+    MINUTES,
+    ROUNDED_UP,
+    ROUNDS,
+    AskedBudget,
+    Pace,
+    pace_of,
+    settle,
+)
 from fedloom.runs.auto_latency import sizes_within
 from fedloom.runs.comparison import Bench, Comparison, at_work, create_comparison
-from fedloom.runs.configure import configure, parse_variant
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
+from fedloom.runs.least_budget import least_amount
 from fedloom.runs.planning import experiment
 from fedloom.runs.preparing import prepare
 from fedloom.runs.results import Run
@@ -171,6 +184,7 @@ def create_auto(asked: Asked, out: str | Path | None) -> RunFolder:
 def plan_of(asked: Asked) -> Plan:
     """The comparison that is made, with a budget in one unit for all."""
     check_limit(asked)
+    check_rounds(asked)
     asked = fast_enough(asked)
     plan = without_budget(asked)
     assert plan.contest is not None
@@ -185,7 +199,8 @@ def plan_of(asked: Asked) -> Plan:
     prepared = prepare(experiment(plan, control, plan.seeds[0], {}))
     check(prepared)
     pace = pace_of(plan.name_of(control), prepared)
-    budget = settle(asked.budget, pace, runs, least_share, rounds_of_race(asked))
+    least = least_of_main(plan, prepared.split, asked.budget, pace)
+    budget = settle(asked.budget, pace, runs, least_share, least)
     evaluate = dict(plan.tree["evaluate"])
     evaluate.setdefault("every", budget.evaluate_every)
     given = {**asked.tree.get("budget", {}), **budget.config}
@@ -196,8 +211,24 @@ def plan_of(asked: Asked) -> Plan:
     return plan
 
 
+def check_rounds(asked: Asked) -> None:
+    """Rounds are what the control takes if no budget is given."""
+    if asked.budget is not None and "rounds" in asked.tree.get("budget", {}):
+        raise FedloomError(
+            "--rounds must be left out with --budget",
+            "both are given",
+            "say --budget rounds=N for a budget in rounds",
+        )
+
+
 def check_limit(asked: Asked) -> None:
     """Widths that are trained together have the limits of tiers."""
+    if asked.limit != Limit() and asked.tree.get("tiers"):
+        raise FedloomError(
+            "either all networks have one limit (--limit) or every tier its own (--tiers)",
+            "both are given",
+            "leave --limit out, or leave --tiers and what belongs to it out",
+        )
     if asked.main == MAIN_OF_TIERS and asked.limit != Limit():
         raise FedloomError(
             "--limit must be left out with --widths",
@@ -267,16 +298,21 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def rounds_of_race(asked: Asked) -> int:
-    """Twice the rounds of the widest network that a race takes, as those of the control are."""
-    if "sizes" not in recipe(parse_variant(asked.main)[0]).options.model_fields:
-        return 0  # it has no race
-    sizes = list(SIZES)
-    if "sizes" in asked.options:
-        sizes = parse_sizes(asked.options["sizes"])
-    count = len(sizes)
-    better_half = (count + 1) // 2 if count > 2 else 0
-    return 2 * (count + better_half)
+def least_of_main(plan: Plan, split: Split, asked: AskedBudget | None, pace: Pace) -> float:
+    """What the main contestant takes at least to decide and to train, in rounds of the control.
+
+    A budget in rounds the method itself looks at.
+    """
+    unit = "macs"
+    if asked is not None and asked.unit != MINUTES:
+        unit = asked.unit
+    if unit == ROUNDS:
+        return 0.0
+    prepared = prepare(experiment(plan, plan.methods[1], plan.seeds[0], {}), split)
+    least = least_amount(prepared, unit)
+    if least is None:
+        return 0.0
+    return ROUNDED_UP * least / pace.a_round(unit)
 
 
 def limits_of_main(asked: Asked) -> dict[str, str]:
@@ -291,11 +327,25 @@ def limits_of_main(asked: Asked) -> dict[str, str]:
 
 def spelled(method: str, options: Mapping[str, str]) -> str:
     """A variant with these options too."""
-    parts = [f"{name}={value.replace(',', '/')}" for name, value in options.items()]
+    parts = []
+    for name, value in options.items():
+        if name == "network":
+            check_family(value)
+        parts.append(f"{name}={value.replace(',', '/')}")
     if not parts:
         return method
     variant = Variant.parse(method)
     return f"{variant.name}:{','.join([*variant.parts, *parts])}"
+
+
+def check_family(name: str) -> None:
+    """Commas part the options of a variant."""
+    if "," in name:
+        raise FedloomError(
+            "the network of --family must have no comma in its name",
+            f"got {name!r}",
+            "rename its file, or name a space by a TOML file",
+        )
 
 
 def check_asked(config: Experiment) -> None:
@@ -438,7 +488,7 @@ class Contested:
             run = self._tried(name, method, split, self.contest.rung)
             if run is not None:
                 runs[method] = run
-        kept = best_of(runs, number_kept(len(others)))
+        kept = best_of(runs, number_kept(len(others)), Limits(self.contest.limits))
         names = [self.plan.name_of(method) for method in kept]
         counts = {self.plan.name_of(method): run.record.validation for method, run in runs.items()}
         decision = Decision(
@@ -455,13 +505,16 @@ class Contested:
         ]
         control = self.plan.name_of(self.control)
         main = self.plan.name_of(self.main)
-        rows = leaderboard(contestants, control, self.contest.limits)
+        results = {contestant.name: contestant.result for contestant in contestants}
+        limits = Limits(self.contest.limits, self._limits_of_tiers(results[main]))
+        rows = leaderboard(contestants, control, limits)
         check_chosen(rows, self.contest.limits)
         winner = next(row.name for row in rows if row.chosen)
-        results = {contestant.name: contestant.result for contestant in contestants}
         right = {row.name: right_answers(runs[self._method(row.name)]) for row in rows}
-        eligible = {row.name: right[row.name] for row in rows if row.fits is not False}
-        clients = [winner_of_client(client, winner, eligible) for client in sorted(right[winner])]
+        clients = []
+        for client in sorted(right[winner]):
+            eligible = {name: right[name] for name in within_limits(client, results, limits)}
+            clients.append(winner_of_client(client, winner, eligible))
         decisions = list(results[main].decisions)
         if rung.decision is not None:
             decisions.append(rung.decision)
@@ -482,6 +535,17 @@ class Contested:
         if any(client.chosen != winner for client in clients):
             return result.replace(mixed=mixed_figures(clients, results, metric))
         return result
+
+    def _limits_of_tiers(self, main: RunResult) -> Mapping[int, Mapping[str, float]]:
+        """By client, what the network of its device may cost, if --tiers says so."""
+        if not self.plan.tree.get("tiers"):
+            return {}
+        by_tier = {row.tier: row.limit for row in main.tiers}
+        limits = {}
+        for client in main.clients:
+            if client.tier in by_tier:
+                limits[client.client] = by_tier[client.tier]
+        return limits
 
     def _method(self, name: str) -> str:
         return next(method for method in self.plan.methods if self.plan.name_of(method) == name)
@@ -511,16 +575,29 @@ class Contested:
         )
 
 
-def best_of(runs: Mapping[str, Run], count: int) -> tuple[str, ...]:
-    """The methods whose runs have the best validation figures, in their order."""
-    judged: list[tuple[str, float]] = []
-    lower_is_better = False
+def within_limits(client: int, results: Mapping[str, RunResult], limits: Limits) -> list[str]:
+    """The contestants whose network for this client is within its limits."""
+    names = []
+    for name, result in results.items():
+        client_result = result.client(client)
+        if client_result is not None and client_keeps(client_result, result, limits):
+            names.append(name)
+    return names
+
+
+def best_of(runs: Mapping[str, Run], count: int, limits: Limits) -> tuple[str, ...]:
+    """The methods whose runs validate best, in their order; of equals the cheaper.
+
+    A method whose networks exceed a limit can never be chosen, so it does not displace one that
+    fits.
+    """
+    ranks: dict[str, tuple[bool, tuple[float, float]]] = {}
     for method, run in runs.items():
-        lower_is_better = run.metric.lower_is_better
-        if run.record.validation is not None:
-            judged.append((method, run.record.validation))
-    judged.sort(key=lambda pair: pair[1], reverse=not lower_is_better)
-    kept = {method for method, _ in judged[:count]}
+        if run.record.validation is None:
+            continue
+        row = row_of(Contestant(method, run.record))
+        ranks[method] = (not keeps(run.record, limits), rank(row, run.metric))
+    kept = sorted(ranks, key=lambda method: ranks[method])[:count]
     return tuple(method for method in runs if method in kept)
 
 

@@ -51,17 +51,20 @@ class SettledBudget:
 
 @dataclass(frozen=True)
 class Pace:
-    """What the control's rounds take."""
+    """What the rounds of the control cost."""
 
     control: str
     estimated: Estimate
 
     def a_round(self, unit: str) -> float:
+        """What one round of the control costs, in the unit of a budget."""
+        if unit == ROUNDS:
+            return 1.0
         return self.estimated.training.in_unit(unit) / self.estimated.rounds
 
     @property
     def seconds_a_round(self) -> float:
-        """Of this machine, evaluation included."""
+        """How long one round of the control takes on this machine, evaluation included."""
         seconds = self.estimated.training.seconds + self.estimated.evaluation.seconds
         return seconds / self.estimated.rounds
 
@@ -104,7 +107,7 @@ def pace_of(control: str, prepared: Prepared) -> Pace:
 
 
 def settle(
-    asked: AskedBudget | None, pace: Pace, runs: float, least_share: float, least_rounds: int
+    asked: AskedBudget | None, pace: Pace, runs: float, least_share: float, least_rounds: float
 ) -> SettledBudget:
     """`runs`: how many whole budgets are spent. `least_share`: of the shortest run.
 
@@ -142,8 +145,13 @@ def settle(
 def in_words(budget: AskedBudget) -> str:
     if budget.unit == ROUNDS:
         return counted(math.floor(budget.amount), "round")
-    names = {"macs": "MACs", "bytes": "B", "wan": "B of the WAN", "seconds": "simulated seconds"}
-    return f"{amount(budget.amount)}{names[budget.unit]}"
+    if budget.unit == "seconds":
+        return f"{amount(budget.amount)} simulated seconds"
+    names = {"macs": "MACs", "bytes": "B", "wan": "B of the WAN"}
+    number = amount(budget.amount)
+    if number[-1].isdigit():
+        return f"{number} {names[budget.unit]}"
+    return f"{number}{names[budget.unit]}"  # 2 TMACs
 
 
 def check_room(
@@ -161,8 +169,8 @@ def check_room(
     if asked is None:
         raise FedloomError(rule, f"got --rounds {nominal:.0f}", f"try --rounds {rounds}")
     if asked.unit == MINUTES:
-        least_minutes = asked.amount * needed / nominal
+        least_minutes = ROUNDED_UP * asked.amount * needed / nominal
         found = f"got {asked.amount:g} minutes, which last for {nominal:.1f}"
-        raise FedloomError(rule, found, f"{least_minutes:.2g} minutes would do")
+        raise FedloomError(rule, found, f"{least_minutes:.3g} minutes would do")
     least = AskedBudget(budget.unit, ROUNDED_UP * rounds * pace.a_round(budget.unit))
     raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} would do")

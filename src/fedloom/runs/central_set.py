@@ -1,7 +1,7 @@
-"""`fedloom search --data`: samples that whoever searches has at hand, to score paths on.
+"""`fedloom search --data`: the user's own samples, to score paths on.
 
-A federation's server has none of its own. Scores on these samples cannot be compared with those of
-the run, so they are known by a digest of the samples, and kept apart.
+A federation's server has no samples. Scores on the user's samples cannot be compared with those of
+the run, so they are stored separately, under a digest of the samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedloom.errors import FedloomError
 from fedloom.export.newdata import Expected, labelled_samples, unlabelled
 from fedloom.records.searches import ScoringData
 
-LEAST_SAMPLES = 2  # statistics of a batch are over at least two
+LEAST_SAMPLES = 2  # a batch's statistics need at least two
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class CentralSet:
 
 
 def open_central_set(expected: Expected, data: str, directory: Path | None) -> CentralSet:
-    """All samples of a source; those that are not like the run's are refused."""
+    """Read all samples of a source; samples of another form than the run's are refused."""
     if expected.task.kind != "text" and unlabelled(data, directory) is not None:
         raise FedloomError(
             f"--data {data} must have labels to score paths by",
@@ -43,7 +43,7 @@ def open_central_set(expected: Expected, data: str, directory: Path | None) -> C
 
 
 def digest_of(samples: Samples) -> str:
-    """The same for the same samples and labels in the same order, whatever file they are from."""
+    """A digest that depends only on samples and labels in their order, not on their file."""
     sha = hashlib.sha256()
     for tensor in (samples.x, samples.y):
         sha.update(f"{tensor.dtype}{tuple(tensor.shape)};".encode())

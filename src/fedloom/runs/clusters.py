@@ -1,6 +1,6 @@
-"""The clusters that a run was asked for: by flags, by section [topology], by its method.
+"""The clusters of a run, as flags, the section [topology] and its method ask for them.
 
-Files are read, and what cannot be is refused.
+Files of clusters are read here, and contradictions are refused.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from fedloom.types import Meta, Task
 FLAT = "flat"
 CLUSTERED = "clustered"
 BY_SPEED = "speed"
-LOOK_AT_CLOCK = ("labels", UPDATES)  # rules that join clients one by one
-FOR_FLAT_RUNS = ("phases",)  # of section [topology]
-FLAGS = ("clusters", "relay")  # of it that a person says by a flag
+USE_CLOCK = ("labels", UPDATES)  # rules that add clients one by one, and so can obey h_max
+FOR_FLAT_RUNS = ("phases",)  # options of section [topology] that flat runs use too
+FLAGS = ("clusters", "relay")  # options of that section that have a flag
 
 
 def hierarchy_of(method: str, options: Meta) -> Hierarchy | None:
-    """The clusters that a method with these options names."""
-    named = recipe(method).hierarchy
-    if named is None:
+    """The hierarchy that a method with these options asks for; None if it asks for none."""
+    hierarchy = recipe(method).hierarchy
+    if hierarchy is None:
         return None
-    return named(options)
+    return hierarchy(options)
 
 
 def with_topology(config: Experiment, options: Meta, population: int) -> Experiment:
-    """With everything that decides who talks to whom, so that a resume reads it again.
+    """The configuration with its complete topology, so that a resumed run has the same.
 
-    `options` are all of the method's.
+    `options` are all options of the method.
     """
     hierarchy = hierarchy_of(config.method, options)
     shape = config.engine.topology
@@ -60,8 +60,8 @@ def with_topology(config: Experiment, options: Meta, population: int) -> Experim
         section = TopologyConfig(phases=section.phases)
     else:
         if hierarchy is not None:
-            section = filled(section, hierarchy)
-        section = clusters_read(section, population)
+            section = with_method_settings(section, hierarchy)
+        section = with_clusters_read(section, population)
         check_one_size(topology, section)
         check_h_max_binds(section)
     engine = config.engine.model_copy(update={"topology": shape})
@@ -69,41 +69,41 @@ def with_topology(config: Experiment, options: Meta, population: int) -> Experim
 
 
 def check_shape(method: str, hierarchy: Hierarchy | None, topology: Topology) -> None:
-    """A method whose option says that there are clusters, or none, must get what it says."""
+    """Refuse a topology that contradicts the method's option for clusters."""
     says_flat = hierarchy is None and recipe(method).hierarchy is not None
     says_clusters = hierarchy is not None and hierarchy.is_chosen
     is_flat = isinstance(topology, Flat)
     if (says_flat and not is_flat) or (says_clusters and is_flat):
-        found = "clustered, and the method's option says that there are none"
+        contradiction = "clustered, and the method's option says that there are no clusters"
         if is_flat:
-            found = "flat, and the method's option says that there are some"
+            contradiction = "flat, and the method's option says that there are clusters"
         raise FedloomError(
             "--topology must be what the method's option clustering says",
-            f"it is {found}",
+            f"it is {contradiction}",
             "leave one of them out",
         )
 
 
-def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
-    """With what the method's options say; a person says it there, or not at all."""
+def with_method_settings(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
+    """The section with what the method's options say, which it must not contradict."""
     changes: dict[str, Any] = {}
     if section.clusters is None:
         changes["clusters"] = hierarchy.clusters
     elif hierarchy.is_chosen and section.clusters != hierarchy.clusters:
-        raise said_twice(section.clusters, hierarchy)
+        raise given_twice(section.clusters, hierarchy)
     elif section.clusters in hierarchy.by_option and section.clusters != hierarchy.clusters:
         raise FedloomError(
             f"clusters by {section.clusters} must be asked for by the method's option clustering",
             f"got --clusters {section.clusters}",
-            f"say --clustering {section.clusters} instead",
+            f"use --clustering {section.clusters} instead",
         )
     for name, value in hierarchy.settings.items():
         if value is None:
             continue
         given = getattr(section, name)
-        usual = TopologyConfig.model_fields[name].default
-        # A comparison's configuration has every field: the usual values are nobody's wish.
-        if given not in (None, usual, value):
+        default = TopologyConfig.model_fields[name].default
+        # A comparison's configuration has every field, so a default need not be the user's wish.
+        if given not in (None, default, value):
             raise FedloomError(
                 f"topology.{name} must be what the method's option {name} says",
                 f"got {given}, and the option says {value}",
@@ -113,28 +113,28 @@ def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
     return section.model_copy(update=changes)
 
 
-def said_twice(clusters: str, hierarchy: Hierarchy) -> FedloomError:
+def given_twice(clusters: str, hierarchy: Hierarchy) -> FedloomError:
     return FedloomError(
-        "who is together must be said once",
+        "the rule of clusters must be given once",
         f"got --clusters {clusters}, and the method's option clustering says {hierarchy.clusters}",
         "leave one of them out",
     )
 
 
 def check_h_max_binds(section: TopologyConfig) -> None:
-    """Other rules make their clusters without looking at the clock."""
+    """Refuse h_max with rules that form clusters without looking at the clock."""
     rule = section.clusters or ROUND
-    if section.h_max is None or rule in LOOK_AT_CLOCK:
+    if section.h_max is None or rule in USE_CLOCK:
         return
     raise FedloomError(
-        f"h_max must go with clusters by {' or by '.join(LOOK_AT_CLOCK)}",
-        f"got clusters by {rule}, which do not look at how long a round takes",
-        "leave h_max out, or make them by labels",
+        f"h_max must come with clusters by {' or by '.join(USE_CLOCK)}",
+        f"got clusters by {rule}, which do not depend on how long a round takes",
+        "leave h_max out, or form clusters by labels",
     )
 
 
 def check_one_size(topology: Topology, section: TopologyConfig) -> None:
-    """The number of clusters and their size say the same thing twice."""
+    """Refuse both a number of clusters and their size: one follows from the other."""
     if not isinstance(topology, Clustered) or topology.groups is None:
         return
     if section.cluster_size is not None:
@@ -147,9 +147,10 @@ def check_one_size(topology: Topology, section: TopologyConfig) -> None:
 
 
 def check_for_federation(config: Experiment, active: int) -> None:
-    """No site of a deployment may see another's update; so its server gathers for the clusters.
+    """Refuse clusters that a real federation cannot have.
 
-    `active`: the sites that work in a round.
+    No site may see another site's update, so the server must do the aggregators' work. `active` is
+    the number of sites that take part in a round.
     """
     topology = parse_topology(config.engine.topology or FLAT)
     if not isinstance(topology, Clustered):
@@ -160,7 +161,7 @@ def check_for_federation(config: Experiment, active: int) -> None:
         raise FedloomError(
             "a federation's clusters must be relayed by its server",
             f"got --topology {config.engine.topology} without --relay server",
-            "add it, use --topology flat, or run it embedded (docs/hierarchy.md)",
+            "add it, use --topology flat, or simulate the clients (docs/hierarchy.md)",
         )
     if config.topology.h_max is not None:
         rule = "topology.h_max must be left out in a federation"
@@ -172,36 +173,39 @@ def check_for_federation(config: Experiment, active: int) -> None:
 
 
 def check_clusters_used(given: Experiment, config: Experiment) -> None:
-    """A single run that was asked for clusters must have some, and be asked once."""
+    """Refuse options of clusters for a flat run, and clusters that are given twice.
+
+    `given` is the user's configuration, `config` the completed one.
+    """
     if config.engine.topology != FLAT:
-        check_said_once(given, config)
+        check_given_once(given, config)
         return
-    usual = TopologyConfig()
+    defaults = TopologyConfig()
     for name in TopologyConfig.model_fields:
-        if name in FOR_FLAT_RUNS or getattr(given.topology, name) == getattr(usual, name):
+        if name in FOR_FLAT_RUNS or getattr(given.topology, name) == getattr(defaults, name):
             continue
         setting = f"topology.{name}"
         if name in FLAGS:
             setting = f"--{name}"
         raise FedloomError(
-            f"{setting} must go with a clustered topology",
+            f"{setting} must come with a clustered topology",
             "this one is flat",
             f"add --topology clustered, or leave {setting} out",
         )
 
 
-def check_said_once(given: Experiment, config: Experiment) -> None:
-    """Who is together: by the flag, or by an option of the method."""
+def check_given_once(given: Experiment, config: Experiment) -> None:
+    """The rule of clusters must come from the flag or from the method's option, not from both."""
     clusters = given.topology.clusters
     if clusters is None:
         return
     hierarchy = hierarchy_of(config.method, config.options)
     if hierarchy is not None and hierarchy.is_chosen:
-        raise said_twice(clusters, hierarchy)
+        raise given_twice(clusters, hierarchy)
 
 
 def topology_of(config: Experiment, task: Task) -> Topology:
-    """Of a configuration that `with_topology` completed."""
+    """The topology of a configuration that `with_topology` completed."""
     topology = parse_topology(config.engine.topology or FLAT)
     if not isinstance(topology, Clustered):
         return topology
@@ -225,8 +229,8 @@ def topology_of(config: Experiment, task: Task) -> Topology:
     )
 
 
-def clusters_read(config: TopologyConfig, population: int) -> TopologyConfig:
-    """With the clusters of the file that it names, so that a resume needs it no more."""
+def with_clusters_read(config: TopologyConfig, population: int) -> TopologyConfig:
+    """The section with the clusters of its file, which a resumed run does not need then."""
     check_histograms(config)
     if config.clusters is None or not is_cluster_file(config.clusters):
         return config
@@ -239,10 +243,10 @@ def clusters_read(config: TopologyConfig, population: int) -> TopologyConfig:
 
 
 def check_histograms(config: TopologyConfig) -> None:
-    """Clusters by labels need somebody to tell them."""
+    """Refuse clusters by labels if clients do not report their label counts."""
     if config.clusters in BY_LABELS and config.histograms == NONE:
         raise FedloomError(
             f"topology.histograms must be exact or laplace:E for --clusters {config.clusters}",
             "got none",
-            "let clients tell them, or try --clusters updates",
+            "let clients report them, or try --clusters updates",
         )

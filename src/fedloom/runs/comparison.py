@@ -1,14 +1,14 @@
-"""Several methods on the same split, seed by seed, paired.
+"""Comparing several methods on the same splits, paired by seed.
 
-For every seed one split is made, and every method gets exactly that file. With `equal` macs or
-bytes, what the first method spends in its rounds is everybody's budget. With a grid, each method is
-first tuned on validation data of the first seed (a quarter of every client's rest, held back), by
-the round that its runs report, then trained again on the whole.
+For every seed one split is made, and every method gets exactly that split. With `equal` macs or
+bytes, what the first method spends in its rounds is the budget of all methods. With a grid, each
+method is first tuned on validation data of the first seed (a quarter of every client's training
+data, held back), by the round that its runs report. Then it is trained again on all training data.
 
 A grid tunes what is reported: the first method is tuned and run before the others are tuned, so
-that their grids have the budget and the matched width of their own run with that seed. Two things
-remain different. The grid's runs have a quarter less to train on, so a budget in MACs lasts for
-more rounds. And the first seed's point is used for all seeds, whose budgets and widths differ.
+that their grids have the budget and the matched width of their own run with that seed. Two
+differences remain. The grid's runs have a quarter less data to train on, so a budget in MACs lasts
+for more rounds. And the first seed's point is used for all seeds, whose budgets and widths differ.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from fedloom.types import Json
 class Comparison:
     path: Path
     runs: list[Run]
-    rows: list[MethodRow]  # one a method
-    target: float | None = None  # the validation figure whose costs are told
+    rows: list[MethodRow]  # one per method
+    target: float | None = None  # the validation figure whose costs are reported
 
     @property
     def methods(self) -> list[dict[str, Json]]:
         """The rows as result.json has them.
 
-        The metric over seeds, the difference to the first method, and the cost.
+        They have the metric over seeds, the difference to the first method, and the cost.
         """
         return [row.to_json() for row in self.rows]
 
@@ -92,11 +92,11 @@ class Comparison:
                 print(f"{run.path.name}:{seen(run.record)}")
 
     def next_steps(self) -> list[str]:
-        """Where its report is, and what to do with its runs."""
+        """Where the report is, and commands for what to do next."""
         run = shlex.quote(str(self.runs[0].path))
         lines = [f"report: {self.path / 'report.html'}"]
         if all(row.runs == 1 for row in self.rows):
-            lines.append("next: the same with --seeds 0,1,2, which gives differences an interval")
+            lines.append("next: the same with --seeds 0,1,2, for confidence intervals")
         lines.append(f"next: fedloom export {run} --client 0")
         return lines
 
@@ -130,13 +130,13 @@ class Comparison:
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
-    """Check every method and setting, then make the folder; nothing is trained yet."""
+    """Check every method and setting, then create the folder; nothing is trained yet."""
     check_plan(plan)
     config: Experiment = validated(Experiment, plan.tree)
     data = found_anywhere(config.data)
     tree = {
         **spelled_out(config, plan.tree),
-        "data": spelled_out(data, asked_of(data)),
+        "data": spelled_out(data, given_data(data)),
         "options": absolute_options(plan.tree.get("options", {})),
         **shared_start(plan),
     }
@@ -145,32 +145,32 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     path = None
     if out is not None:
         path = Path(out)
-    what = "compare" if plan.contest is None else "auto"
-    folder = RunFolder.create("compare", f"{what}-{short_name(data.name)}", path)
+    command = "compare" if plan.contest is None else "auto"
+    folder = RunFolder.create("compare", f"{command}-{short_name(data.name)}", path)
     with making(folder.path):
         folder.write_json(PLAN, asdict(plan))
     return folder
 
 
-def asked_of(data: DataConfig) -> dict[str, Any]:
-    """The data of a plan. A partition that nobody asked for is left to the data."""
-    asked = data.model_dump(mode="json", exclude_none=True)
+def given_data(data: DataConfig) -> dict[str, Any]:
+    """A plan's options of data. If the user gave no partition, the data will decide about it."""
+    options = data.model_dump(mode="json", exclude_none=True)
     if "partition" not in data.model_fields_set:
-        del asked["partition"]
-    return asked
+        del options["partition"]
+    return options
 
 
 def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with full paths to their files, whatever folder one resumes from."""
-    full = dict(options)
+    """Options with absolute paths, so that a comparison can be resumed from any folder."""
+    changed = dict(options)
     for name, value in options.items():
         if isinstance(value, str):
-            full[name] = absolute(value)
-    return full
+            changed[name] = absolute(value)
+    return changed
 
 
 def shared_start(plan: Plan) -> dict[str, Json]:
-    """`--init` for all methods and seeds: the same weights, also if the comparison is resumed."""
+    """The section of `--init`, with a hash that gives all runs the same weights, also later."""
     init = validated(Experiment, plan.tree).init
     if init is None:
         return {}
@@ -179,14 +179,14 @@ def shared_start(plan: Plan) -> dict[str, Json]:
 
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
-    """Runs that are finished are read, those begun are resumed, the rest are started."""
+    """Carry out a comparison: read finished runs, resume started ones, and start the others."""
     with at_work(folder, shown) as bench:
         return bench.run()
 
 
 @contextmanager
 def at_work(folder: RunFolder, shown: Screen) -> Iterator[Bench]:
-    """A comparison's folder, locked, and worker processes for all of its runs."""
+    """Lock a comparison's folder, and start worker processes for all of its runs."""
     with folder.writing(), folder.lock():
         plan = read_plan(folder)
         pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
@@ -199,16 +199,16 @@ def at_work(folder: RunFolder, shown: Screen) -> Iterator[Bench]:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the first method's run of a seed sets for the others; before it, there is nothing."""
+    """What the first method's run with a seed sets for the others; before that run, defaults."""
 
     split: Split | None = None
     budget: Mapping[str, Any] = field(default_factory=lambda: ROUNDS)
-    target: float | None = None  # parameters, or MACs, of the networks that it found
+    target: float | None = None  # parameters or MACs of the networks that it found
 
 
 @dataclass
 class Bench:
-    """One comparison on its way."""
+    """A comparison that is being carried out."""
 
     folder: RunFolder
     plan: Plan
@@ -221,21 +221,21 @@ class Bench:
 
     def run(self) -> Comparison:
         from fedloom.report.page import try_report
-        from fedloom.report.versus import write_comparison  # which reads plans
+        from fedloom.report.versus import write_comparison  # here, because it reads plans
 
         tuned: dict[str, dict[str, Any] | None] = {}
         runs: dict[str, list[Run]] = {method: [] for method in self.plan.methods}
         for seed in self.plan.seeds:
-            terms = Terms()
+            terms = self._first_terms()
             for method in self.plan.methods:
-                if method not in tuned:  # it is the first seed
+                if method not in tuned:  # only with the first seed
                     tuned[method] = self._tune(method, terms)
                 changes = self._changes(method, seed, terms, tuned[method] or {})
                 name = f"{self.label(method)}-seed{seed}"
                 run, split = self.one(name, method, seed, changes, terms.split)
                 runs[method].append(run)
                 if method == self.plan.methods[0]:
-                    terms = Terms(split, self._budget(run), self._size(run))
+                    terms = Terms(split, self._budget(run, terms), self._size(run))
         rows = [self.row(method, runs, tuned[method]) for method in self.plan.methods]
         rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
@@ -254,11 +254,11 @@ class Bench:
         if method != self.plan.methods[0]:
             first = [run.record for run in runs[self.plan.methods[0]]]
         name = self.plan.name_of(method)
-        own = [run.record for run in runs[method]]
-        row = judged(method_row(method, name, own, first, tuned), own)
+        records = [run.record for run in runs[method]]
+        row = judged(method_row(method, name, records, first, tuned), records)
         if self.plan.target is not None:
             row = with_target(row, runs[method], self.plan.target)
-        return with_tiers(row, own, first)
+        return with_tiers(row, records, first)
 
     def label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]
@@ -270,7 +270,7 @@ class Bench:
         terms: Terms,
         point: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """What a run has other than the comparison's configuration; a grid's run has it too."""
+        """How a run's configuration differs from the comparison's; also for a grid's runs."""
         width = matched_width(self.plan, method, seed, terms.split, terms.target, point)
         return {"options": {**width, **point}, "budget": terms.budget}
 
@@ -282,7 +282,7 @@ class Bench:
         changes: Mapping[str, Any],
         split: Split | None,
     ) -> tuple[Run, Split]:
-        """One run: read, resumed or started, on the split that the seed's first method had."""
+        """Read, resume or start one run, on the split that the seed's first method had."""
         path = self.folder.path / name
         if (path / "config.toml").exists():
             folder = RunFolder.open(path)
@@ -290,38 +290,46 @@ class Bench:
                 return Run.open(path), split or Split.load(path / "split.json")
             prepared = reopen(folder)
         else:
-            # what a kill left without its configuration does not count
+            # a folder without a configuration was left by a process that was killed
             shutil.rmtree(path, ignore_errors=True)
             folder, prepared = create(experiment(self.plan, method, seed, changes), path, split)
         run = carry_out(folder, prepared, self.shown.listener(name), self.pool)
         return run, prepared.split
 
-    def _budget(self, first: Run) -> Mapping[str, Any]:
+    def _first_terms(self) -> Terms:
+        """The terms of a seed's first run: an amount that the user gave is everybody's budget."""
+        budget = validated(Experiment, self.plan.tree).budget
+        if budget.equal == "rounds" or budget.amount is None:
+            return Terms()
+        return Terms(budget={"equal": budget.equal, "amount": budget.amount})
+
+    def _budget(self, first: Run, terms: Terms) -> Mapping[str, Any]:
+        """The budget of the other methods: the given amount, or what the first method spent."""
         unit = validated(Experiment, self.plan.tree).budget.equal
-        if unit == "rounds":
-            return ROUNDS
+        if unit == "rounds" or terms.budget is not ROUNDS:
+            return terms.budget
         record = first.record
         if unit == "bytes":
             return {"equal": unit, "amount": record.traffic.of_training}
         if unit == "wan":
             return {"equal": unit, "amount": record.traffic.wan}
         if unit == "seconds":
-            assert record.simulated is not None  # it ran here, by the simulated clock
+            assert record.simulated is not None  # comparisons run by the simulated clock
             return {"equal": unit, "amount": record.simulated.seconds}
-        assert record.macs is not None  # it ran here, where they are measured
+        assert record.macs is not None  # comparisons are simulations, which measure MACs
         return {"equal": unit, "amount": record.macs + record.server_macs}
 
     def _size(self, first: Run) -> float | None:
-        """What fixed networks are to match."""
+        """The parameters or MACs that fixed networks are to match."""
         if self.plan.match_macs:
             return mean_macs([first.record])
         return mean_params([first.record])
 
     def _tune(self, method: str, terms: Terms) -> dict[str, Any] | None:
-        """The grid's best point on the first seed, on the terms of the run that is reported.
+        """Find the grid's best point with the first seed, on the terms of the reported run.
 
-        A point is judged by the validation figure of the round that a run reports: the last, or,
-        with select = best, the best.
+        A point is judged by the validation figure of the round that its run reports: the last, or
+        the best if select = best.
         """
         best: tuple[float, dict[str, Any]] | None = None
         points = grid_points(self.plan.grid)
@@ -349,20 +357,20 @@ class Bench:
         point: dict[str, Any],
         terms: Terms,
     ) -> Run | None:
-        """The run of one point; None: training broke down, so that it cannot be judged."""
+        """Run one point of the grid; None if training failed, so that it cannot be judged."""
         seed = self.plan.seeds[0]
         changes = {**GRID, **self._changes(method, seed, terms, point)}
         try:
             run, _ = self.one(name, method, seed, changes, terms.split)
         except TooFewReplies:
-            text = "no reply could be used any more: this point of the grid cannot be judged"
+            text = "too few replies could be used: this point of the grid cannot be judged"
             self.shown.listener(name)(Notice(text))
             return None
         return run
 
 
 def with_target(row: MethodRow, runs: Sequence[Run], target: float) -> MethodRow:
-    """With what the runs had spent when their validation figure reached it."""
+    """Add what the runs had spent when their validation figure reached the target."""
     reached = []
     for run in runs:
         rows = read_rows(run.path / METRICS_FILE)
@@ -379,9 +387,9 @@ def matched_width(
     target: float | None,
     point: Mapping[str, Any],
 ) -> dict[str, float]:
-    """For a fixed network that is to have as many parameters, or MACs, as the first method found.
+    """The width at which a fixed network matches the parameters or MACs of the first method's.
 
-    `point`: options of a grid, which may choose the network, its head or its width.
+    `point` are options of a grid, which may choose the network, its head or its width.
     """
     config = experiment(plan, method, seed, {"budget": ROUNDS, "options": point})
     if not plan.matches or target is None or "width" in config.options:
@@ -410,16 +418,16 @@ def nearest_width(
 ) -> float:
     """The width factor whose network has the number of parameters nearest to `target`.
 
-    `size`: what is counted instead, which must grow with the width.
+    `size` may count something else, which must grow with the width.
     """
     low = 0.02
     high = 64.0
-    while high / low > 1.0005:  # halved on a logarithmic scale
+    while high / low > 1.0005:  # bisection on a logarithmic scale
         middle = math.sqrt(low * high)
         if size(build(middle)) > target:
             high = middle
         else:
             low = middle
-    # Both are rounded before they are compared: rounding may cross an edge.
+    # Both are rounded before they are compared, because rounding may change a channel count.
     near = (round(low, 5), round(high, 5))
     return min(near, key=lambda width: abs(size(build(width)) - target))

@@ -1,6 +1,6 @@
 """From a method's name, flags and files to a checked configuration.
 
-Here is what needs to know the method itself; the rest of it is in `config`.
+This module has the steps that need the method itself; the others are in `fedloom.config`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fedloom.methods import recipe
 from fedloom.networks import NETWORKS
 from fedloom.options import as_before
 from fedloom.records.folder import RunFolder
-from fedloom.registry import absolute
+from fedloom.registry import SPACE, absolute
+from fedloom.spaces import full_name
 
 
 def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
@@ -27,19 +28,19 @@ def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
 
 
 def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords into the configuration.
+    """Turn keywords of the Python API into a configuration.
 
-    Common flags go to their place; the rest are the method's options.
+    Common flags go to their section; all others are the method's options.
     """
     tree: dict[str, Any] = {}
     name_of_method, fixed_options = parse_variant(method)
     schema = recipe(name_of_method).options
     given = {**flags, **fixed_options}
-    own = schema.fields_beside(given)
+    method_options = schema.fields_beside(given)
     for name, value in flags.items():
-        if name not in PATHS and name not in own:
+        if name not in PATHS and name not in method_options:
             schema.check_place(name, given)
-            raise unknown(f"a keyword of {method}", name, [*PATHS, *own])
+            raise unknown(f"a keyword of {method}", name, [*PATHS, *method_options])
         assign(tree, PATHS.get(name, f"options.{name}"), plain(value))
     return tree
 
@@ -66,20 +67,28 @@ def short_option(name: str, word: str) -> str:
 
 
 def resolve_options(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a method's options with their defaults, checked; paths made absolute."""
+    """Validate a method's options, fill in the defaults, and make paths absolute."""
     checked = validated(recipe(method).options, raw, prefix="options.")
     options: dict[str, Any] = checked.model_dump(mode="json", exclude_none=True)
     if isinstance(options.get("network"), str):
-        options["network"] = absolute(options["network"])
+        options["network"] = full_network_name(options["network"])
         NETWORKS.get(options["network"])
     return options
 
 
-def config_of(folder: RunFolder) -> Experiment:
-    """What a run was started with, the method's own options included.
+def full_network_name(name: str) -> str:
+    """The network's name with absolute paths, or with a space's definition in place of its file."""
+    name = absolute(name)
+    if name.startswith(SPACE):  # what a TOML file defines becomes part of the name
+        return f"{SPACE}{full_name(name.removeprefix(SPACE))}"
+    return name
 
-    An option that came later means what was done before it. Where the method's file is gone its
-    options stay as they are: not everybody who reads a run needs the method.
+
+def config_of(folder: RunFolder) -> Experiment:
+    """The configuration that a run was started with, including the method's own options.
+
+    An option that is newer than the run gets the value that means what the run did. If the
+    method's file is gone, its options stay as they are: not every reader of a run needs the method.
     """
     config = folder.config()
     try:

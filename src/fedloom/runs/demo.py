@@ -1,13 +1,13 @@
-"""`fedloom run` without a method: which model to use for clients of real digits.
+"""`fedloom run` without a method: the demo, which finds a model for clients with real digits.
 
 It takes less than a minute on two idle cores. Eight clients hold scikit-learn's handwritten digits
-in very different shares. `fedloom auto` looks for a network of the right size for them; beside it,
-on the same split and for the same training MACs, stand FedAvg with fine-tuning and one of the
-papers' searches (FedNAS in small cells, then adapted at home). What to use is decided on validation
-samples.
+in very different shares. `fedloom auto` looks for a network of the right size for them. On the same
+split and with the same training MACs it competes with FedAvg with fine-tuning and with one of the
+papers' searches (FedNAS in small cells, then adapted locally). Validation samples decide which
+model to use.
 
 How the search finishes, its batches and learning rates were chosen on validation data
-(docs/results/demo.md); the budget is what fits into the time.
+(docs/results/demo.md); the budget is as large as the time allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedloom.spaces import SMALL
 from fedloom.spaces.drawing import as_text
 from fedloom.types import Arch, Json
 
-NAME = "fednas"  # of the search, in tables
+NAME = "fednas"  # what tables call the search
 SIZE = f"space={SMALL},cells=3,channels=8"
 TRAINING = "epochs=1,batch=32,lr=0.1,alpha_lr=0.003"
 SEARCH = f"fednas:personal=true,finish=adapt,search_share=0.25,{SIZE},{TRAINING}"
@@ -41,7 +41,7 @@ class Demo:
         return self.auto.to_json()
 
     def table(self) -> None:
-        """The verdict, the leaderboard, what was decided, and a searched cell to look at."""
+        """Print the verdict, the leaderboard, the decisions, and a searched cell as an example."""
         self.auto.table()
         print(f"\nWhat {NAME} found for the client with the most samples:")
         print(largest_clients_cells(self.auto.run_of(NAME)))
@@ -52,7 +52,7 @@ class Demo:
 
 
 def asked(tree: Mapping[str, Any]) -> Asked:
-    """The demo; flags such as --rounds, --budget or --seed change it."""
+    """What the demo asks of `fedloom auto`; flags such as --rounds or --seed change it."""
     validated(Experiment, tree)
     data = {**SETTING, **tree.get("data", {})}
     budget = None

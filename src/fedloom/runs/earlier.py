@@ -1,4 +1,4 @@
-"""The runs that a run began with, by --init, with the samples that they were trained on."""
+"""The earlier runs that a run began with (--init), and the samples that they were trained on."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fedloom.types import Task
 
 
 def earlier_runs(config: Experiment, task: Task) -> Iterator[EarlierRun]:
-    """The run of --init, the one that it began with, and so on, as far as they are still there.
+    """The run of --init, the one that it began with, and so on while they still exist.
 
-    `task` is of the run that began with them: only samples of its form can be compared.
+    `task` is that of the latest run: only samples of the same form can be compared with its own.
     """
     while config.init is not None:
         path = Path(config.init.run)
         try:
-            begun(config.init, config.method)  # a folder with other weights is another run's
+            begun(config.init, config.method)  # refuses a folder that now has another run's weights
             folder = RunFolder.open(path)
             before = config_of(folder)
         except (FedloomError, OSError, WireError):
@@ -47,7 +47,7 @@ def training_samples(
     config: Experiment,
     task: Task,
 ) -> Iterator[torch.Tensor] | None:
-    """All that a run may train on; None: it is not at hand, or of another form."""
+    """The samples that a run may train on; None if they are not at hand, or of another form."""
     if config.is_federated:
         return None
     try:
@@ -62,7 +62,7 @@ def training_samples(
 
 
 def has_form(source: Source, rule: Rule, task: Task) -> bool:
-    """Whether equal samples have equal values: images of one size, or text of one alphabet."""
+    """Whether samples are comparable: images of the same size, or text of the same alphabet."""
     if (source.kind, form_of(rule, source).shape) != (task.kind, task.shape):
         return False
     return source.kind != "text" or source.labels == task.labels
@@ -77,7 +77,7 @@ def parts_of(clients: MappedClients) -> Iterator[torch.Tensor]:
 
 
 def clients_in(source: Source, split: Split) -> MappedClients:
-    """The clients' samples, as they lie in the source: nothing is copied or written."""
+    """The clients' samples, where they are in the source: nothing is copied or written."""
     split.check(source)
     arrays: dict[str, np.ndarray] = {"x": source.x, "y": source.y}
     for name in ARRAYS:

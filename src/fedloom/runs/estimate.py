@@ -1,4 +1,7 @@
-"""`--dry-run`: minutes, MACs, bytes and memory of a run, stage by stage, with evaluation apart."""
+"""`--dry-run`: estimates minutes, MACs, bytes and memory of a run, stage by stage.
+
+The costs of evaluation are estimated separately.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
 from fedloom.threads import one_thread
 from fedloom.types import Json
 
-EXACT = 1.005  # what can be no dearer than this times the estimate needs no bound beside it
+EXACT = 1.005  # an upper bound is shown only if it is more than this times the estimate
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,10 @@ class Estimate:
     stages: list[StageCost]
     evaluations: int
     evaluation: Cost
-    memory: int  # bytes, of this process and all workers at their peak
-    params: int  # of the network that a client ended with
-    notices: tuple[str, ...] = ()  # what a person should hear before the run begins
-    macs_a_sample: int | None = None  # of that network
+    memory: int  # in bytes, of this process and all workers at their peak
+    params: int  # of the network that the rehearsing client ended with
+    notices: tuple[str, ...] = ()  # what users should know before the run begins
+    macs_a_sample: int | None = None  # of the same network
 
     @property
     def training(self) -> Cost:
@@ -49,13 +52,13 @@ class Estimate:
     def to_json(self) -> Json:
         stages = []
         for stage in self.stages:
-            named: dict[str, Json] = {"stage": stage.name, "rounds": stage.rounds}
+            row: dict[str, Json] = {"stage": stage.name, "rounds": stage.rounds}
             if stage.generations is not None:
-                named["generations"] = stage.generations
-            named |= {"clients_a_round": stage.clients_a_round, **plain(stage.cost)}
+                row["generations"] = stage.generations
+            row |= {"clients_a_round": stage.clients_a_round, **plain(stage.cost)}
             if stage.phases:
-                named["phases"] = phases_of(stage)
-            stages.append(named)
+                row["phases"] = phases_of(stage)
+            stages.append(row)
         return {
             "dry_run": True,
             **plain(self.training),
@@ -68,7 +71,7 @@ class Estimate:
         }
 
     def table(self) -> None:
-        """Print it in words."""
+        """Print the estimate as sentences."""
         for notice in self.notices:
             print(f"note: {notice}")
         print(self.sentence())
@@ -81,22 +84,21 @@ class Estimate:
         times = "once" if self.evaluations == 1 else f"{self.evaluations} times"
         print(f"evaluation comes on top, {times}: {cost_sentence(self.evaluation)}")
         if is_bounded(self.training) or is_bounded(self.evaluation):
-            print(
-                "what a search will find is not known: the bounds are those of its largest network"
-            )
+            text = "which network a search will find is not known"
+            print(f"{text}: the bounds are those of its largest network")
 
     def sentence(self) -> str:
-        """Of the training, all stages together."""
-        what = f"{counted(self.rounds, 'round')} of {self.clients_a_round} clients"
+        """The cost of training, over all stages."""
+        rounds = f"{counted(self.rounds, 'round')} of {self.clients_a_round} clients"
         cost = self.training
         memory = f"{amount(self.memory)}B of memory at the peak"
-        seconds = f"about {duration(cost.seconds)} of training for {what}"
+        seconds = f"about {duration(cost.seconds)} of training for {rounds}"
         return f"{seconds}, {spent_sentence(cost)}, {memory} (by the work of one client)"
 
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """Several runs that are made one after the other."""
+    """The estimates of several runs that are carried out one after the other."""
 
     runs: dict[str, Estimate]  # by the method's name
 
@@ -105,14 +107,13 @@ class PlanEstimate:
         return {"dry_run": True, "seconds": round(self.seconds, 2), "runs": runs}
 
     def table(self) -> None:
-        """Print them in words."""
+        """Print the estimates as sentences."""
         for name, estimated in self.runs.items():
             print(f"{name}:")
             estimated.table()
         runs = f"{len(self.runs)} runs"
-        print(
-            f"about {duration(self.seconds)} for {runs}, evaluation included; start-up comes on top"
-        )
+        seconds = f"about {duration(self.seconds)} for {runs}"
+        print(f"{seconds}, evaluation included; start-up comes on top")
 
     @property
     def seconds(self) -> float:
@@ -123,7 +124,7 @@ class PlanEstimate:
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """What the run will take; no round is trained."""
+    """Estimate what the run will cost, without training a round."""
     rehearsed = rehearse(prepared)
     workers = worker_count(prepared.config.engine.workers)
     return Estimate(
@@ -143,10 +144,10 @@ def rehearse(prepared: Prepared) -> Rehearsed:
 
 
 def training_seconds(prepared: Prepared) -> float:
-    """How long training takes about, if all rounds were like the first.
+    """How long training takes approximately, assuming that all rounds are like the first.
 
-    That is one client's first order: next to nothing beside a run that takes minutes, where the
-    whole estimate carries out dozens of orders.
+    This carries out one client's first order, which takes next to no time compared with a run of
+    minutes. The whole estimate would carry out dozens of orders.
     """
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         first = Rehearsal(prepared, Path(scratch), loop_topology(prepared)).first_round()
@@ -160,7 +161,7 @@ def training_seconds(prepared: Prepared) -> float:
 
 
 def training_seconds_of_plan(plan: Plan) -> float:
-    """The same of all runs of a comparison: of all seeds, and of its grid's points."""
+    """The same for all runs of a comparison: for all seeds, and for its grid's points."""
     seconds = 0.0
     split = None
     for method in plan.methods:
@@ -171,9 +172,9 @@ def training_seconds_of_plan(plan: Plan) -> float:
 
 
 def estimate_plan(plan: Plan) -> PlanEstimate:
-    """What a comparison's runs will take, of its first seed and without a grid.
+    """Estimate a comparison's runs, for its first seed and without a grid.
 
-    Fixed networks get the size of the network that the first method's stand-in ended with.
+    Fixed networks get the size of the network that the first method's rehearsing client ended with.
     """
     runs: dict[str, Estimate] = {}
     split = None
@@ -193,7 +194,7 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
     return PlanEstimate(runs)
 
 
-# In words
+# As sentences
 
 
 def stage_sentence(stage: StageCost) -> str:
@@ -205,7 +206,7 @@ def stage_sentence(stage: StageCost) -> str:
     if not stage.clients_a_round:
         seconds = f"about {duration(stage.cost.seconds)}"
         work = f"{amount(stage.cost.server_macs)}MACs"
-        return f"{generations} on the server, which ask nobody, {seconds}, {work}"
+        return f"{generations} on the server, which involve no client, {seconds}, {work}"
     return f"{generations} in {rounds}, {cost}"
 
 
@@ -221,7 +222,7 @@ def cost_sentence(cost: Cost) -> str:
 
 
 def spent_sentence(cost: Cost) -> str:
-    """MACs and bytes; with their bounds where a search decides."""
+    """MACs and bytes, with upper bounds if a search decides about them."""
     parts = [f"{amount(cost.macs)}MACs", f"{amount(cost.down)}B down", f"{amount(cost.up)}B up"]
     if cost.lan_down or cost.lan_up:
         inside = f"{amount(cost.lan_down)}B down and {amount(cost.lan_up)}B up inside clusters"
@@ -264,7 +265,7 @@ def plain(cost: Cost) -> dict[str, Json]:
 
 
 def peak_memory() -> int:
-    """Bytes of this process at its peak; ru_maxrss is in KiB on Linux, in bytes on macOS."""
+    """This process's peak memory in bytes; ru_maxrss is in KiB on Linux, in bytes on macOS."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if os.uname().sysname == "Darwin":
         return peak

@@ -1,4 +1,4 @@
-"""What clients' work in a hop will be, where clusters must not be slower than H^max."""
+"""The expected work of clients in a hop, for clusters that must not be slower than H^max."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedloom.threads import one_thread
 
 
 def loop_topology(prepared: Prepared) -> Topology:
-    """A run's topology, with all that it must know before the first round.
+    """A run's topology, with everything that it must know before the first round.
 
-    Work is found as `--dry-run` finds it: one client carries its order out on a few samples.
+    Work is estimated as `--dry-run` does it: one client carries out its order on a few samples.
     """
     topology = topology_of(prepared.config, prepared.task)
     if not isinstance(topology, Clustered) or topology.h_max is None:

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fedloom.allocator import settle
-from fedloom.config.models import Experiment
+from fedloom.config.models import BudgetConfig, Experiment
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
@@ -43,7 +42,7 @@ from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.clusters import check_clusters_used
 from fedloom.runs.expected_work import loop_topology
-from fedloom.runs.least_budget import check_limits
+from fedloom.runs.least_budget import check_amount, check_limits
 from fedloom.runs.loop_settings import server_samples, settings_of, worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
@@ -62,9 +61,9 @@ def create(
     *,
     alone: bool = False,
 ) -> tuple[RunFolder, Prepared]:
-    """A new run folder with everything in it that decides the run.
+    """Create a run folder that holds everything that determines the run.
 
-    `alone`: it is not one of a comparison.
+    `alone` says that the run is not part of a comparison.
     """
     prepared = decided(prepare(config, split))
     if alone:
@@ -83,14 +82,14 @@ def create(
 
 
 def decided(prepared: Prepared) -> Prepared:
-    """With the configuration that a resume will read.
+    """The same with the configuration that a resumed run will read.
 
-    It has every option, and paths that are found from any folder.
+    It has every option, and absolute paths.
     """
     config = prepared.config
     split = prepared.split
     data = found_anywhere(config.data)
-    if data.split is not None:  # what the file says, not what would have been made without it
+    if data.split is not None:  # the split file decides, not the options for making a split
         data = data.model_copy(update={"clients": len(split), "partition": split.partition})
     evaluate = config.evaluate
     if evaluate.profile is not None:
@@ -109,7 +108,7 @@ def decided(prepared: Prepared) -> Prepared:
 
 
 def check(prepared: Prepared) -> None:
-    """What can be known to fail before anything is made or trained."""
+    """Refuse what is bound to fail, before anything is written or trained."""
     config = prepared.config
     check_searched(searched(prepared.task), prepared.task)
     if config.engine.kind == "flower-sim":
@@ -127,14 +126,18 @@ def check(prepared: Prepared) -> None:
 
 
 def check_budget(prepared: Prepared) -> None:
-    budget = prepared.config.budget
+    check_has_amount(prepared.config.budget)
+    check_amount(prepared)
+    check_limits(prepared)
+
+
+def check_has_amount(budget: BudgetConfig) -> None:
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount",
             "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )
-    check_limits(prepared)
 
 
 def check_min_replies(prepared: Prepared) -> None:
@@ -143,21 +146,21 @@ def check_min_replies(prepared: Prepared) -> None:
     cohort = active_of(len(prepared.split), prepared.config.budget.participation)
     if least > cohort:
         raise FedloomError(
-            "--min-replies must not exceed the clients that work in a round",
+            "--min-replies must not exceed the clients that take part in a round",
             f"got {least} of {cohort}",
             "lower it",
         )
 
 
 def check_first_state(prepared: Prepared) -> None:
-    """A network that cannot be built is named before a folder is made."""
+    """Refuse a network that cannot be built, before a folder is created."""
     method = prepared.stages[0].method
-    if method.describe is not None:  # its state needs the clients' answers
+    if method.describe is not None:  # its first state needs the clients' answers
         return
     server_data = None
     server_indices = prepared.split.server
     if pooled_share(prepared) is not None:
-        server_indices = prepared.split.client(0)[0][:2]  # of all, these few will do here
+        server_indices = prepared.split.client(0)[0][:2]  # a few samples suffice for this check
     if len(server_indices):
         samples = to_samples(prepared.source.x, prepared.source.y, server_indices)
         server_data = Samples(tinted_by(parse(prepared.split.partition), samples.x), samples.y)
@@ -174,40 +177,38 @@ def check_first_state(prepared: Prepared) -> None:
 
 
 def check_labels(start: State, task: Task) -> None:
-    """Whether the weights that --init gives are for this data's labels."""
+    """Refuse weights of --init that were trained for other labels than this data has."""
     labels_before = tuple(WarmStart.read(start.meta).input.labels)
     if labels_before == task.labels:
         return
     new_labels = [label for label in task.labels if label not in labels_before]
-    example = task.labels[0]  # the order alone differs
+    example = task.labels[0]  # only the order differs
     if new_labels:
         example = new_labels[0]
-    here = f"here are {len(task.labels)}, with {example!r} among them"
+    labels_here = f"the data has {len(task.labels)}, with {example!r} among them"
     raise FedloomError(
         "the labels must be those of the run of --init, in the same order",
-        f"{here}, and there {len(labels_before)}",
-        "give data of its classes",
+        f"{labels_here}, and that run has {len(labels_before)}",
+        "give data with that run's classes",
     )
 
 
 def check_samples(prepared: Prepared) -> None:
-    """Every client must have what the method needs to train on, after what is held back."""
+    """Refuse clients with fewer training samples than the method needs."""
     needed = max(stage.method.least_samples for stage in prepared.stages)
-    rests = np.diff(prepared.split.offsets) - prepared.split.tests
-    smallest = int(rests.argmin())
-    rest = int(rests[smallest])
-    to_train_on = rest - round(prepared.hold * rest)
-    if to_train_on < needed:
+    samples = prepared.training_samples
+    fewest = min(samples)
+    if fewest < needed:
         method = prepared.config.method
         raise FedloomError(
             f"every client must have at least {needed} samples to train on for {method}",
-            f"client {smallest} has {to_train_on}",
+            f"client {samples.index(fewest)} has {fewest}",
             "use fewer clients, or raise data.min_samples",
         )
 
 
 def check_augmentation(prepared: Prepared) -> None:
-    """The operations must fit the data, whose first samples show their scale."""
+    """Refuse operations that do not fit the data, whose first samples show their scale."""
     task = prepared.task
     if not issubclass(recipe(task.method).options, StepOptions):
         return
@@ -233,7 +234,7 @@ def execute(
     pool: Pool | None = None,
     listen: Listener = lambda event: None,
 ) -> Outcome:
-    """Run to the end, from the beginning or from wherever an earlier process left off."""
+    """Run to the end, from the beginning or from where an earlier process stopped."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
         settle()
         folder.sweep()
@@ -241,7 +242,7 @@ def execute(
         for text in notices_of(prepared):
             log.warning(text)
             listen(Notice(text))
-        exchange = folder.fresh("exchange")  # what a killed process left there is wiped
+        exchange = folder.fresh("exchange")  # without leftovers of a killed process
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
@@ -253,13 +254,13 @@ def execute(
 
 
 def note_versions(folder: RunFolder, listen: Listener) -> None:
-    """Write down which version works here, and say so where it is not the only one."""
+    """Record this version of fedloom in the run, and warn if another one took part before."""
     versions = folder.note_version()
     if len(versions) == 1:
         return
     text = (
         f"several versions of fedloom took part in this run ({', '.join(versions)}); "
-        "equal bits are promised within one version"
+        "results are reproducible to the bit only within one version"
     )
     log.warning(text)
     listen(Notice(text))
@@ -272,7 +273,7 @@ def engine_for(
     exchange: Path,
     pool: Pool | None,
 ) -> Iterator[Engine]:
-    """The engine of this run; a pool of workers that is not shared with other runs ends with it."""
+    """The engine of this run. It closes its pool of workers, unless runs share the pool."""
     config = prepared.config.engine
     spec = site_spec(folder, prepared, exchange)
     workers = worker_count(config.workers)
@@ -298,7 +299,7 @@ def engine_for(
 
 
 def site_spec(folder: RunFolder, prepared: Prepared, exchange: Path) -> SiteSpec:
-    """Where a worker process finds the clients' data and their own states."""
+    """What a worker process needs: where the clients' data and private states are, and so on."""
     return SiteSpec(
         str((exchange / "data").resolve()),
         str((folder.path / "clients").resolve()),

@@ -1,4 +1,4 @@
-"""A finished run, opened again for its models."""
+"""Opening a finished run for its models."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def open_finished(
     tier: int | None = None,
     search: str | None = None,
 ) -> Finished:
-    """All of it, if it was a simulation.
+    """Open a finished run: all of a simulation, or what the server of a federation has.
 
-    Of a federation's run it is what the server has: the clients' own models stay with them. The
-    network of a tier, or the one that a search found, may stand for the shared model.
+    In a federation the clients' own models stay with them. The network of a tier, or the one that
+    a search found, may take the place of the shared model.
     """
     if tier is not None and search is not None:
         raise FedloomError("one of tier and search must be given", "got both", "leave one out")
@@ -69,9 +69,9 @@ def opened(path: Path | str) -> Finished:
     if folder.config().is_federated:
         return without_sites(run, folder)
     prepared = reopen(folder)
-    at = end_of(folder, prepared)
-    site = embedded_site(folder, prepared)
-    return finished(run, prepared, at, site)
+    final = final_checkpoint(folder, prepared)
+    site = simulated_site(folder, prepared)
+    return finished(run, prepared, final, site)
 
 
 def model_of_tier(finished: Finished, tier: int) -> NamedModel:
@@ -96,7 +96,7 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     score = score_in_words(answer, metric)
     samples = "validation samples"
     if answer.data is not None:
-        file = Path(answer.data.name).name  # an exported model does not tell whose folder it was in
+        file = Path(answer.data.name).name  # an exported model must not reveal local folders
         samples = f"{answer.data.samples} samples of {file}"
     text = f"With the supernet's weights, on {samples}: {score}."
     if answer.tuned is not None and answer.tuned.figures.pooled is not None:
@@ -110,7 +110,7 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
 
 
 def means_over_clients(figures: Mapping[str, float | None]) -> str:
-    """`; balanced accuracy 85.1 %, mean over clients`: of those that are known."""
+    """`; balanced accuracy 85.1 %, mean over clients`, for those figures that are known."""
     parts = [f"{text} %" for text in named_figures(figures)]
     if not parts:
         return ""
@@ -118,22 +118,24 @@ def means_over_clients(figures: Mapping[str, float | None]) -> str:
 
 
 def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:
-    """What the server of a federation knows.
+    """A federation's run as its server knows it.
 
-    Its result says what goes into the network and what comes out.
+    The result says what the network's inputs and outputs are.
     """
     prepared = prepared_without_data(run, folder)
-    at = end_of(folder, prepared)
-    return finished(run, prepared, at, None)
+    final = final_checkpoint(folder, prepared)
+    return finished(run, prepared, final, None)
 
 
-def end_of(folder: RunFolder, prepared: Prepared) -> Checkpoint:
-    at = Archive(folder.path).final()
-    setup = Setup(prepared.task, len(prepared.split), at.described, tiers=prepared.tiers)
-    return at_the_end(at, setup, prepared.stages)
+def final_checkpoint(folder: RunFolder, prepared: Prepared) -> Checkpoint:
+    final = Archive(folder.path).final()
+    setup = Setup(prepared.task, len(prepared.split), final.described, tiers=prepared.tiers)
+    return at_the_end(final, setup, prepared.stages)
 
 
-def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | None) -> Finished:
+def finished(
+    run: FinishedRun, prepared: Prepared, final: Checkpoint, site: Site | None
+) -> Finished:
     population = len(prepared.split)
     return Finished(
         run,
@@ -141,7 +143,7 @@ def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | 
         prepared.stages,
         prepared.source,
         population,
-        at,
+        final,
         site,
         earlier=partial(earlier_runs, prepared.config, prepared.task),
     )
@@ -166,15 +168,15 @@ def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
 
 
 def site_names(folder: RunFolder) -> tuple[str, ...]:
-    """In the order of their numbers; none where the file is gone: they are for messages alone."""
+    """The sites' names by number; none if their file is gone, as only messages need them."""
     try:
         return tuple(Sites.read(folder.path).names)
     except Unreadable:
         return ()
 
 
-def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
-    """The one process's view of all clients of an embedded run; nothing is copied or written."""
+def simulated_site(folder: RunFolder, prepared: Prepared) -> Site:
+    """All clients of a simulated run in this process; nothing is copied or written."""
     clients_data = clients_of(prepared)
     return Site(
         lambda client: clients_data.client(client, prepared.hold),

@@ -1,8 +1,8 @@
 """`fedloom gain RUN`: the matrix p_ij of a finished run.
 
-It lays one client's architecture next to another client's data, which only a simulation can do.
-Cells are measured in processes of their own. Every finished cell is a line of gain.jsonl at once; a
-call that was stopped goes on from there. gain.json holds the whole.
+It evaluates one client's architecture on another client's data, which only a simulation can do.
+Cells are measured in separate processes. Every finished cell becomes a line of gain.jsonl at once,
+so that a call that was stopped continues from there. gain.json holds the whole matrix.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from fedloom.types import Json, Task
 
 MOST_COLUMNS = 10  # architectures that a table shows side by side
 Cell = tuple[int, int]  # i, whose data; j, whose architecture
-Progress = Callable[[str, int, int], None]  # what is measured, how many cells of how many
-INHERITED = "so gain is of architecture and weights; --start fresh is of architecture alone"
+Progress = Callable[[str, int, int], None]  # name of the work, finished cells, all cells
+INHERITED = "so the gain is by architecture and weights; with --start fresh by architecture alone"
 START = {"inherit": f"its weights ({INHERITED})", "fresh": "fresh weights"}
 
 
@@ -56,15 +56,15 @@ class Gain:
     clients: tuple[int, ...]
     how: FineTuning
     cells: dict[Cell, float | None]
-    balanced: Mapping[Cell, float]  # balanced accuracy, of the cells where it is known
-    auc: Mapping[Cell, float] = field(default_factory=dict)  # the same of AUC, of two classes
+    balanced: Mapping[Cell, float]  # balanced accuracy of the cells for which it is known
+    auc: Mapping[Cell, float] = field(default_factory=dict)  # AUC, if there are two classes
 
     @property
     def matrix(self) -> list[list[float | None]]:
         return self._rows(self.cells)
 
     def _rows(self, cells: Mapping[Cell, float | None]) -> list[list[float | None]]:
-        """A row for each client's data, a column for each client's architecture."""
+        """The cells as rows by the data's client, with a column for each client's architecture."""
         rows = []
         for i in self.clients:
             rows.append([cells.get((i, j)) for j in self.clients])
@@ -76,7 +76,7 @@ class Gain:
 
     @property
     def missing(self) -> str:
-        """What a reader must know of cells without a figure."""
+        """A note about cells without a figure, if there are any."""
         count = sum(row.count(None) for row in self.matrix)
         if count == 0:
             return ""
@@ -106,7 +106,7 @@ class Gain:
         return self.record.to_json()
 
     def table(self) -> None:
-        """Print it: a line a client, a column an architecture."""
+        """Print the matrix, with one row per client and one column per architecture."""
         from rich.console import Console
 
         from fedloom.report.tables import percent, plain_table
@@ -121,17 +121,17 @@ class Gain:
         caption = (
             f"A cell: client j's network, from {START[self.how.start]}, "
             f"after {self.how.epochs} epochs on client i's training data, on its test data. "
-            f"Gain (Eq. 6 of SPIDER): how far i's own is ahead of the others'; "
+            f"Gain (Eq. 6 of SPIDER): how far client i's own network is ahead of the others; "
             f"mean {mean}. One seed: no interval.{self.missing}"
         )
         headings = [f"j={j}" for j in columns]
         names = ["client", *headings, "own"]
         if self.balanced:
             names.append("bal.")
-            caption += " bal.: balanced accuracy of i's own, in which every class counts the same."
+            caption += " bal.: balanced accuracy of i's own network: every class counts the same."
         if self.auc:
             names.append("AUC")
-            caption += " AUC: area under the ROC curve of i's own, in percent."
+            caption += " AUC: area under the ROC curve of i's own network, in percent."
         table = plain_table(title, caption, [*names, "gain"])
         for i, gain in zip(self.clients, self.gains, strict=True):
             cells = [metric.text(self.cells[i, j]) for j in columns]
@@ -146,18 +146,18 @@ class Gain:
 
 @dataclass(frozen=True)
 class CellFigures:
-    """Of one cell of the matrix."""
+    """The figures of one cell of the matrix."""
 
-    # Of the run's metric; None: fine-tuning diverged, or there is no test data.
+    # By the run's metric; None: fine-tuning diverged, or there is no test data.
     figure: float | None
-    # None: text, or an earlier version measured the cell.
+    # None: the data is text, or an earlier version measured the cell.
     balanced: float | None = None
-    auc: float | None = None  # the same, where there are two classes
+    auc: float | None = None  # also None unless there are two classes
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a process needs to measure one cell."""
+    """Everything that a process needs to measure one cell."""
 
     folder: str
     site: SiteSpec
@@ -173,7 +173,7 @@ class Job:
             data = self.site.site(stages).data(i)
             try:
                 figures = fine_tuned(self.network(j), data, self.task, self.how, i, device)
-            except FloatingPointError:  # it diverged: this cell has no figure, the others may
+            except FloatingPointError:  # training diverged: this cell has no figure, others may
                 return CellFigures(None)
         auc = None
         if len(self.task.labels) == 2:
@@ -181,17 +181,17 @@ class Job:
         return CellFigures(figures.value, figures.of("balanced_accuracy"), auc)
 
     def network(self, client: int) -> nn.Module:
-        """What the run's method made for this client, with its final weights."""
-        at = Archive(Path(self.folder)).load(self.round)
-        return served(at, self.task, self.site.site(stages), client).network()
+        """The network of this client, with its final weights."""
+        checkpoint = Archive(Path(self.folder)).load(self.round)
+        return served(checkpoint, self.task, self.site.site(stages), client).network()
 
 
 def measure(job: Job) -> CellFigures:
     return job.measure()
 
 
-def no_progress(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+def no_progress(work: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 def find_gain(
@@ -204,22 +204,22 @@ def find_gain(
     workers: int | None = None,
     tell: Progress = no_progress,
 ) -> Gain:
-    """The gain matrix of a finished run.
+    """Measure the gain matrix of a finished run.
 
-    Cells of an earlier call with the same settings are not measured again.
+    Cells that an earlier call measured with the same settings are not measured again.
     """
     folder = one_run(path)
     if folder.config().is_federated:
         reason = "it needs one client's architecture at another client"
         raise FedloomError(
             f"a gain matrix must be of a simulation: {reason}",
-            f"{path} ran on a federation",
-            "measure it in a simulation of like data",
+            f"{path} ran in a federation",
+            "measure it in a simulation with similar data",
         )
     run = FinishedRun.open(path)
     prepared = reopen(folder)
-    at = Archive(folder.path).final()
-    chosen = chosen_clients(run, at, clients)
+    final = Archive(folder.path).final()
+    chosen = chosen_clients(run, final, clients)
     if lr is None:
         lr = sgd_of(prepared.task.options).lr
     how = FineTuning(epochs, start, lr)
@@ -230,10 +230,10 @@ def find_gain(
         cells = lines.read()
         missing = missing_cells(chosen, cells)
         tell("gain", 0, len(missing))
-        figures = measured(folder, prepared, at, how, missing, workers)
-        for done, (cell, of_cell) in enumerate(figures, start=1):
-            lines.append(cell, of_cell)
-            cells[cell] = of_cell
+        measurements = measure_cells(folder, prepared, final, how, missing, workers)
+        for done, (cell, figures) in enumerate(measurements, start=1):
+            lines.append(cell, figures)
+            cells[cell] = figures
             tell("gain", done, len(missing))
         gain = gain_of(folder.path, run.metric.name, chosen, how, cells)
         folder.write_json(NAME, gain.to_json())
@@ -247,16 +247,16 @@ def gain_of(
     how: FineTuning,
     cells: Mapping[Cell, CellFigures],
 ) -> Gain:
-    figures = {}
+    values = {}
     balanced = {}
     auc = {}
-    for cell, of_cell in cells.items():
-        figures[cell] = of_cell.figure
-        if of_cell.balanced is not None:
-            balanced[cell] = of_cell.balanced
-        if of_cell.auc is not None:
-            auc[cell] = of_cell.auc
-    return Gain(path, metric, clients, how, figures, balanced, auc)
+    for cell, figures in cells.items():
+        values[cell] = figures.figure
+        if figures.balanced is not None:
+            balanced[cell] = figures.balanced
+        if figures.auc is not None:
+            auc[cell] = figures.auc
+    return Gain(path, metric, clients, how, values, balanced, auc)
 
 
 def missing_cells(clients: Sequence[int], cells: Mapping[Cell, CellFigures]) -> list[Cell]:
@@ -271,55 +271,55 @@ def missing_cells(clients: Sequence[int], cells: Mapping[Cell, CellFigures]) -> 
 
 def chosen_clients(
     run: FinishedRun,
-    at: Checkpoint,
-    asked: Sequence[int] | None,
+    final: Checkpoint,
+    clients: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """The clients to compare: each must have an architecture that was searched for it."""
-    architectures = personal_architectures(run, at)
-    if asked is None:
-        asked = list(architectures)
-    chosen = sorted(set(asked))
+    """The clients to compare, by default all; each must have an architecture of its own."""
+    architectures = personal_architectures(run, final)
+    if clients is None:
+        clients = list(architectures)
+    chosen = sorted(set(clients))
     for client in chosen:
         if client not in architectures:
             numbers = ", ".join(str(number) for number in sorted(architectures))
             rule = "--clients must name clients with an architecture"
-            raise FedloomError(rule, f"got {client}", f"choose of {numbers}")
+            raise FedloomError(rule, f"got {client}", f"choose from {numbers}")
     if len(chosen) < 2:
         rule = "a gain must compare at least two clients"
         raise FedloomError(rule, f"got {len(chosen)}", "name more --clients")
     return tuple(chosen)
 
 
-def personal_architectures(run: FinishedRun, at: Checkpoint) -> dict[int, str]:
+def personal_architectures(run: FinishedRun, final: Checkpoint) -> dict[int, str]:
     """Every client's own architecture as text; they must not all be the same."""
     architectures = {}
     for client in run.record.clients:
-        if client.is_searched and client.client in at.versions:
+        if client.is_searched and client.client in final.versions:
             architectures[client.client] = json.dumps(client.architecture)
     rule = "a run must have an architecture for each client"
     advice = "try fednas:personal=true or another personal search"
     if not architectures:
-        raise FedloomError(rule, f"{run.path} has one for all", advice)
+        raise FedloomError(rule, f"{run.path} has one for all clients", advice)
     if len(architectures) > 1 and len(set(architectures.values())) == 1:
-        longer = "search longer, or with another seed"
+        otherwise = "if this run was one, search longer, or with another seed"
         raise FedloomError(
             rule,
             f"all {len(architectures)} clients of {run.path} have the same",
-            f"{advice}; if this was one, all clients found the same: {longer}",
+            f"{advice}; {otherwise}",
         )
     return architectures
 
 
 @dataclass(frozen=True)
 class Lines:
-    """gain.jsonl: a line a finished cell, of any settings."""
+    """gain.jsonl, which has a line for every finished cell, with any settings."""
 
     path: Path
     metric: str
     how: FineTuning
 
     def read(self) -> dict[Cell, CellFigures]:
-        """The cells measured with these settings. What a kill left of a last line is cut off."""
+        """The cells measured with these settings. An incomplete last line is cut off."""
         if not self.path.exists():
             return {}
         cut_torn_line(self.path)
@@ -346,15 +346,15 @@ class Lines:
             os.fsync(file.fileno())
 
 
-def measured(
+def measure_cells(
     folder: RunFolder,
     prepared: Prepared,
-    at: Checkpoint,
+    final: Checkpoint,
     how: FineTuning,
     cells: Sequence[Cell],
     workers: int | None,
 ) -> Iterator[tuple[Cell, CellFigures]]:
-    """The cells as they are finished."""
+    """Measure cells in several processes, and yield each when it is finished."""
     if not cells:
         return
     exchange = folder.fresh("exchange")
@@ -363,7 +363,7 @@ def measured(
         MappedClients.build(exchange / "data", prepared.source, prepared.split)
         path = str(folder.path.resolve())
         site = site_spec(folder, prepared, exchange)
-        jobs = [Job(path, site, prepared.task, at.round, how, cell) for cell in cells]
+        jobs = [Job(path, site, prepared.task, final.round, how, cell) for cell in cells]
         count = min(len(jobs), worker_count(workers))
         if count < 2:
             for job in jobs:
@@ -373,18 +373,19 @@ def measured(
         context = get_context("spawn")
         pool = ProcessPoolExecutor(count, context, initializer=settle, initargs=(parent,))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        cell_of = {pool.submit(measure, job): job.cell for job in jobs}
-        for future in as_completed(cell_of):
-            yield cell_of[future], future.result()
+        cell_by_future = {pool.submit(measure, job): job.cell for job in jobs}
+        for future in as_completed(cell_by_future):
+            yield cell_by_future[future], future.result()
 
 
 def settle(parent: int) -> None:
-    """A worker's beginning: one torch thread, and it goes when its parent has gone, however."""
+    """Prepare a worker: it uses one torch thread, and exits when its parent is gone."""
     torch.set_num_threads(1)
-    threading.Thread(target=leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=exit_with, args=(parent,), daemon=True).start()
 
 
-def leave_with(parent: int) -> None:
+def exit_with(parent: int) -> None:
+    """Wait until the parent process has ended in whatever way, and exit."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

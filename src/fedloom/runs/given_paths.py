@@ -1,8 +1,8 @@
-"""`--paths RUN` and `--paths FILE.json`: networks that are trained without being searched.
+"""`--paths RUN` and `--paths FILE.json`: given networks are trained without being searched.
 
-A run that names another has its data and split, its tiers, its options and its budget, as far as
-nobody gives others: so the same architectures can be trained from scratch for what the whole search
-cost. What is kept of it are the paths themselves, not where they came from.
+A run that names another one takes over its data and split, its tiers, its options and its budget,
+unless the user gives others. So the same architectures can be trained from scratch at the cost of
+the whole search. The new run stores the paths themselves, not where they came from.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fedloom.spaces import full_name, open_space
 from fedloom.spaces.options import AUTO
 from fedloom.types import Arch
 
-OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that no other run hands on
+OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that are not taken over
 
 
 def with_given_paths(config: Experiment) -> Experiment:
-    """The same with the paths themselves, where its options name a run or a file that has them."""
+    """The configuration with the paths themselves, if its options name a run or file of paths."""
     named = recipe(absolute(config.method)).options.run_named(config.options)
     if named is None:
         return config
@@ -42,7 +42,7 @@ def with_given_paths(config: Experiment) -> Experiment:
 
 
 def with_paths_for_sites(config: Experiment) -> Experiment:
-    """The same for a federation, whose sites never had another run's data."""
+    """The same for a federation, whose sites do not have another run's data."""
     named = recipe(absolute(config.method)).options.run_named(config.options)
     if named is None:
         return config
@@ -50,7 +50,7 @@ def with_paths_for_sites(config: Experiment) -> Experiment:
         return with_options(config, {"paths": read_paths(Path(named))})
     raise FedloomError(
         "--paths RUN must be given to a simulation, which can take over the run's split",
-        f"this one runs on a federation, and --paths is {named}",
+        f"this one runs in a federation, and --paths is {named}",
         "give the paths in a file: --paths FILE.json",
     )
 
@@ -60,18 +60,18 @@ def with_options(config: Experiment, options: Mapping[str, Any]) -> Experiment:
 
 
 def read_paths(file: Path) -> list[list[str]]:
-    """A list with a path for each tier, which is a list of operations."""
+    """Read a list with a path for each tier; a path is a list of operations."""
     rule = f"{file} must be a JSON list with the operations of a path for each tier"
     try:
         raw = reading.parse_json(file.read_text())
     except (OSError, UnicodeDecodeError, reading.Unreadable) as error:
-        raise FedloomError(rule, f"{error}", "mend it, or check --paths") from None
-    advice = "mend it: docs/fedoras.md has an example"
+        raise FedloomError(rule, f"{error}", "correct it, or check --paths") from None
+    advice = "correct it: docs/fedoras.md has an example"
     if not isinstance(raw, list) or not raw:
         raise FedloomError(rule, "it holds something else", advice)
     for path in raw:
         if not isinstance(path, list) or not all(isinstance(name, str) for name in path):
-            raise FedloomError(rule, "one of its paths is no list of names", advice)
+            raise FedloomError(rule, "one of its paths is not a list of names", advice)
     return raw
 
 
@@ -79,13 +79,13 @@ def read_paths(file: Path) -> list[list[str]]:
 
 
 def as_in_run(config: Experiment, folder: RunFolder) -> Experiment:
-    """With the run's paths, and all that makes a new run comparable with it."""
+    """The configuration with the run's paths, and everything that makes runs comparable."""
     result = finished_result(folder)
     before = config_of(folder)
     if not result.tiers or before.method != absolute(config.method):
         raise FedloomError(
             f"--paths must name a run of {config.method}, which has a path for each tier",
-            f"{folder.path} is one of {result.short_method}",
+            f"{folder.path} is a run of {result.short_method}",
             "name another run",
         )
     before.check_data_at_hand("--paths RUN", "give the paths in a file: --paths FILE.json")
@@ -104,49 +104,49 @@ def as_in_run(config: Experiment, folder: RunFolder) -> Experiment:
 
 
 def seed_of(config: Experiment, before: Experiment) -> int:
-    """The seed deals clients to tiers, so it must be the old run's."""
+    """The old run's seed, because the seed deals clients to tiers."""
     if "seed" in config.model_fields_set and config.seed != before.seed:
         raise FedloomError(
             "a run of --paths RUN must have the seed of that run, which deals clients to tiers",
-            f"--seed is {config.seed}, and there it is {before.seed}",
+            f"--seed is {config.seed}, and that run has {before.seed}",
             "leave --seed out",
         )
     return before.seed
 
 
 def check_same_space(config: Experiment, result: RunResult) -> None:
-    asked = str(config.options.get("space", AUTO))
-    if asked == AUTO:
+    name = str(config.options.get("space", AUTO))
+    if name == AUTO:
         return
     searched = open_space(Arch.from_plain(result.tiers[0].architecture).space)
-    if open_space(full_name(asked)) != searched:
+    if open_space(full_name(name)) != searched:
         raise FedloomError(
             "the run of --paths must have searched the same space",
-            f"it searched {searched.title}, and --space is {asked}",
+            f"it searched {searched.title}, and --space is {name}",
             "leave --space out",
         )
 
 
 def options_of(config: Experiment, before: Experiment, result: RunResult) -> dict[str, Any]:
-    """Those of the old run, under those that were given."""
-    handed_on = {}
+    """The options of the old run, overridden by those of the user."""
+    options_before = {}
     for name, value in before.options.items():
         if name not in OWN:
-            handed_on[name] = value
+            options_before[name] = value
     paths = [tier.path for tier in result.tiers]
-    return {**handed_on, **config.options, "paths": paths}
+    return {**options_before, **config.options, "paths": paths}
 
 
-def data_of(asked: DataConfig, before: DataConfig, folder: RunFolder) -> DataConfig:
-    """The old run's, with its very split. What is given beside it must be the same."""
-    for name in sorted(asked.model_fields_set):
-        value = getattr(found_anywhere(asked), name)
-        known = getattr(before, name)
-        if value != known:
+def data_of(given: DataConfig, before: DataConfig, folder: RunFolder) -> DataConfig:
+    """The old run's data with its very split. Options of data that are given must be the same."""
+    for name in sorted(given.model_fields_set):
+        value = getattr(found_anywhere(given), name)
+        value_before = getattr(before, name)
+        if value != value_before:
             flag = NAMES.get(f"data.{name}", f"data.{name}")
             raise FedloomError(
                 "a run of --paths RUN must have the data and the split of that run",
-                f"{flag} is {value}, and there it is {known}",
+                f"{flag} is {value}, and that run has {value_before}",
                 f"leave {flag} out",
             )
     split = str((folder.path / "split.json").resolve())
@@ -154,27 +154,27 @@ def data_of(asked: DataConfig, before: DataConfig, folder: RunFolder) -> DataCon
 
 
 def budget_of(config: Experiment, before: Experiment, result: RunResult) -> BudgetConfig:
-    """As many rounds as the old run had, or as many MACs as it spent, all stages together.
+    """As many rounds as the old run had, or as many MACs as it spent in all stages.
 
-    A round of one local epoch costs a fraction of one of many: at equal MACs there may be so many
-    more of them.
+    A round with one local epoch costs a fraction of a round with many, so at equal MACs there may
+    be that many times as many rounds.
     """
-    asked = config.budget
-    given = asked.model_fields_set
+    budget = config.budget
+    given = budget.model_fields_set
     changes: dict[str, Any] = {}
     if "participation" not in given:
         changes["participation"] = before.budget.participation
     rounds = before.budget.rounds
-    if asked.equal == "macs" and asked.amount is None:
+    if budget.equal == "macs" and budget.amount is None:
         if result.macs is None:
             raise FedloomError(
-                "the run of --paths must tell its MACs for --equal macs",
+                "the run of --paths must report its MACs for --equal macs",
                 "it does not",
-                "say --equal rounds",
+                "use --equal rounds",
             )
         changes["amount"] = float(result.macs + result.server_macs)
-        longer = before.options["epochs"] / config.options.get("tune_epochs", 1)
-        rounds = ceil(rounds * max(1.0, longer))
+        epochs_ratio = before.options["epochs"] / config.options.get("tune_epochs", 1)
+        rounds = ceil(rounds * max(1.0, epochs_ratio))
     if "rounds" not in given:
         changes["rounds"] = rounds
-    return asked.model_copy(update=changes)
+    return budget.model_copy(update=changes)

@@ -15,9 +15,10 @@ from fedloom.types import Task
 
 
 def has_room_for_head(task: Task) -> bool:
-    """False: a grid was asked for, or is usual, and the last map is too small for one.
+    """Whether the last feature map is large enough for a grid head, if the options allow one.
 
-    A genotype file may have the mean by itself: that says nothing of its map, so a grid is tried.
+    A genotype file may choose the mean itself. That says nothing about its feature map, so a grid
+    is tried.
     """
     if task.kind not in MAPS or task.options.get("head") not in ("auto", "grid"):
         return True
@@ -27,13 +28,14 @@ def has_room_for_head(task: Task) -> bool:
 
 
 def head_of(task: Task) -> Head | None:
-    """The head of the network that a task's options name. None: it has none to choose."""
-    found = searched(task)
-    with torch.device("meta"):  # sizes alone
-        if found is not None:
-            if not found.space.takes_head:
+    """The head of the network that a task's options name; None if it has no choice of heads."""
+    searched_space = searched(task)
+    with torch.device("meta"):  # only sizes are needed
+        if searched_space is not None:
+            space = searched_space.space
+            if not space.takes_head:
                 return None
-            net = found.space.network(task.shape, len(task.labels), found.size)
+            net = space.network(task.shape, len(task.labels), searched_space.size)
             return head_of_network(net)
         network = task.options.get("network") or default_network(task.kind)
         if not takes_head(NETWORKS.get(network)):

@@ -1,7 +1,8 @@
-"""`fedloom profile check RUN`: the sum of a profile's operations beside the measured time.
+"""`fedloom profile check RUN`: compares a profile's estimate with the measured latency.
 
-The time is that of the whole network. Every client's network is cut from the run's supernet as an
-export would cut it. Weights do not change the time, so it has fresh ones.
+The estimate is the sum over a network's operations; the measurement is of the whole network. Every
+client's network is cut from the run's supernet as an export would cut it, with fresh weights, which
+do not change the time.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def check(
     tier: int | None = None,
     search: str | None = None,
 ) -> Checked:
-    """Estimate every client's network on a profile of this machine, and measure it beside that.
+    """Estimate the latency of every client's network by a profile of this machine, and measure it.
 
-    With `tier` or `search` only the network of that tier, or the one that this search found.
+    With `tier` or `search`, only the network of that tier or the one that this search found.
     """
     task = task_of(path)
     run = FinishedRun.open(path)
@@ -87,7 +88,7 @@ def check(
     estimator = Estimator(model, measured_profile, f"profile {profile}")
     sums = [estimator.latency_ms(network.arch) for network in networks]
     archs = [network.arch for network in networks]
-    times = measured(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
+    times = measure(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
     lines = []
     for network, latency_ms, timing in zip(networks, sums, times, strict=True):
         figures = Figures(network.params, network.macs, latency_ms)
@@ -101,13 +102,13 @@ def check(
 
 @dataclass(frozen=True)
 class FoundNetwork:
-    """What result.json tells of a network, checked: a person may have edited the file."""
+    """A network as result.json describes it, validated because users may edit that file."""
 
-    client: int | None  # None: it is no client's own
+    client: int | None  # None: the network of a tier or a search
     arch: Arch
     params: int
     macs: int | None
-    model: str | None = None  # what it is called, if it is no client's own
+    model: str | None = None  # name of the network of a tier or a search
 
 
 def networks_in(
@@ -116,7 +117,7 @@ def networks_in(
     tier: int | None,
     search: str | None,
 ) -> list[FoundNetwork]:
-    """Every client's, or the one that is asked for."""
+    """The networks of all clients, or that of the given tier or search."""
     if tier is not None and search is not None:
         raise FedloomError("one of --tier and --search must be given", "got both", "leave one out")
     if tier is not None:
@@ -136,50 +137,50 @@ def network_of_tier(run: FinishedRun, tier: int, model: Model) -> FoundNetwork:
     numbers = [row.tier for row in run.record.tiers]
     if not numbers:
         rule = "--tier must be of a run whose method has a network for every tier of devices"
-        raise FedloomError(rule, f"{run.path} is none", "leave --tier out")
+        raise FedloomError(rule, f"{run.path} is not one", "leave --tier out")
     rule = f"--tier must be one of the run's, from 1 to {max(numbers)}"
     raise FedloomError(rule, f"got {tier}", "choose one of them")
 
 
 def checked_arch(architecture: Json, model: Model, file: Path) -> Arch:
-    """An architecture in a file of a tier or a search: of the run's own space."""
+    """The architecture of a tier or a search, which must be of the run's own space."""
     assert isinstance(model.net, Supernet)
     try:
         arch = Arch.from_plain(architecture)
         model.net.space.check(arch)
     except FedloomError as error:
-        rule = f"{file} must tell an architecture of {model.net.space.title}"
-        raise FedloomError(rule, str(error).rstrip("."), "restore it, or make it again") from None
+        rule = f"{file} must contain an architecture of {model.net.space.title}"
+        raise FedloomError(rule, str(error).rstrip("."), "restore it, or create it again") from None
     return arch
 
 
 def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:
     assert isinstance(model.net, Supernet)
-    advice = f"delete the file, and `fedloom resume {run}` makes it again"
+    advice = f"delete the file, and `fedloom resume {run}` writes it again"
     if client.params is None:
         network = f"the network of client {client.client}"
-        rule = f"{run / RESULT} must tell how many parameters {network} has"
+        rule = f"{run / RESULT} must say how many parameters {network} has"
         raise FedloomError(rule, "it says null", advice)
     try:
         arch = Arch.from_plain(client.architecture)
         model.net.space.check(arch)
     except FedloomError as error:
         architecture = f"an architecture of {model.net.space.title} for client {client.client}"
-        rule = f"{run / RESULT} must tell {architecture}"
+        rule = f"{run / RESULT} must contain {architecture}"
         raise FedloomError(rule, str(error).rstrip("."), advice) from None
     return FoundNetwork(client.client, arch, client.params, client.macs)
 
 
 def task_of(path: Path | str) -> Task:
-    """The task of a run whose networks are of a search space."""
+    """The task of a run; runs whose networks are not of a search space are refused."""
     folder = one_run(path)
     if folder.config().is_federated:
         rule = "a profile must be checked against a simulation"
         advice = "a site's networks stay with it: check them there"
-        raise FedloomError(rule, f"{path} ran on a federation", advice)
+        raise FedloomError(rule, f"{path} ran in a federation", advice)
     task = reopen(folder).task
     if model_of(task, searched(task)) is None:
-        rule = "a profile must be of networks of a search space"
+        rule = "a profile must be for networks of a search space"
         advice = "use a search, or --network with a genotype"
         raise FedloomError(rule, f"{path} trained another network", advice)
     return task
@@ -196,7 +197,7 @@ def check_machine(profile: Profile, name: str) -> None:
 
 
 def searched_clients(run: FinishedRun) -> list[ClientResult]:
-    """The clients whose network is known to be of a search space; others never answered."""
+    """The clients whose network of a search space is known; others never replied."""
     clients = [client for client in run.record.clients if client.is_searched]
     if not clients:
         rule = "a run must have found a network of a search space"
@@ -204,7 +205,7 @@ def searched_clients(run: FinishedRun) -> list[ClientResult]:
     return clients
 
 
-def measured(
+def measure(
     model: Model,
     shape: tuple[int, ...],
     archs: Sequence[Arch],
@@ -212,7 +213,7 @@ def measured(
     repeats: int,
     tell: Told,
 ) -> list[Timing]:
-    """Milliseconds and their spread; equal architectures are measured once."""
+    """Measure latencies in milliseconds and their spread; equal architectures are measured once."""
     assert isinstance(model.net, Supernet)
     different = list(dict.fromkeys(archs))
     image = torch.rand(1, *shape, device=device)

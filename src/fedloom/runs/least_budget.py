@@ -1,38 +1,108 @@
-"""Whether the limits of a run leave room for its first round, before anything is trained."""
+"""Checks before training that a run's budget and limits are large enough.
+
+A limit must allow the first round, and budget and limits must allow what the method needs at least.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from math import ceil
 from pathlib import Path
+from typing import cast
 
 from fedloom.errors import FedloomError
-from fedloom.federation.server.budgets import LIMITS, charged
+from fedloom.federation.server.budgets import LIMITS, Limit, charged
+from fedloom.report.tables import amount
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.rehearsal import Rehearsal
 from fedloom.threads import one_thread
+from fedloom.types import active_of
+
+ENOUGH = 1.01  # the least amount is an estimate; this much more suffices, rounded to three digits
+
+
+def check_amount(prepared: Prepared) -> None:
+    """Refuse a budget that is too small for the method.
+
+    Budgets in rounds are checked by the method's stages. In a federation the server has no samples
+    by which the cost of a round could be estimated.
+    """
+    budget = prepared.config.budget
+    if budget.equal == "rounds" or budget.amount is None:
+        return
+    if prepared.config.is_federated:
+        return
+    least = least_amount(prepared, budget.equal)
+    if least is None or budget.amount >= least:
+        return
+    method = prepared.task.method
+    raise FedloomError(
+        f"a budget in {budget.equal} must let {method} decide and train, which takes about "
+        f"{amount(least)}",
+        f"got {amount(budget.amount)}",
+        f"{amount(ENOUGH * least)} would do; {method} with fewer sizes or decisions takes less",
+    )
+
+
+def least_amount(prepared: Prepared, unit: str) -> float | None:
+    """The least budget in this unit that the method needs; None if any is enough."""
+    times = least_rounds(prepared, unit, budget_in_rounds=False)
+    if times is None:
+        return None
+    return times * first_round(prepared)[cast(Limit, unit)]
+
+
+def least_rounds(prepared: Prepared, unit: str, budget_in_rounds: bool) -> float | None:
+    """The least budget as a multiple of the first round's cost."""
+    clients = len(prepared.split)
+    active = active_of(clients, prepared.config.budget.participation)
+    method = prepared.stages[0].method
+    return method.least_work(prepared.task, unit, clients / active, budget_in_rounds)
+
+
+def first_round(prepared: Prepared) -> dict[Limit, float]:
+    """What the first round costs in the unit of each limit, as `--dry-run` estimates it."""
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        cost = Rehearsal(prepared, Path(scratch)).first_round()
+    return charged(cost.totals)
 
 
 def check_limits(prepared: Prepared) -> None:
-    """The first round's costs are estimated as `--dry-run` does it."""
-    limits = prepared.config.budget.limits or {}
-    if not limits:
+    """Refuse limits that do not allow a round, or not what the method needs."""
+    budget = prepared.config.budget
+    limits = budget.limits or {}
+    if not limits or prepared.config.is_federated:
         return
-    with tempfile.TemporaryDirectory() as scratch, one_thread():
-        cost = Rehearsal(prepared, Path(scratch)).first_round()
-    needed = charged(cost.totals)
+    costs = first_round(prepared)
     for name in LIMITS:
-        if name in limits and needed[name] > limits[name]:
-            least = rounded_up(needed[name])
+        if name not in limits:
+            continue
+        times = least_rounds(prepared, name, budget.equal == "rounds")
+        if times is not None:
+            check_limit(prepared, name, limits[name], times * costs[name])
+        if costs[name] > limits[name]:
+            least = rounded_up(costs[name])
             raise FedloomError(
                 f"--budget {name} must allow one round, which needs about {least}",
                 f"got {limits[name]:g}",
-                f"say at least {name}={least}",
+                f"give at least {name}={least}",
             )
 
 
+def check_limit(prepared: Prepared, name: Limit, limit: float, least: float) -> None:
+    """Refuse a limit that would end the run before the method's first decisions."""
+    if limit >= least:
+        return
+    method = prepared.task.method
+    raise FedloomError(
+        f"--budget {name} must let {method} decide and train, which takes about {amount(least)}",
+        f"got {amount(limit)}",
+        f"allow {amount(ENOUGH * least)}, or make it the budget itself, by which {method} plans",
+    )
+
+
 def rounded_up(amount: float) -> str:
-    """Never less than the amount: whole, or in hundredths if it is small."""
+    """Round up to a whole number, or to hundredths if the amount is small."""
     if amount < 100:
         return f"{ceil(100 * amount) / 100:g}"
     return str(ceil(amount))

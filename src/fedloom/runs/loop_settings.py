@@ -1,4 +1,4 @@
-"""What the loop is told of a run that was prepared."""
+"""The loop's settings for a prepared run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
 from fedloom.federation.server.settings import Registered, Settings
+from fedloom.methods import recipe
 from fedloom.runs.attendance import attendance_in
 from fedloom.runs.clusters import topology_of
 from fedloom.runs.preparing import Prepared, pooled_share
@@ -41,6 +42,7 @@ def settings_of(prepared: Prepared) -> Settings:
         evaluate_clients=evaluate.clients,
         select=evaluate.select,
         judges_reported=evaluate.hold_back,
+        macs_by_formula=macs_by_formula(prepared),
         names=names_of(prepared),
         registered=registered(prepared),
         tiers=prepared.tiers,
@@ -60,44 +62,50 @@ def settings_of(prepared: Prepared) -> Settings:
     )
 
 
+def macs_by_formula(prepared: Prepared) -> bool:
+    """Whether the method computes MACs, as the sites of a federation do not report theirs."""
+    return prepared.config.is_federated and recipe(prepared.task.method).tells_macs
+
+
 def registered(prepared: Prepared) -> list[Registered]:
-    """Every client's samples, as the split that the run began with has them."""
+    """Every client's numbers of samples, by the split that the run began with."""
     totals = np.diff(prepared.split.offsets)
     counts = []
     for total, tests in zip(totals.tolist(), prepared.split.tests.tolist(), strict=True):
-        rest = total - tests
-        counts.append(Registered(rest - size_of_held(rest, prepared.hold), total))
+        outside_test = total - tests
+        train = outside_test - size_of_held(outside_test, prepared.hold)
+        counts.append(Registered(train, total))
     return counts
 
 
 def names_of(prepared: Prepared) -> dict[int, str]:
-    """What clients are called, where each is a site."""
+    """The clients' names, if each client is a site."""
     if prepared.split.partition != "sites":
         return {}
     return dict(enumerate(prepared.source.group_names))
 
 
 def experiment_id(prepared: Prepared) -> str:
-    """The same for the same experiment, so that equal runs send equal bytes.
+    """An identifier that is the same for the same experiment, so that equal runs send equal bytes.
 
-    It comes from the text of the run's own config.toml, so that no later version changes it: a
-    federation's sites keep their states under it.
+    It is computed from the text of the run's own config.toml, so that no later version changes it:
+    a federation's sites store their states under it.
     """
     written = prepared.written
-    if written is None:  # of a new run, which writes exactly this
+    if written is None:  # a new run, which will write exactly this text
         written = prepared.config.to_toml().encode()
     return hashlib.sha256(written + prepared.split.hash.encode()).hexdigest()[:16]
 
 
-def worker_count(asked: int | None) -> int:
-    """One a core this process may use."""
-    if asked is None:
+def worker_count(workers: int | None) -> int:
+    """The number of worker processes: by default one per core that this process may use."""
+    if workers is None:
         return len(os.sched_getaffinity(0))
-    return asked
+    return workers
 
 
 def server_samples(prepared: Prepared, clients_data: MappedClients) -> Samples | None:
-    """What the server of a simulation has: a set of its own, or the ends of all clients' parts."""
+    """The samples of a simulation's server: its own set, or the ends of all clients' parts."""
     share = pooled_share(prepared)
     if share is None:
         return clients_data.server()

@@ -1,6 +1,6 @@
-"""What the networks of a finished run are made of that are no client's own, without any data.
+"""Networks of a finished run that belong to no client, rebuilt without its data.
 
-They are a tier's network, and the one that a search found.
+They are the network of a tier of devices, and the one that a search found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedloom.types import Order, Setup, State, Task
 
 
 def task_without_data(run: FinishedRun, config: Experiment) -> Task:
-    """The result says what goes into the network and what comes out."""
+    """The run's task, by what its result says about the network's inputs and outputs."""
     network_input = run.record.input
     if network_input is None:
         rule = f"{run.path}/result.json must say what goes into the network"
@@ -43,20 +43,23 @@ def task_without_data(run: FinishedRun, config: Experiment) -> Task:
     )
 
 
-def at_the_end(at: Checkpoint, setup: Setup, stages: Sequence[Stage]) -> Checkpoint:
-    """The last stage's state, also where nothing of the budget remained for it.
+def at_the_end(final: Checkpoint, setup: Setup, stages: Sequence[Stage]) -> Checkpoint:
+    """The checkpoint of the last stage.
 
-    Then it is the state that the stage began with.
+    If the budget ended before that stage, it is the state that the stage would have begun with.
     """
-    for number in range(at.stage + 1, len(stages)):
+    checkpoint = final
+    for number in range(final.stage + 1, len(stages)):
         stage = stages[number]
-        at = replace(at, stage=number, state=stage.method.init(setup, at.state))
+        state = stage.method.init(setup, checkpoint.state)
+        checkpoint = replace(checkpoint, stage=number, state=state)
         if not stage.keeps_own:
-            at = replace(at, versions={})
-    return at
+            checkpoint = replace(checkpoint, versions={})
+    return checkpoint
 
 
 def order_for_tier(method: Method, state: State, tier: int, run: Path) -> Order:
+    """The order from which a client builds the network of this tier."""
     name = tuned_model(tier)
     numbers = []
     for model in method.models(state):
@@ -65,7 +68,7 @@ def order_for_tier(method: Method, state: State, tier: int, run: Path) -> Order:
             numbers.append(int(number))
     if not numbers:
         rule = "--tier must be of a run whose method has a network for every tier of devices"
-        raise FedloomError(rule, f"{run} is none", "take --client K or --shared")
+        raise FedloomError(rule, f"{run} is not one", "use --client K or --shared")
     if tier not in numbers:
         rule = f"--tier must be one of the run's, from 1 to {max(numbers)}"
         raise FedloomError(rule, f"got {tier}", "choose one of them")
@@ -73,7 +76,9 @@ def order_for_tier(method: Method, state: State, tier: int, run: Path) -> Order:
 
 
 def order_for_search(run: Path, name: str) -> Order:
-    from fedloom.methods.fedoras_path import path_model  # a whole method: for its runs alone
+    """The order from which a client builds the network that a search found."""
+    # imported here because it loads a whole method, which only its own runs need
+    from fedloom.methods.fedoras_path import path_model
 
     path = found_search(run, name) / MODEL
     try:

@@ -1,12 +1,12 @@
-"""The method `adapt`: newcomers to a federation fine-tune what it left, each for itself.
+"""The method `adapt`: newcomers to a federation fine-tune its network, each for itself.
 
-`--init RUN` says what: the final shared network of a finished run, of whatever method, one client's
-own, or for each newcomer that of another client. Each round is `epochs` epochs at every newcomer,
-or `iterations` batches, and nothing goes up. "shared" in the figures is the network as it came:
-before, beside after.
+`--init RUN` says which network: the final shared network of a finished run of any method, one
+client's own, or for each newcomer the network of a given client. In each round every newcomer
+trains for `epochs` epochs or `iterations` batches, and uploads nothing. "shared" in the figures is
+the network before fine-tuning, for comparison.
 
-All of a network is trained, or its personal part alone. What is personal, and what of it adapting
-must leave as it is, its own method says (`Method.personal_names`, `Method.frozen_names`).
+All weights are trained, or only the personal part. The network's own method says which tensors are
+personal, and which must not change (`Method.personal_names`, `Method.frozen_names`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AdaptOptions(SgdOptions):
     iterations: Annotated[int | None, Absent(None)] = Field(
         None,
         ge=1,
-        description="batches a round, whatever the epochs; by default whole epochs",
+        description="batches per round, instead of epochs",
     )
     train: Annotated[Literal["weights", "personal"], Absent("weights")] = Field(
         "weights",
@@ -74,12 +74,12 @@ class Newcomer(FineTuned):
         return state
 
     def _check_network(self, state: State, task: Task) -> None:
-        """Builds the network once: one that does not fit the samples is refused before the run."""
-        nobody = Samples(torch.zeros(0, *task.shape), torch.zeros(0, dtype=torch.int64))
+        """Build the network once, to refuse one that does not fit the samples before the run."""
+        no_samples = Samples(torch.zeros(0, *task.shape), torch.zeros(0, dtype=torch.int64))
         run = ClientRun(task, "adapt", 0, 0, 0, "cpu", bytes)
         order = self.serve(state, 0)
         try:
-            net = network_of_run(order, nobody, run)
+            net = network_of_run(order, no_samples, run)
         except (RuntimeError, KeyError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
             rule = "the run of --init must fit the new samples"
@@ -95,8 +95,8 @@ class Newcomer(FineTuned):
         names = method.personal_names(net) - method.frozen_names(net)
         if not names:
             raise FedloomError(
-                "--train personal must be for a model with a personal part",
-                f"{run_before(order, task).task.method} names none",
+                "--train personal must be used with a model that has a personal part",
+                f"that of {run_before(order, task).task.method} has none",
                 "leave --train out: all weights are trained then",
             )
         return names
@@ -121,8 +121,8 @@ class Newcomer(FineTuned):
         rate = self.rate(r)
         orders = []
         for client in r.clients:
-            begins = beginning(state, client)
-            orders.append(Order(client, "adapt", begins.tensors, {"lr": rate, **begins.meta}))
+            first = first_state(state, client)
+            orders.append(Order(client, "adapt", first.tensors, {"lr": rate, **first.meta}))
         return state, orders
 
     def merge(
@@ -135,8 +135,8 @@ class Newcomer(FineTuned):
         return state
 
     def serve(self, state: State, client: int) -> Order:
-        begins = beginning(state, client)
-        return Order(client, "evaluate", begins.tensors, begins.meta)
+        first = first_state(state, client)
+        return Order(client, "evaluate", first.tensors, first.meta)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         net = network_of_run(order, data, run)
@@ -145,8 +145,8 @@ class Newcomer(FineTuned):
         return net
 
 
-def beginning(state: State, newcomer: int) -> State:
-    """What one newcomer begins with: what all do, or the model of a client that is named for it."""
+def first_state(state: State, newcomer: int) -> State:
+    """What a newcomer begins with: the same as all, or the model of the client chosen for it."""
     start = WarmStart.read(state.meta["begin"])
     if start.clients is None:
         return state
@@ -162,7 +162,7 @@ def beginning(state: State, newcomer: int) -> State:
 
 @dataclass(frozen=True)
 class RunBefore:
-    """The finished run that a newcomer goes on with, and the method that makes its networks."""
+    """The finished run whose network a newcomer continues, and the method that builds it."""
 
     start: WarmStart
     task: Task
@@ -170,7 +170,7 @@ class RunBefore:
 
 
 def run_before(order: Order, task: Task) -> RunBefore:
-    """`task` is the newcomer's."""
+    """The finished run that an order begins with; `task` is the newcomer's."""
     start = WarmStart.read(order.meta["begin"])
     # An older version may have written these options into init.state.
     options = as_before(recipe(start.method).options, start.options)
@@ -179,7 +179,7 @@ def run_before(order: Order, task: Task) -> RunBefore:
 
 
 def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
-    """The network as the federation left it, made by its own method."""
+    """The network as the federation left it, built by its own method."""
     before = run_before(order, run.task)
     start = before.start
     task = before.task
@@ -188,9 +188,9 @@ def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     if start.own is not None:
         own = State(without_prefix(start.prefix, order.tensors), start.own)
     elif start.order is None and not method.shares:
-        rule = "newcomers must begin with a model that there is"
-        found = f"{task.method} has none for all"
-        raise FedloomError(rule, found, "begin with a client's: --from K")
+        rule = "newcomers must begin with a model that the run has"
+        problem = f"{task.method} has no shared one"
+        raise FedloomError(rule, problem, "begin with a client's: --from K")
     shared = {}
     for name, tensor in order.tensors.items():
         if not name.startswith(start.prefix):
@@ -207,7 +207,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 adapt = Recipe(
-    "Newcomers fine-tune what a finished run left: with --init RUN",
+    "Newcomers fine-tune the network of a finished run, which --init RUN names",
     AdaptOptions,
     stages,
     foretells_numbers=True,

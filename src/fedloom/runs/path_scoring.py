@@ -1,7 +1,7 @@
-"""Scores of paths after a run, on the samples that its own search scored on, or on others.
+"""Scoring paths after a run, on the samples that its own search scored on, or on others.
 
-Where the run scored on the server's own set, that set; otherwise what its clients keep back. Sums
-over clients are added as a round adds them, so that old and new scores can be compared.
+If the run scored on the server's own set, that set is used; otherwise the samples that its clients
+hold back. Clients' scores are summed as in a round, so that old and new scores can be compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scorer:
         totals = [PathScore(0.0, 0, 0) for _ in paths]
         with one_thread():
             for part in self.parts:
-                of_part = score_paths(
+                part_scores = score_paths(
                     model,
                     paths,
                     part(),
@@ -51,36 +51,36 @@ class Scorer:
                     self.device,
                     self.frame.counted_classes,
                 )
-                for number, score in enumerate(of_part):
+                for number, score in enumerate(part_scores):
                     totals[number] += score
         scores = {}
         for path, total in zip(paths, totals, strict=True):
             if total.samples == 0:
                 raise FedloomError(
                     "paths must be scored on samples",
-                    "the clients that score keep none back",
-                    "ask for no more than the run has scored: lower --models",
+                    "the clients that score hold none back",
+                    "ask only for paths that the run has scored: lower --models",
                 )
             scores[path] = Score.of(total)
         return scores
 
 
 def check_data_at_hand(folder: RunFolder) -> None:
-    """A federation's samples are where its sites are."""
+    """Refuse a federation's run, whose samples never leave its sites."""
     if folder.config().is_federated:
         raise FedloomError(
             "new paths must be scored on samples",
-            f"{folder.path} ran on a federation, whose server has none",
+            f"{folder.path} ran in a federation, whose server has none",
             "add --data with samples that you have, or lower --models to what the run has scored",
         )
 
 
 def check_clients_at_hand(folder: RunFolder) -> None:
-    """A federation's sites are asked for nothing when their run is over."""
+    """Refuse a federation's run, whose sites do nothing more after its end."""
     if folder.config().is_federated:
         raise FedloomError(
-            "--tune must be in a run whose clients' samples are here",
-            f"{folder.path} ran on a federation, whose server has none",
+            "--tune must be used with a run whose clients' samples are at hand",
+            f"{folder.path} ran in a federation, whose server has none",
             "leave --tune out",
         )
 
@@ -91,7 +91,7 @@ def scorer_of(
     weights: Tensors,
     options: FedorASOptions,
 ) -> Scorer:
-    """For a finished run. Its data are opened here, and only if something must be scored."""
+    """A scorer on a finished run's own samples. This opens its data."""
     check_data_at_hand(folder)
     prepared = reopen(folder)
     device = prepared.config.engine.device
@@ -106,7 +106,7 @@ def scorer_on(
     weights: Tensors,
     options: FedorASOptions,
 ) -> Scorer:
-    """For a finished run, on other samples than its own. Its data may be anywhere."""
+    """A scorer for a finished run on other samples; the run's data is not needed."""
     device = folder.config().engine.device
     check_device(device)
     return Scorer(frame, weights, options, [lambda: samples], device)
@@ -126,18 +126,18 @@ def parts_to_score_on(
         part = part_to_score_on(server_data, options.score_samples, prepared.config.seed)
         return [lambda: part]
 
-    def kept_back(client: int) -> Samples:
+    def held_back(client: int) -> Samples:
         data = clients_data.client(client, prepared.hold)
         return data.train.split(options.train_share)[1]
 
     parts: list[Callable[[], Samples]] = []
     for client in scoring_clients(prepared, options):
-        parts.append(partial(kept_back, client))
+        parts.append(partial(held_back, client))
     return parts
 
 
 def scoring_clients(prepared: Prepared, options: FedorASOptions) -> tuple[int, ...]:
-    """As many as scored a generation of the run."""
+    """A cohort of as many clients as scored a generation of the run."""
     clients = range(len(prepared.split))
     share = prepared.config.budget.participation
     if options.score_clients is not None:

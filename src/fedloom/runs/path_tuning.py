@@ -1,7 +1,7 @@
-"""`fedloom search --tune ROUNDS`: the found network is trained by the clients that can run it.
+"""`fedloom search --tune ROUNDS`: clients whose devices can run the found network train it.
 
-The rounds are those of any run, in the same engine and on the same split, with a folder of their
-own. The run itself stays as it is.
+The rounds are like those of any run, in the same engine and on the same split, but in a separate
+folder. The run itself is not changed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fedloom.types import State, Tensors
 
 @dataclass(frozen=True)
 class Tuned:
-    """A network after its rounds."""
+    """A network after tuning."""
 
     weights: Tensors
     rounds: int
-    clients: int  # that can run it
+    clients: int  # number of clients that can run it
     figures: Spread  # over all clients' test parts
-    beside: Mapping[str, float | None]  # means over clients of other figures, by their names
+    beside: Mapping[str, float | None]  # other figures by name, as means over clients
 
 
 def tune_path(
@@ -53,13 +53,13 @@ def tune_path(
     rounds: int,
     listen: Listener,
 ) -> Tuned:
-    """From the supernet's weights. `place` is the folder that the rounds write into."""
+    """Tune a path from the supernet's weights. The rounds write into the folder `place`."""
     prepared = reopen(folder)
     clients = able_clients(supernet, path)
     if not clients:
         raise FedloomError(
             "--tune needs clients whose devices can run the network",
-            "it is dearer than the limit of every tier that has clients",
+            "it costs more than the limit of every tier that has clients",
             "leave --tune out, or lower --limit",
         )
     stage = stage_for(prepared, supernet, path, clients)
@@ -85,7 +85,7 @@ def stage_for(
     path: Path,
     clients: tuple[int, ...],
 ) -> Stage:
-    """The run's last stage with one network. Its name is what sites know it by."""
+    """The run's last stage with this one network, under the name that sites know."""
     last = prepared.stages[-1]
     assert isinstance(last.method, TuneTiers)
     frame = Frame.from_plain(supernet.meta["frame"])
@@ -127,5 +127,5 @@ def run_rounds(
             )
             return loop.run()
     finally:
-        for left in temporary:
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in temporary:
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -1,7 +1,4 @@
-"""A comparison's plan, checked before anything is trained.
-
-It also makes the configuration of each of its runs.
-"""
+"""Checks a comparison's plan before anything is trained, and configures each of its runs."""
 
 from __future__ import annotations
 
@@ -18,20 +15,18 @@ from fedloom.runs.configure import configure, parse_variant, resolve_options
 from fedloom.runs.experiment import check
 from fedloom.runs.preparing import prepare
 
-ROUNDS: Mapping[str, Any] = {
-    "equal": "rounds",
-    "amount": None,
-}  # the budget that the first method is given
+# The budget that the first method is given.
+ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}
 
-
+# How a grid's runs differ from the comparison's: they need validation data to be judged by.
 GRID: Mapping[str, Any] = {
     "evaluate": {"hold_back": True},
     "budget": ROUNDS,
-}  # what a grid's runs have other than the comparison's: validation data to be judged by
+}
 
 
 def check_plan(plan: Plan) -> None:
-    """Name a wrong method or option before anything is trained."""
+    """Refuse a wrong method or option before anything is trained."""
     if not plan.methods or len(set(plan.methods)) != len(plan.methods):
         methods = " ".join(plan.methods) or "none"
         raise FedloomError("compare must be given different methods", f"got {methods}", "name them")
@@ -56,11 +51,11 @@ def check_plan(plan: Plan) -> None:
         for point in grid_points(plan.grid):
             resolve_options(config.method, {**config.options, **point})
     split: Split | None = None
-    for method in plan.methods:
+    for method in most_demanding_first(plan):
         changes: dict[str, Mapping[str, Any]] = {}
         if plan.tree.get("budget", {}).get("amount") is None:
             changes = {"budget": ROUNDS}  # the first run sets the amount
-        if plan.grid:  # its runs have less to train on
+        if plan.grid:  # a grid's runs have fewer samples to train on
             changes = dict(GRID)
         config = experiment(plan, method, plan.seeds[0], changes)
         prepared = prepare(config, split)
@@ -68,8 +63,20 @@ def check_plan(plan: Plan) -> None:
         check(prepared)
 
 
+def most_demanding_first(plan: Plan) -> tuple[str, ...]:
+    """All methods of a plan, in the order in which they are checked.
+
+    In a contest `auto` needs more budget than the control. It is checked first, so that the least
+    budget that an error names is enough for both.
+    """
+    if plan.contest is None:
+        return plan.methods
+    control, main, *others = plan.methods
+    return main, control, *others
+
+
 def check_target(target: float, plan: Plan) -> None:
-    """Whether the metric of the data can have such a figure."""
+    """Refuse a figure that the data's metric cannot reach."""
     source = configured_source(experiment(plan, plan.methods[0], plan.seeds[0], {}).data)
     metric = metric_of(source.kind)
     if metric.counts_answers and target > 1:
@@ -81,6 +88,6 @@ def experiment(plan: Plan, method: str, seed: int, changes: Mapping[str, Any]) -
     tree = {**plan.tree, "seed": seed}
     for section, values in changes.items():
         tree[section] = {**tree.get(section, {}), **values}
-    if plan.target is not None:  # it is read off validation data
+    if plan.target is not None:  # whether it is reached is measured on validation data
         tree["evaluate"] = {**tree.get("evaluate", {}), "hold_back": True}
     return configure(method, tree)

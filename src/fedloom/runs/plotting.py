@@ -1,6 +1,6 @@
-"""`fedloom plot`: pictures of runs.
+"""`fedloom plot`: draws runs.
 
-The classes that clients hold are counted in the data, where they still are.
+The clients' classes are counted in the data, which must still be available for that.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ def write_plots(
     out: Path | str | None = None,
     formats: Sequence[str] = FORMATS,
 ) -> Plots:
-    """Pictures of one run, of a comparison, or of several runs beside each other.
+    """Draw one run, a comparison, or several runs next to each other.
 
-    The last need an `out`.
+    Several runs need a folder `out`.
     """
     return plots.write_plots(paths, count_classes, out, formats)
 
 
 def count_classes(folder: RunFolder) -> ClassCounts:
-    """From the data and the split alone: neither the method nor torch is needed to count."""
+    """Count classes by the data and the split alone, without the method and without torch."""
     config = folder.config()
     advice = "draw it at a site with `fedloom data show`"
     config.check_data_at_hand("a drawing of the split", advice)
     source = configured_source(config.data)
     if source.kind == "text":
-        rule = "a split that is drawn must be of labelled samples"
-        raise FedloomError(rule, "this one is of text", "see `fedloom data show`")
+        rule = "a split that is drawn must have labelled samples"
+        raise FedloomError(rule, "this one has text", "see `fedloom data show`")
     split = Split.load(folder.path / "split.json")
     split.check(source)
     counts = Picture(source, split).counts
@@ -46,7 +46,7 @@ def count_classes(folder: RunFolder) -> ClassCounts:
 
 
 def names_of_clients(source: Source, split: Split) -> list[str]:
-    """The sites' names where each client is a site, else numbers."""
+    """The sites' names if each client is a site, otherwise numbers."""
     names = [str(client) for client in range(len(split))]
     if split.partition == "sites":
         names[: len(source.group_names)] = source.group_names

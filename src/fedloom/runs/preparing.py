@@ -1,6 +1,7 @@
-"""A configuration with what it names opened and checked: the data, the split, the method's stages.
+"""Preparing a run: everything that a configuration names is opened and checked.
 
-What is prepared can be run (`experiment.py`), estimated, or asked for the models of a finished run.
+The result has the data, the split and the method's stages. It can be run (`experiment.py`),
+estimated, or used to rebuild the models of a finished run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedloom.config.models import BY_LABELS, DataConfig, Experiment
@@ -56,15 +58,15 @@ class Prepared:
     split: Split
     task: Task
     stages: tuple[Stage, ...]
-    start: State | None = None  # of --init
-    tiers: TierDeal | None = None  # of the devices, for methods that know them
-    devices: Sequence[Device] = ()  # of the clients; empty: those of a federation are not known
-    written: bytes | None = None  # config.toml of a run that was begun before
-    notices: tuple[str, ...] = ()  # of what was chosen for the user
+    start: State | None = None  # what --init gives
+    tiers: TierDeal | None = None  # device tiers, for methods that use them
+    devices: Sequence[Device] = ()  # of the clients; empty in a federation, where they are unknown
+    written: bytes | None = None  # config.toml of a run that was started before
+    notices: tuple[str, ...] = ()  # what was chosen for the user
 
     @property
     def hold(self) -> float:
-        """The share of a client's rest kept back for selecting a round, or for judging it."""
+        """The share of a client's training data kept to select a round or to evaluate it."""
         evaluate = self.config.evaluate
         if evaluate.select == "best" or evaluate.hold_back:
             return evaluate.hold
@@ -73,25 +75,32 @@ class Prepared:
                 return evaluate.hold
         return 0.0
 
+    @property
+    def training_samples(self) -> list[int]:
+        """How many samples each client trains on: those neither for testing nor held back."""
+        counts = np.diff(self.split.offsets) - self.split.tests
+        return [int(count) - round(self.hold * int(count)) for count in counts]
+
 
 def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages.
 
-    `start` is what --init gives. It is read from the old run where it is asked for and not given.
+    `start` is the state that --init gives. If it is not passed, it is read from the run that --init
+    names.
     """
     config.check_data_at_hand("this", "leave --federation out, or use `fedloom run`")
     config = with_given_paths(config)
     method = absolute(config.method)
-    options = resolve_options(method, options_asked_for(config))
+    resolve_options(method, options_asked_for(config))  # wrong options fail before data is read
     check_device(config.engine.device)
-    agreed = None
+    encoding = None
     classes: Sequence[str] = ()
     if config.init is not None:
         if start is None:
             start = begun(config.init, config.method)
         before = WarmStart.read(start.meta).input
-        agreed = before.encoding
-        if agreed is not None:
+        encoding = before.encoding
+        if encoding is not None:
             classes = before.labels
         partition = asked_partition(config.data) if split is None else split.partition
         changes = {
@@ -99,11 +108,11 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
             "init": settled(config.init, start),
         }
         config = config.model_copy(update=changes)
-    source = configured_source(config.data, agreed, classes)
+    source = configured_source(config.data, encoding, classes)
     check_numbers_foretold(method, config, source)
     data = with_usual_partition(config.data, source)
     notices = partition_notices(config.data, data, source)
-    if split is not None and data != config.data:  # of a comparison, or of a run that is named
+    if split is not None and data != config.data:  # the split of a comparison or of another run
         data = data.model_copy(update={"partition": split.partition})
     config = config.model_copy(update={"data": data})
     if split is None:
@@ -127,15 +136,16 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
-    devices = devices_in(table, len(split), config.seed)  # tiers may be by their speed
-    read = {"devices": table, "clock": clock_read(config.clock)}
-    config = with_topology(config.model_copy(update=read), options, len(split))
+    devices = devices_in(table, len(split), config.seed)  # tiers may be assigned by their speed
+    files_read = {"devices": table, "clock": clock_read(config.clock)}
+    config = with_topology(config.model_copy(update=files_read), options, len(split))
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:
-        check_searched(searched(task), task)  # before its costs become limits
-        asked = with_latencies_read(with_files_read(config.tiers), config.evaluate.profile, task)
-        config = config.model_copy(update={"tiers": asked})
+        check_searched(searched(task), task)  # before the space's costs become limits
+        tiers_config = with_files_read(config.tiers)
+        tiers_config = with_latencies_read(tiers_config, config.evaluate.profile, task)
+        config = config.model_copy(update={"tiers": tiers_config})
         tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     clock_devices = devices or devices_of(EQUAL, len(split), config.seed)
     return Prepared(
@@ -152,7 +162,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
 
 
 def check_space_for_table(task: Task) -> None:
-    """A table has nothing to search in: spaces are for maps and for text."""
+    """Refuse a search on a table: search spaces are for feature maps and for text."""
     if task.kind not in TABLES:
         return
     space = searched(task)
@@ -163,50 +173,50 @@ def check_space_for_table(task: Task) -> None:
 
 
 def check_numbers_foretold(method: str, config: Experiment, source: Source) -> None:
-    """Whether a run can do without classes, if its labels are numbers."""
+    """If the labels are numbers, refuse methods and clusterings that need classes."""
     if source.kind != "regression":
         return
     name = method.rpartition("/")[2]
     if not recipe(method).foretells_numbers:
-        able = []
+        alternatives = []
         for other in sorted(METHODS.builtin):
             if other != ADAPT and recipe(other).foretells_numbers:
-                able.append(other)
+                alternatives.append(other)
         raise FedloomError(
             f"{name} must have labels that are classes",
             f"those of {source.name} are numbers",
-            f"use one of {', '.join(able)}, or --task classification",
+            f"use one of {', '.join(alternatives)}, or --task classification",
         )
     if config.topology.clusters in BY_LABELS:
         raise FedloomError(
-            f"--clusters {config.topology.clusters} must be for labels that are classes",
+            f"--clusters {config.topology.clusters} must be used with labels that are classes",
             f"those of {source.name} are numbers",
             "try --clusters random",
         )
 
 
 def partition_notices(asked: DataConfig, data: DataConfig, source: Source) -> tuple[str, ...]:
-    """What a person should hear who did not ask for the partition that the data has."""
+    """Tell users that the data decided the partition, if they did not ask for it."""
     if data.partition == asked.partition:
         return ()
     rule = f"(--partition {data.partition})"
     if source.groups is None:
-        text = "labels that are numbers have no classes to deal out unevenly"
+        text = "labels that are numbers have no classes that could be distributed unevenly"
         return (f"{text}: clients have equal random shares {rule}",)
     count = len(source.group_names)
     if count == 1:
         return (f"the data comes from one {source.grouping}, which is the only client {rule}",)
     groups = f"the data comes in {count} {source.grouping}s"
     if data.clients not in (None, count):
-        joined = f"joined or cut into {data.clients}"
-        return (f"{groups}, {joined} {rule}; another partition would mix them",)
+        regrouped = f"joined or cut into {data.clients}"
+        return (f"{groups}, {regrouped} {rule}; another partition would mix them",)
     return (f"{groups} and stays so {rule}; another partition would mix them",)
 
 
 def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
-    """Weights go with the size and normalisation they were trained with, and as many classes."""
+    """The data with the image size, normalisation and classes that the weights are trained for."""
     data = sized_as(data, before)
-    if before.encoding is not None:  # it has the constants, and classes go with it
+    if before.encoding is not None:  # a table's encoding has the constants and the classes
         return data
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
@@ -218,16 +228,16 @@ def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
 
 
 def sized_as(data: DataConfig, before: Input) -> DataConfig:
-    """With images of the size of the run that --init names, unless the user gave another."""
+    """The data with the image size of the run that --init names, unless the user gave another."""
     if before.resize is None or data.resize is not None:
         return data
     return data.model_copy(update={"resize": before.resize, "fit": before.fit})
 
 
 def normalised_as(data: DataConfig, before: Input, rule: Rule) -> dict[str, list[float]]:
-    """The constants of the run that --init names, unless the user gave others; text has none.
+    """The normalisation of the run that --init names, unless the user gave another; text has none.
 
-    Those of tinted images begin with those of the grey ones, which are what the data has.
+    The constants of tinted images begin with those of the grey images, which the data consists of.
     """
     channels = 1 if rule.has_tint else len(before.mean)
     constants = {}
@@ -243,7 +253,7 @@ def options_asked_for(
     kind: str | None = None,
     shape: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """The user's options, and what the data that the user described mean for the method."""
+    """The user's options, and those that follow from the data that the user described."""
     schema = recipe(absolute(config.method)).options
     implied: dict[str, Any] = {}
     if config.data.mean is not None or config.data.std is not None:
@@ -257,12 +267,12 @@ def options_asked_for(
 def check_device(device: str) -> None:
     if device in (EQUAL, PHONES) or is_file(device):
         raise FedloomError(
-            "--device must be torch's name of a device",
+            "--device must be a device that torch knows",
             f"got {device}",
             f"did you mean --devices {device}",
         )
     try:
-        torch.zeros(1, device=device).item()  # "meta" has no values
+        torch.zeros(1, device=device).item()  # .item() refuses "meta", whose tensors have no values
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         rule = f"--device {device} must be usable here"
@@ -270,7 +280,7 @@ def check_device(device: str) -> None:
 
 
 def reopen(folder: RunFolder) -> Prepared:
-    """A run that was started before, with the split it was started with."""
+    """Prepare a run that was started before, with the split that it was started with."""
     prepared = prepared_again(folder)
     check_space_again(prepared.task, last_checkpoint(Archive(folder.path)))
     return replace(prepared, written=folder.config_bytes())
@@ -282,6 +292,6 @@ def prepared_again(folder: RunFolder) -> Prepared:
 
 
 def pooled_share(prepared: Prepared) -> float | None:
-    """Of each client's training part, what the server of this simulation sees."""
+    """The share of each client's training part that the server of this simulation sees."""
     task = prepared.task
     return recipe(task.method).options.model_validate(dict(task.options)).pooled_share

@@ -1,4 +1,4 @@
-"""What a result says of privacy: every field that left a client, and what it may tell."""
+"""The privacy section of a result: every field that left a client, and what it may reveal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from fedloom.runs.preparing import Prepared
 from fedloom.types import Fields
 
 COLUMNS_NOTE = (
-    "Before training each site told of its table, test rows included: of a column of numbers how "
-    "many there are, their sum, the sum of their squares and how many are missing; of a column of "
-    "text its categories and how many are missing; of the labels the classes, or the same sums. "
-    "The categories of all sites, without whose they are, and means and deviations went to every "
-    "site. A column with one number at a site tells that number."
+    "Before training each site reported statistics of its table, test rows included: for a numeric "
+    "column how many numbers there are, their sum, the sum of their squares and how many are "
+    "missing; for a text column its categories and how many are missing; for the labels the "
+    "classes, or the same sums. Every site received the means and deviations, and the categories "
+    "of all sites without saying which site has which. A column with one number at a site reveals "
+    "that number."
 )
 
 
@@ -31,9 +32,9 @@ def privacy(prepared: Prepared) -> Privacy:
     settings = settings_of(prepared)
     departures = []
     if prepared.source.table is not None:
-        departures.append(told_columns())
+        departures.append(table_statistics())
     for kind, fields in BASIC.items():
-        departures.append(departure("every", kind, asked_fields(fields, settings)))
+        departures.append(departure("every", kind, requested_fields(fields, settings)))
     for stage in stages:
         for kind, fields in stage.method.fields.items():
             departures += departures_of(stage, kind, fields, prepared)
@@ -44,23 +45,23 @@ def privacy(prepared: Prepared) -> Privacy:
         notes.extend(stage.method.privacy_notes)
     if prepared.source.table is not None:
         notes.append(COLUMNS_NOTE)
-    told = told_histograms(prepared, settings)
-    if told is not None:
-        result = result.replace(histograms=told)
-        notes.extend(histogram_notes(told, federated=prepared.config.is_federated))
+    histograms = reported_histograms(prepared, settings)
+    if histograms is not None:
+        result = result.replace(histograms=histograms)
+        notes.extend(histogram_notes(histograms, federated=prepared.config.is_federated))
     if notes:
         result = result.replace(notes=notes)
     return result
 
 
-def told_columns() -> Departure:
-    """Of a table, before training."""
+def table_statistics() -> Departure:
+    """Statistics of a table's columns, which leave a site before training."""
     sent = SentFields(tensors=[], extra=[], values=["columns"])
     return Departure(stage="before", order="survey", fields=sent, seen_by="server")
 
 
-def asked_fields(fields: Fields, settings: Settings) -> Fields:
-    """Without what every site may tell, but this run does not ask for."""
+def requested_fields(fields: Fields, settings: Settings) -> Fields:
+    """The fields without those that sites may send but that this run does not ask for."""
     names = list(fields.meta)
     if settings.histograms is None and "histogram" in names:
         names.remove("histogram")
@@ -69,15 +70,15 @@ def asked_fields(fields: Fields, settings: Settings) -> Fields:
     return replace(fields, meta=tuple(names))
 
 
-def told_histograms(prepared: Prepared, settings: Settings) -> ToldHistograms | None:
-    """How label counts left the clients; None: nobody asked for them."""
+def reported_histograms(prepared: Prepared, settings: Settings) -> ToldHistograms | None:
+    """How label counts left the clients; None if they did not."""
     rule = settings.histograms
     if rule is None:
         return None
-    asked = 0
+    times_asked = 0
     for number, stage in enumerate(prepared.stages):
         if asks_everybody(stage.method, number, settings):
-            asked += 1
+            times_asked += 1
     secret = "the seed of the simulation"
     if prepared.config.is_federated:
         secret = "a file of each site"
@@ -85,29 +86,31 @@ def told_histograms(prepared: Prepared, settings: Settings) -> ToldHistograms | 
         mechanism=rule.mechanism,
         epsilon=rule.epsilon,
         sensitivity=SENSITIVITY,
-        asked=asked,
+        asked=times_asked,
         secret=secret,
     )
 
 
-def histogram_notes(told: ToldHistograms, *, federated: bool) -> list[str]:
-    """What label counts tell, and what else leaves that tells of labels."""
+def histogram_notes(histograms: ToldHistograms, *, federated: bool) -> list[str]:
+    """What label counts reveal, and which other fields reveal something about labels."""
     counts = "how many of its training samples have each label"
-    samples = "How many samples it has in each part left exactly, too"
-    if told.epsilon is None:
+    samples = "It also reported, exactly, how many samples it has in each part"
+    if histograms.epsilon is None:
         matrices = "and with the final figures its confusion matrix, whose rows count test labels"
-        return [f"Each client told {counts}, exactly. {samples}, {matrices}."]
-    noise = f"discrete Laplace noise of E = {told.epsilon:g}, P(k) ∝ e^(−E|k|)"
+        return [f"Each client reported {counts}, exactly. {samples}, {matrices}."]
+    noise = f"discrete Laplace noise of E = {histograms.epsilon:g}, P(k) ∝ e^(−E|k|)"
     rule = "one sample added or removed changes one count by 1; sums below 0 became 0"
     notes = [
-        f"Each client told {counts}, with {noise} ({rule}). A client says the same whenever it is "
-        "asked, so asking again tells nothing more. The noise covers these counts alone.",
+        f"Each client reported {counts}, with {noise} ({rule}). A client gives the same answer "
+        "whenever it is asked, so asking again reveals nothing more. The noise covers only these "
+        "counts.",
         f"{samples}. No confusion matrix was sent: the sums of its rows would undo the noise.",
     ]
     if not federated:
         notes.append(
             "The noise of a simulation comes from its seed, so that equal seeds give equal runs: "
-            "whoever knows the seed can subtract it. A site's comes from a secret file of its own.",
+            "whoever knows the seed can subtract it. A real site's noise comes from a secret file "
+            "of its own.",
         )
     return notes
 
@@ -118,17 +121,20 @@ def departures_of(
     fields: Fields,
     prepared: Prepared,
 ) -> list[Departure]:
-    """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
+    """A kind of reply, by who sees it.
+
+    In clusters an aggregator sees its members' replies, and the server sees their mean.
+    """
     seen = departure(stage.name, kind, fields)
     if fields.beforehand:
         return [seen]
     topology = topology_of(prepared.config, prepared.task)
     if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
         return [seen]
-    of_server = "server: the mean of a cluster, by samples"
+    server = "server: the mean of a cluster, by samples"
     if topology.rule == UPDATES:
-        of_server += "; each client's own in the rounds that decide the clusters"
-    return [seen.replace(seen_by="aggregator of the cluster"), seen.replace(seen_by=of_server)]
+        server += "; each client's own in the rounds that decide the clusters"
+    return [seen.replace(seen_by="aggregator of the cluster"), seen.replace(seen_by=server)]
 
 
 def departure(stage: str, kind: str, fields: Fields) -> Departure:

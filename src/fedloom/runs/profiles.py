@@ -1,6 +1,6 @@
-"""Device profiles of this user.
+"""The user's device profiles.
 
-`fedloom profile` measures them; they are kept by name, and found by name or file.
+`fedloom profile` measures them. They are stored by name, and found by name or file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedloom.methods import searched
 from fedloom.nets.model import Model
 from fedloom.types import Arch, Json, Task
 
-NAME = "this-machine"  # of a profile whose name nobody gave
-P95 = 0.95  # of a client's samples are at most so slow
+NAME = "this-machine"  # default name of a profile
+P95 = 0.95  # the quantile of latencies over a client's samples
 
 
 def folder() -> Path:
@@ -35,7 +35,7 @@ def folder() -> Path:
 
 
 def place(name: str) -> Path:
-    """A file as it is; a name in the user's data folder."""
+    """The path of a profile: a file as it is, or a name in the user's data folder."""
     if "/" in name or name.endswith(".json"):
         return Path(name)
     if not re.fullmatch(r"\w[\w.-]*", name):
@@ -59,7 +59,7 @@ def stored() -> list[Path]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A profile as it lies in its file, and how much of it is new."""
+    """A profile, its file, and how many of its entries are new."""
 
     path: Path
     profile: Profile
@@ -69,20 +69,23 @@ class Measured:
         return {"profile": str(self.path), "new": self.new, **self.profile.to_json()}
 
     def table(self) -> None:
-        """Print where it lies, and its slowest operations."""
+        """Print the profile's file, and its slowest operations."""
         from rich.console import Console
 
         from fedloom.report.latency_tables import profile_table
 
-        about = f"{self.path}: {self.new} operations measured"
-        kept = len(self.profile.entries) - self.new
-        if kept:
-            about = f"{about}, {kept} known before"
-        Console(markup=False).print(profile_table(self.profile, about, most=10))
+        title = f"{self.path}: {self.new} operations measured"
+        measured_before = len(self.profile.entries) - self.new
+        if measured_before:
+            title = f"{title}, {measured_before} known before"
+        Console(markup=False).print(profile_table(self.profile, title, most=10))
 
 
 def measure(model: Model, path: Path, device: str, repeats: int, tell: Told) -> Measured:
-    """What `model` needs and the file does not have yet; written whole or not at all."""
+    """Measure the operations of `model` that the file does not have yet, and add them to it.
+
+    The file is written completely or not at all.
+    """
     machine = this_machine(device)
     steps = Steps(model.to(device))
     entries = entries_before(path, machine)
@@ -102,7 +105,7 @@ def measure(model: Model, path: Path, device: str, repeats: int, tell: Told) -> 
 
 
 def entries_before(path: Path, machine: Machine) -> list[Entry]:
-    """What a profile has already, if there is one: it must be of this machine."""
+    """The entries of an existing profile, which must be of this machine."""
     if not path.exists():
         return []
     profile = read_profile(path)
@@ -127,9 +130,9 @@ def save(profile: Profile, path: Path) -> None:
 
 
 def needed(task: Task) -> set[Piece]:
-    """What any network that a run of this task may end with is made of.
+    """The operations of all networks that a run of this task may end with.
 
-    It is empty where that is no network of a search space.
+    The set is empty if they are not networks of a search space.
     """
     model = model_of(task, searched(task))
     if model is None:
@@ -138,15 +141,15 @@ def needed(task: Task) -> set[Piece]:
 
 
 def check_covers(task: Task, name: str) -> None:
-    """Before training: whatever is found, its latency will be known.
+    """Refuse a profile that does not cover every network that the run may find.
 
-    In a comparison others may have none.
+    A method without a search space passes, as it may be part of a comparison.
     """
     find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
 
 
 def check_searchable(task: Task) -> None:
-    """A run of its own that asks for latencies must be able to have some."""
+    """Refuse --profile for a single run whose network is not of a search space."""
     if not needed(task):
         raise FedloomError(
             "--profile must be given to networks of a search space",
@@ -157,15 +160,15 @@ def check_searchable(task: Task) -> None:
 
 @dataclass(frozen=True)
 class SampleLatency:
-    """Of one sample, in milliseconds, over the samples of a client."""
+    """The latency per sample in milliseconds, over the samples of a client."""
 
     mean: float | None  # None: the network is not of a search space
-    p95: float | None = None  # these two: None where all samples take the same path
+    p95: float | None = None  # None if all samples take the same path; `worst` too
     worst: float | None = None
 
 
 class Latencies:
-    """Of networks by the sum of a profile's operations; samplers and dispatch are not in it."""
+    """Latencies of networks as sums over a profile's operations, without samplers and dispatch."""
 
     def __init__(self, task: Task, name: str) -> None:
         model = model_of(task, searched(task))
@@ -179,16 +182,19 @@ class Latencies:
         return SampleLatency(self.estimator.latency_ms(Arch.from_plain(architecture)))
 
     def of_paths(self, paths: Sequence[Json]) -> SampleLatency:
-        """Of samples that take their own paths: every path's operations, and its samples."""
+        """The latency over samples that take different paths.
+
+        Every path has its operations and the number of its samples.
+        """
         if self.estimator is None:
             return SampleLatency(None)
         space = self.estimator.steps.net.space
         latencies: list[float] = []
-        for taken in paths:
-            arch = Arch(space.name, tuple((option,) for option in taken["path"]))
+        for path in paths:
+            arch = Arch(space.name, tuple((option,) for option in path["path"]))
             latency = self.estimator.latency_ms(arch)
-            assert latency is not None  # it has a profile
-            latencies += [latency] * taken["samples"]
+            assert latency is not None  # the estimator has a profile
+            latencies += [latency] * path["samples"]
         latencies.sort()
         place = math.ceil(P95 * len(latencies)) - 1
         return SampleLatency(fmean(latencies), latencies[place], latencies[-1])

@@ -1,8 +1,9 @@
-"""A run gone through without being trained, for `--dry-run`: what each of its stages will cost.
+"""Rehearsing a run without training it, for `--dry-run`: what each of its stages will cost.
 
-Every round is planned and merged as the loop does it. One client stands in for all: it carries an
-order out, on a few of its samples, when the order or the client's own state looks like none before.
-Any later order that looks the same costs the same, scaled to the samples of its client.
+Every round is planned and merged as in the real loop. One client, the stand-in, works for all: if
+an order, together with the client's own state, looks like none before, the stand-in carries it out
+on a few of its samples. Later orders that look the same cost the same, scaled to the number of
+their clients' samples.
 """
 
 from __future__ import annotations
@@ -70,17 +71,17 @@ from fedloom.types import (
     Tensors,
 )
 
-PROBE = 128  # samples of a stage's first order, and of evaluation, which are timed
-LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
-MOST_PROBES = 60  # a stage: a method whose every order looks new is not carried out forever
-PARTS_A_ROUND = 2  # orders of a kind that are carried out in a round, if each has another part
-MOST_OPEN_ROUNDS = 1000  # of a stage that ends when its plan says so
-LOOK = "\x1f"  # stands between the parts of how an order looks
+PROBE = 128  # samples for a stage's first order and for evaluations, which are timed
+LATER_PROBE = 32  # samples for other orders, of which only the MACs are counted
+MOST_PROBES = 60  # orders of a stage that are carried out, even if every order looks new
+PARTS_A_ROUND = 2  # orders of a kind carried out per round, if each has another part of the network
+MOST_OPEN_ROUNDS = 1000  # rounds of a stage that ends when its plan says so
+LOOK = "\x1f"  # separates the parts of an order's look
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What exchanges cost. Where a search decides, `most_…` is what it can cost at most."""
+    """What exchanges cost. If a search decides about costs, `most_…` are upper bounds."""
 
     seconds: float = 0.0  # with all workers at work
     macs: float = 0.0
@@ -88,11 +89,11 @@ class Cost:
     up: float = 0.0
     lan_down: float = 0.0  # bytes between aggregators and clients
     lan_up: float = 0.0
-    server_macs: float = 0.0  # of the server itself, in rounds that ask nobody
+    server_macs: float = 0.0  # of the server itself, in rounds that involve no client
     most_macs: float = 0.0
-    most_bytes: float = 0.0  # of all ways together
-    describing: float = 0.0  # of the bytes between server and clients, which are not charged
-    simulated: float = 0.0  # seconds, by the simulated clock
+    most_bytes: float = 0.0  # down and up, including those inside clusters
+    describing: float = 0.0  # bytes of descriptions, which are part of the above but not charged
+    simulated: float = 0.0  # seconds by the simulated clock
 
     def plus(self, other: Cost) -> Cost:
         sums = {}
@@ -105,7 +106,7 @@ class Cost:
         return self.down + self.up + self.lan_down + self.lan_up
 
     def in_unit(self, unit: str) -> float:
-        """Of one round, in the unit of a budget."""
+        """The cost of one round in the unit of a budget."""
         costs = {
             "rounds": 1.0,
             "macs": self.macs + self.server_macs,
@@ -117,7 +118,7 @@ class Cost:
 
     @property
     def totals(self) -> Totals:
-        """As far as limits are about it."""
+        """The totals that limits are compared with."""
         return Totals(
             down=round(self.down + self.up - self.describing),
             lan_down=round(self.lan_down + self.lan_up),
@@ -141,16 +142,16 @@ class StageCost:
     """What the rounds of one stage cost."""
 
     name: str
-    rounds: int  # that are charged, and rounds of the server's own that were gone through
+    rounds: int  # charged rounds, and rehearsed rounds that involve no client
     clients_a_round: int  # at most
     cost: Cost
-    generations: int | None = None  # of a search that was foreseen; None: it was gone through
-    phases: tuple[PhaseCost, ...] = ()  # of a method with a schedule, in their order
+    generations: int | None = None  # of a search that its method foresaw; None: it was rehearsed
+    phases: tuple[PhaseCost, ...] = ()  # in order, if the method has a schedule
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A whole run: its stages, its evaluations, and the network that the stand-in ended with."""
+    """A rehearsed run: its stages, its evaluations, and the stand-in's final network."""
 
     stages: list[StageCost]
     evaluations: int  # the final one included
@@ -167,7 +168,7 @@ class Counts:
     test: int
 
     def of(self, order: Order) -> int:
-        """Those that an order works on."""
+        """The number of samples that an order works on."""
         if order.kind != "evaluate":
             return self.train
         if order.meta["part"] == "validation":
@@ -177,43 +178,47 @@ class Counts:
 
 @dataclass(frozen=True)
 class Network:
-    macs: int  # of one sample
+    macs: int  # per sample
     params: int
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the stand-in's work on an order took, and what came of it."""
+    """The stand-in's reply to an order, and what its work cost."""
 
     reply: Reply
-    up: int
+    up: int  # bytes of the reply
     seconds_a_sample: float
     macs_a_sample: float
-    search_share: float  # of its MACs
-    version: str | None  # of its own state afterwards
-    at_most: float  # how many times the MACs may be, if a search decides otherwise
+    search_share: float  # share of the MACs that are spent on searching
+    version: str | None  # of the stand-in's own state afterwards
+    at_most: float  # factor by which MACs may be higher if a search finds a larger network
 
 
 @dataclass
 class PartAnswers:
     """Answers to orders of one kind, each of which brought another part of the network.
 
-    A round's first ones stand for the rest of it, because a round draws its paths for itself; when
-    there are many, all of them stand for later rounds. They do so in turns: their mean counts.
+    Each round draws its own paths, so the round's first answers stand for its other orders. When
+    there are many answers, all of them stand for later rounds. They are used in turns, so that
+    their mean counts.
     """
 
     by_round: dict[int, list[Answer]] = field(default_factory=dict)
-    taken: int = 0
+    taken: int = 0  # how many times an answer was used again
 
     def add(self, answer: Answer, number: int) -> None:
         self.by_round.setdefault(number, []).append(answer)
 
     def everything(self) -> list[Answer]:
-        return [answer for answers in self.by_round.values() for answer in answers]
+        everything = []
+        for answers in self.by_round.values():
+            everything.extend(answers)
+        return everything
 
     def are_enough(self, number: int) -> bool:
-        of_round = self.by_round.get(number, [])
-        return len(of_round) >= PARTS_A_ROUND or len(self.everything()) >= MOST_PROBES
+        answers = self.by_round.get(number, [])
+        return len(answers) >= PARTS_A_ROUND or len(self.everything()) >= MOST_PROBES
 
     def in_turns(self, number: int) -> Answer:
         answers = self.by_round.get(number) or self.everything()
@@ -223,16 +228,17 @@ class PartAnswers:
 
 @dataclass
 class Progress:
-    """Where a stage stands, as the loop counts it."""
+    """How far a stage has come, as the loop counts it."""
 
     budget: float
     spent: float = 0.0
     last_cost: float = 0.0
     rounds: int = 0
     probes: int = 0
-    timed: Answer | None = None  # its first order, which is carried out in peace
-    merged: dict[str, Cost] = field(default_factory=dict)  # rounds that change nothing but weights
-    allowance: Allowance = field(default_factory=Allowance)  # by the limits
+    timed: Answer | None = None  # to its first order, which is timed
+    # costs of rounds that change nothing but weights, by their pattern
+    merged: dict[str, Cost] = field(default_factory=dict)
+    allowance: Allowance = field(default_factory=Allowance)  # what limits leave
     reserved: Reserve = field(default_factory=Reserve)
 
 
@@ -243,7 +249,7 @@ class Rehearsal:
         folder: Path,
         topology: Topology | None = None,
     ) -> None:
-        """`topology`: where clusters must not be too slow, one that knows the clients' work."""
+        """`topology` is given if clusters have a time limit and must know the clients' work."""
         self.prepared = prepared
         self.settings = settings_of(prepared)
         self.topology = topology or without_limit(topology_of(prepared.config, prepared.task))
@@ -259,29 +265,29 @@ class Rehearsal:
             range(len(self.counts)),
             key=lambda client: abs(self.counts[client].train - average),
         )
-        self.sites = {}  # by the samples that its clients have
+        self.sites = {}  # by the number of samples that their clients have
         for size in (PROBE, LATER_PROBE):
             self.sites[size] = self._site(few(self.data, prepared.hold, size))
         self.shares = [stage.share for stage in prepared.stages]
         self.round = 0
         self.charged = 0.0
         self.spent = Cost()  # of all rounds so far
-        self.versions: dict[int, str] = {}  # of clients that have a state of their own
-        self.looks: dict[str, str] = {}  # of these states
+        self.versions: dict[int, str] = {}  # by client, of those that have a private state
+        self.looks: dict[str, str] = {}  # of these states, by version
         self.described: set[int] = set()
         self.answers: dict[str, Answer] = {}
         self.answers_to_parts: dict[str, PartAnswers] = {}  # by stage and kind of the order
-        self.written = 0  # states of the stand-in
-        self.largest = 0  # MACs of one sample through the largest network so far
-        self.largest_order = 0  # bytes
+        self.written = 0  # number of states that the stand-in has written
+        self.largest = 0  # MACs per sample of the largest network so far
+        self.largest_order = 0  # in bytes
         self.evaluations = 0
         self.evaluation = Cost()
-        self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
+        self.seconds_a_mac = 0.0  # in the stand-in's last work that was timed
 
     def works_of_a_hop(self) -> tuple[HopWork, ...]:
-        """What everybody's first order in a cluster takes at most.
+        """What every client's first order in a cluster costs at most.
 
-        Of those whom the method would not ask there is nothing.
+        Clients that the method would not ask are left out.
         """
         self.settings = replace(
             self.settings,
@@ -310,7 +316,7 @@ class Rehearsal:
         for number, stage in enumerate(self.prepared.stages):
             state, cost = self._stage(number, stage, state)
             costs.append(cost)
-        assert state is not None  # there is a stage
+        assert state is not None  # a run has at least one stage
         last = self.prepared.stages[-1]
         if self.settings.judges_reported and not self._selects(last):
             self._evaluate(last, state, "validation", self.settings.evaluate_clients, final=False)
@@ -318,7 +324,7 @@ class Rehearsal:
         network = self._network(last, state, self.versions.get(self.stand_in))
         return Rehearsed(costs, self.evaluations, self.evaluation, network)
 
-    # Stages and rounds, as the loop has them
+    # Stages and rounds, as in the loop
 
     def _stage(
         self,
@@ -341,10 +347,10 @@ class Rehearsal:
         if not stage.keeps_own:
             self.versions = {}
             self.looks = {}
-        left = self.settings.budget - self.charged
+        remaining = self.settings.budget - self.charged
         share = self.settings.stage_share(self.shares, number)
         progress = Progress(
-            self.settings.stage_budget(self.shares, number, left),
+            self.settings.stage_budget(self.shares, number, remaining),
             allowance=Allowance.of_stage(self.settings.limits, self.spent.totals, share),
             reserved=self.settings.reserve(self.shares, number),
         )
@@ -375,7 +381,7 @@ class Rehearsal:
                 round_cost = Cost(server_macs=planned.macs + merging.macs)
                 charged = self._charge_alone(round_cost)
             if exceeded(self.settings.limits, self.spent.plus(round_cost).totals) is not None:
-                self.round -= 1  # it will be dropped
+                self.round -= 1  # the loop will drop this round
                 state = before
                 break
             progress.rounds += 1
@@ -387,10 +393,12 @@ class Rehearsal:
             progress.last_cost = charged
             progress.spent += progress.last_cost
             self.charged += progress.last_cost
-            if self._due(stage, progress, asks_nobody=not orders):
+            if self._is_evaluated(stage, progress, asks_nobody=not orders):
                 self._assess(stage, state)
-        of_phases = tuple(phases.values())
-        return state, StageCost(stage.name, progress.rounds, most_clients, cost, phases=of_phases)
+        stage_cost = StageCost(
+            stage.name, progress.rounds, most_clients, cost, phases=tuple(phases.values())
+        )
+        return state, stage_cost
 
     def _book(self, progress: Progress, cost: Cost) -> None:
         self.spent = self.spent.plus(cost)
@@ -425,9 +433,9 @@ class Rehearsal:
         number = self.round + 1
         topology = self._topology(stage)
         clustering = topology.holding(self.clustering, stage.name, number)
-        kept = None
+        clustered_clients = None
         if clustering is not None:
-            kept = clustering.clients
+            clustered_clients = clustering.clients
         view = Round(
             number=number,
             spent=max(progress.spent, by_limits),
@@ -439,10 +447,11 @@ class Rehearsal:
             now=now,
             present=present,
             overselect=self.settings.overselect,
-            kept=kept,
+            kept=clustered_clients,
             hops=topology.hops,
             allowance=self.settings.allowance_a_round,
             asking=partial(self._ask_beforehand, stage, state),
+            unit=self.settings.unit,
         )
         clock = RoundClock(self.settings.devices, self.settings.phases)
         return with_grouping(view, topology, self._situation(stage, view, clock))
@@ -453,7 +462,7 @@ class Rehearsal:
         state: State,
         orders: Sequence[Order],
     ) -> list[Reply]:
-        """Every order at the price of the stand-in's, whose reply they all get."""
+        """Answer all orders with the stand-in's reply, at the cost of its work."""
         replies = []
         costs = []
         sizes: dict[str, int] = {}
@@ -475,7 +484,10 @@ class Rehearsal:
         rounds: Sequence[ForeseenRound],
         progress: Progress,
     ) -> StageCost:
-        """A search that nobody goes through: its state stays the one that it began with."""
+        """The cost of a search that is not rehearsed, because its method foresees its rounds.
+
+        Its state stays the one that it began with.
+        """
         total = Cost()
         charged_rounds = 0
         generations = 0
@@ -509,12 +521,12 @@ class Rehearsal:
             progress.last_cost = charged
             progress.spent += charged
             self.charged += charged
-            if self._due(stage, progress, asks_nobody=not foreseen.clients):
+            if self._is_evaluated(stage, progress, asks_nobody=not foreseen.clients):
                 self._assess(stage, state)
         return StageCost(stage.name, charged_rounds, clients, total, generations)
 
     def _foreseen_seconds(self, foreseen: ForeseenRound) -> float:
-        """By the simulated clock, if the first clients were asked, each for as much."""
+        """Simulated seconds, if the first clients were asked and had equal shares of the work."""
         devices = self.settings.devices
         if not devices:
             return 0.0
@@ -526,7 +538,7 @@ class Rehearsal:
         return flat_seconds(works, devices, self.settings.phases)
 
     def _charge_alone(self, cost: Cost) -> float:
-        """Of a round that asks nobody: it is no round of a budget in rounds."""
+        """What a round without clients is charged: a budget in rounds does not count it."""
         if self.settings.unit == "rounds":
             return 0.0
         return self.settings.charge(cost.in_unit(self.settings.unit), asks_nobody=True)
@@ -559,7 +571,7 @@ class Rehearsal:
         if known is not None and not isinstance(topology, Flat):
             if view.kept is None and self.clustering is not None:
                 self.clustering = replace(self.clustering, since=view.number)
-            return state, cost.plus(known)  # averaging inside clusters takes long
+            return state, cost.plus(known)  # skips averaging inside clusters, which takes long
         clock = clock_of(planned, orders, self.settings, topology.hops)
         costs: list[Cost] = []
         sent = Transfer()
@@ -610,7 +622,7 @@ class Rehearsal:
         )
 
     def _pattern(self, stage: Stage, orders: Sequence[Order]) -> str:
-        """Rounds with the same pattern ask the same clients for the same work."""
+        """A text that is equal for rounds that ask the same clients for the same work."""
         tables: dict[int, str] = {}
         looks = [f"{order.client}:{self._look(stage, order, tables)}" for order in orders]
         return "\n".join(looks)
@@ -623,7 +635,7 @@ class Rehearsal:
         hop: int,
         progress: Progress,
     ) -> tuple[Spooled, tuple[HopWork, ...], Cost]:
-        """One hop: every order at the price of the stand-in's."""
+        """Work through one hop: every order costs what the stand-in's work costs."""
         sizes: dict[str, int] = {}
         tables: dict[int, str] = {}
         places: list[Place] = []
@@ -658,7 +670,7 @@ class Rehearsal:
         work = answer.macs_a_sample * samples
         most_down = down
         most_up = answer.up
-        if answer.at_most > 1:  # the network that goes down, and comes up, may be the largest
+        if answer.at_most > 1:  # the network that is sent, and sent back, may be the largest
             if order.tensors:
                 most_down = max(down, self.largest_order)
             if answer.reply.tensors:
@@ -674,7 +686,7 @@ class Rehearsal:
         )
 
     def _together(self, costs: Sequence[Cost]) -> Cost:
-        """Of orders that the workers share out among them."""
+        """The cost of orders that the workers carry out in parallel."""
         total = sum_of(costs)
         if not costs:
             return total
@@ -687,7 +699,8 @@ class Rehearsal:
         by_best = self.settings.select == "best" or stage.select == "best"
         return self.prepared.hold > 0 and by_best
 
-    def _due(self, stage: Stage, progress: Progress, *, asks_nobody: bool) -> bool:
+    def _is_evaluated(self, stage: Stage, progress: Progress, *, asks_nobody: bool) -> bool:
+        """Whether the loop evaluates the round that has just ended."""
         if self.round % self.settings.evaluate_every == 0 and not asks_nobody:
             return True
         is_over = self._over(stage, progress)
@@ -701,7 +714,7 @@ class Rehearsal:
         self._evaluate(stage, state, part, self.settings.evaluate_clients, final=False)
 
     def _evaluate(self, stage: Stage, state: State, part: Part, most: int, *, final: bool) -> None:
-        """Of as many clients as the loop asks; whichever these are, they cost about the same."""
+        """Add an evaluation by as many clients as the loop asks; all cost about the same."""
         method = stage.method
         clients = range(min(most, len(self.counts)))
         orders = []
@@ -738,7 +751,7 @@ class Rehearsal:
         number: int,
         stage: Stage,
     ) -> tuple[Mapping[int, ClientDescription], Cost]:
-        """What every client says of its whole data, where all are asked before a stage begins."""
+        """The descriptions of all clients' data, if all are asked before a stage begins."""
         if not asks_everybody(stage.method, number, self.settings):
             return {}, Cost()
         described = {}
@@ -754,7 +767,7 @@ class Rehearsal:
         return described, sum_of(costs)
 
     def _first_contacts(self, stage: Stage, orders: Sequence[Order]) -> Cost:
-        """Of clients that are described before their first work."""
+        """The cost of describing clients that work for the first time."""
         new = {order.client for order in orders} - self.described
         if not new:
             return Cost()
@@ -766,7 +779,7 @@ class Rehearsal:
         whole = self._site(lambda client: self.data.client(client, self.prepared.hold))
         question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
-        chunks, _ = carried_out(whole, order)
+        chunks, _ = carry_out(whole, order)
         down = size_of(order)
         up = size_of_chunks(chunks)
         cost = Cost(down=down, up=up, most_bytes=down + up, describing=down + up)
@@ -806,11 +819,11 @@ class Rehearsal:
         look: str,
         hop: int,
     ) -> PartAnswers | None:
-        """Of orders of this kind, each of which may bring another part of the network.
+        """Answers to orders of this kind, each of which may bring another part of the network.
 
-        A reply to one part can stand for a reply to another where it need not bring back all that
-        the order brought, and in an evaluation, of which nothing is merged. None: it cannot, as
-        that of one width of a network cannot stand for another's.
+        The reply to one part can stand for the reply to another if it need not contain all that the
+        order brought, and in an evaluation, of which nothing is merged. None: it cannot; for
+        example, a reply with one width of a network cannot stand for one with another width.
         """
         kinds = stage.method.fields
         sends_parts = any(fields.optional for fields in kinds.values())
@@ -828,7 +841,7 @@ class Rehearsal:
         hop: int,
         progress: Progress | None,
     ) -> Answer:
-        """The stand-in carries the order out: its first of a stage, and evaluation, to be timed."""
+        """Let the stand-in carry out the order, timed if it is a stage's first or an evaluation."""
         is_first = progress is not None and progress.timed is None
         is_timed = is_first or progress is None
         size = PROBE if is_timed else LATER_PROBE
@@ -840,15 +853,16 @@ class Rehearsal:
         stamp = replace(
             self._stamp(stage, read, hop),
             write=write,
-            keep=tuple(sorted({*self.versions.values(), *self.looks})),  # answers are given again
+            # answers are used again, so all states that they read must stay
+            keep=tuple(sorted({*self.versions.values(), *self.looks})),
         )
         own_order = replace(order, client=self.stand_in, stamp=stamp)
         site = self.sites[size]
         if is_timed:
-            carried_out(site, own_order)  # the first pays for warming up
-        chunks, envelope = carried_out(site, own_order)
+            carry_out(site, own_order)  # to warm up
+        chunks, envelope = carry_out(site, own_order)
         if is_first:
-            self._measure_network(stage, state, None)  # the shared one, which is the largest
+            self._measure_network(stage, state, None)  # the shared network, which is the largest
         reply = read_reply(bytearray(b"".join(chunks)))
         samples = max(1, min(size, self.counts[self.stand_in].of(order)))
         samples = seen_in(stage, order, samples)
@@ -861,7 +875,7 @@ class Rehearsal:
         if progress is not None:
             progress.probes += 1
             timed = progress.timed
-            if timed is not None and timed.macs_a_sample:  # a few samples cannot be timed well
+            if timed is not None and timed.macs_a_sample:  # too few samples to be timed well
                 seconds = timed.seconds_a_sample * macs_a_sample / timed.macs_a_sample
         answer = Answer(
             reply=reply,
@@ -879,9 +893,9 @@ class Rehearsal:
         return answer
 
     def _measure_network(self, stage: Stage, state: State, version: str | None) -> float:
-        """How many times as large a client's network may be, if a search decides otherwise.
+        """By what factor a client's network may be larger, if a search decides otherwise.
 
-        No network that a search finds is larger than what it is found in.
+        No network that a search finds is larger than the supernet that it is found in.
         """
         size = self._network(stage, state, version).macs
         self.largest = max(self.largest, size)
@@ -902,7 +916,7 @@ class Rehearsal:
         return Network(macs(network, task.shape), parameters(network))
 
     def _stamped(self, stage: Stage, order: Order, hop: int) -> Order:
-        """As the loop would send it; what differs is a few digits."""
+        """The order with a stamp like the loop's, so that its size is right to a few digits."""
         version = self.versions.get(order.client)
         read = None
         if version is not None:
@@ -920,13 +934,13 @@ class Rehearsal:
         return Stamp(settings.experiment, settings.task, stage.name, number, hop, read)
 
     def _look(self, stage: Stage, order: Order, tables: dict[int, str]) -> str:
-        """Orders that look the same are the same work: all but numbers with a point is compared.
+        """A text that is equal for orders that mean the same work: it has all but float values.
 
-        `tables` remembers how the tensors look that many orders of a round share.
+        `tables` caches the look of tensors that many orders of a round share.
         """
         table = tables.get(id(order.tensors))
         if table is None:
-            table = f"{hash(shapes(order.tensors)):x}"  # names of many tensors make a long text
+            table = f"{hash(shapes(order.tensors)):x}"  # hashed, as many tensors make a long text
             tables[id(order.tensors)] = table
         own = self.looks.get(self.versions.get(order.client, ""), "")
         meta = json.dumps(without_floats(order.meta), sort_keys=True)
@@ -944,7 +958,7 @@ def largest_works(
     orders: Sequence[Order],
     works: Sequence[HopWork],
 ) -> tuple[HopWork, ...]:
-    """What the clients' next orders may be at most, by their first ones."""
+    """The most work that the clients' next orders may be, by their first ones."""
     factors = {order.client: stage.method.most_work(order) for order in orders}
     largest = []
     for work in works:
@@ -955,21 +969,21 @@ def largest_works(
 
 
 def without_limit(topology: Topology) -> Topology:
-    """With clusters as slow as they may be: whoever looks for the clients' work knows none yet."""
+    """The topology without a time limit, for which the clients' work would have to be known."""
     if isinstance(topology, Clustered):
         return replace(topology, h_max=None)
     return topology
 
 
 def seen_in(stage: Stage, order: Order, samples: int) -> int:
-    """Samples that a client of so many goes through; of an evaluation all."""
+    """How many samples a client that has `samples` goes through; an evaluation takes all."""
     if order.kind == "evaluate":
         return samples
     return stage.method.samples_seen(order, samples)
 
 
 def phase_of(stage: Stage, state: State, view: Round) -> str | None:
-    """What the method's schedule calls this round; None: it has no schedule."""
+    """The phase of the method's schedule that this round is in; None without a schedule."""
     if not stage.method.phases:
         return None
     phase = stage.method.note(state, view).get("phase")
@@ -985,7 +999,7 @@ def with_round(before: PhaseCost | None, name: str, cost: Cost) -> PhaseCost:
 
 
 def similar_to(look: str) -> str:
-    """Without the order's plain values."""
+    """The same look without the order's plain values."""
     return look.rpartition(LOOK)[0]
 
 
@@ -1018,7 +1032,7 @@ def counts_of(prepared: Prepared) -> list[Counts]:
 
 
 def few(clients_data: MappedClients, hold: float, size: int) -> Callable[[int], ClientData]:
-    """A client's data with parts that are quick to go through."""
+    """A client's data with at most `size` samples in each part."""
 
     def data(client: int) -> ClientData:
         whole = clients_data.client(client, hold)
@@ -1028,12 +1042,12 @@ def few(clients_data: MappedClients, hold: float, size: int) -> Callable[[int], 
     return data
 
 
-def carried_out(site: Site, order: Order) -> tuple[list[Chunk], Envelope]:
-    """An order's reply, by a client that must not fail."""
+def carry_out(site: Site, order: Order) -> tuple[list[Chunk], Envelope]:
+    """Let a client carry out an order, and refuse to go on if it fails."""
     body = Body(order.tensors)
     chunks, envelope = site.handle(order_head(order, body), b"".join(body.chunks))
     if envelope.fault is not None:
-        advice = "mend it; --debug shows more"
+        advice = "correct it; --debug shows more"
         raise FedloomError("a client's code must run", envelope.fault.text, advice)
     return chunks, envelope
 

@@ -1,7 +1,4 @@
-"""What a run found, as its result.
-
-It is made of the final evaluation, the ledger and the folder's notes.
-"""
+"""Building a run's result from the final evaluation, the ledger and the folder's records."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ from fedloom.records.result import (
     cautions_of,
     personal_gain_of,
 )
-from fedloom.records.rows import Evaluation, MetricsRow
+from fedloom.records.rows import Evaluation, MetricsRow, are_by_formula
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
@@ -72,16 +69,16 @@ from fedloom.version import __version__
 
 @dataclass(frozen=True)
 class Work:
-    """What a client's work took, all rounds together."""
+    """What a client's work took, over all rounds."""
 
     seconds: float | None = None
-    memory: int | None = None  # bytes that its process held at most
+    memory: int | None = None  # its process's peak in bytes
 
 
 def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunResult:
-    """All of result.json but the checksums. What has nothing to tell is left out."""
-    figures = build_result(prepared, outcome, worked(folder.rows()))
-    result = with_latencies(prepared, figures, outcome.clients)
+    """Everything in result.json except the checksums. Sections without content are left out."""
+    result = build_result(prepared, outcome, work_of_clients(folder.rows()))
+    result = with_latencies(prepared, result, outcome.clients)
     sections = prepared.stages[-1].method.sections(outcome.state)
     result = with_sections(result, sections, outcome.clients)
     changes: dict[str, Json] = {}
@@ -91,6 +88,10 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     most_common_class = most_common_answer(folder)
     if most_common_class is not None:
         changes["most_common_class"] = most_common_class
+    by_formula = are_by_formula(folder.rows())
+    if by_formula:
+        changes["macs"] = outcome.totals.macs
+        changes["macs_by_formula"] = True
     phases = in_phases(prepared.stages, folder.rows())
     if phases:
         changes["phases"] = phases
@@ -102,7 +103,7 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
             folder.rows(),
             sections.left_out,
             prepared.config.budget,
-            tells_macs=not prepared.config.is_federated,
+            tells_macs=by_formula or not prepared.config.is_federated,
         )
         changes["stages"] = with_ends(accounts, earlier_stages)
     elif earlier_stages:
@@ -125,7 +126,7 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
 
 
 def most_common_answer(folder: RunFolder) -> float | None:
-    """What answering each client's most common class would give; a federation does not know it."""
+    """The accuracy of always predicting each client's most common class; None in a federation."""
     try:
         return Classes.read(folder.path).usual
     except Unreadable:
@@ -133,7 +134,7 @@ def most_common_answer(folder: RunFolder) -> float | None:
 
 
 def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
-    """Which clients had lost their own state, in which round, and what followed from it."""
+    """Which clients had lost their private state in which round, and what was done about it."""
     events = []
     for row in rows:
         for client in row.fresh:
@@ -147,7 +148,7 @@ def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
 def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
     """The clients whose weight --max-weight-share lowered.
 
-    In how many rounds, and the largest share that they claimed.
+    Each has the number of such rounds, and the largest share that it claimed.
     """
     clients: dict[str, Capped] = {}
     for row in rows:
@@ -164,7 +165,7 @@ def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
 
 
 def uphill(rows: Iterable[MetricsRow]) -> Uphill | None:
-    """In which rounds a client's η₁‖g‖² was above 1."""
+    """In how many rounds a client's η₁‖g‖² was above 1, and the largest value."""
     bends = []
     for row in rows:
         bend = row.notes.get("bend")
@@ -175,10 +176,10 @@ def uphill(rows: Iterable[MetricsRow]) -> Uphill | None:
     return Uphill(rounds=len(bends), largest=max(bends))
 
 
-def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
+def work_of_clients(rows: Iterable[MetricsRow]) -> dict[int, Work]:
     """What each client's work took.
 
-    Lines of its describing and evaluating, whose hop is below 0, are no work.
+    Descriptions and evaluations, whose hop is below 0 in the ledger, do not count as work.
     """
     seconds: dict[int, list[float]] = {}
     memory: dict[int, list[int]] = {}
@@ -197,7 +198,7 @@ def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
 
 
 def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEnd]:
-    """What each of these stages ended with, by its last evaluation."""
+    """The final figures of each of these stages, by its last evaluation."""
     rounds: Counter[str] = Counter()
     evaluations: dict[str, Evaluation] = {}
     for row in rows:
@@ -221,18 +222,18 @@ def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEn
 
 def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Phase]:
     """The rounds of each phase of a schedule, and its share of the budget in the paper."""
-    paper: dict[str, float] = {}
+    paper_shares: dict[str, float] = {}
     for stage in stages:
-        paper.update(stage.method.phases)
+        paper_shares.update(stage.method.phases)
     counts = Counter(row.phase for row in rows if "phase" in row.notes)
     phases = []
     for name, rounds in counts.items():
-        phases.append(Phase(phase=name, rounds=rounds, paper=paper.get(name)))
+        phases.append(Phase(phase=name, rounds=rounds, paper=paper_shares.get(name)))
     return phases
 
 
 def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work]) -> RunResult:
-    """From the final evaluation and the ledger."""
+    """The result's main part, from the final evaluation and the ledger."""
     metric = metric_of(prepared.task.kind)
     config = prepared.config
     split = prepared.split
@@ -242,7 +243,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     shared = [client.shared for client in evaluations if client.shared is not None]
     spread_of_shared = summarise(shared, metric)
     clients = [client_result(prepared, evaluation, metric, work) for evaluation in evaluations]
-    macs = None  # of a federation: a site does not tell
+    macs = None  # unknown in a federation, whose sites do not report them
     if not config.is_federated:
         macs = totals.macs
     result = RunResult(
@@ -257,7 +258,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         shared=spread_of_shared if shared else None,
         cautions=cautions_of(clients),
         clients=clients,
-        confusion=confused(prepared.task, evaluations),
+        confusion=summed_confusion(prepared.task, evaluations),
         registered=len(split),
         rounds=totals.rounds,
         selected=outcome.selected,
@@ -287,7 +288,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
 
 
 def own_figures(evaluations: Iterable[ClientEvaluation]) -> list[Figures]:
-    """Of the clients that answered, each with the model that it uses."""
+    """Figures of the clients that replied, each with the model that it uses."""
     figures = []
     for evaluation in evaluations:
         if evaluation.own.figures is not None:
@@ -296,12 +297,12 @@ def own_figures(evaluations: Iterable[ClientEvaluation]) -> list[Figures]:
 
 
 def has_another_model(evaluation: ClientEvaluation) -> bool:
-    """Whether figures tell a client's own model from the shared one."""
+    """Whether a client's own model has other figures than the shared one."""
     return evaluation.shared is not None and evaluation.own.figures != evaluation.shared
 
 
 def spreads_beside(clients: Sequence[Figures], metric: Metric) -> dict[str, Spread]:
-    """Of the figures that are reported beside the metric."""
+    """Spreads of the figures that are reported besides the metric."""
     spreads = {}
     for name in metric.beside:
         values = [figures.of(name) for figures in clients]
@@ -335,7 +336,7 @@ def traffic(totals: Totals) -> Traffic:
 
 
 def with_clusters(result: RunResult, prepared: Prepared, outcome: Outcome) -> RunResult:
-    """Who talked to whom, and who was together in the end."""
+    """Add the topology, and the clusters at the end of the run."""
     topology = topology_of(prepared.config, prepared.task)
     if not isinstance(topology, Clustered):
         return result.replace(topology=flat_topology())
@@ -386,12 +387,12 @@ def flat_topology() -> TopologyOfRun:
 
 
 def simulated_of(prepared: Prepared, outcome: Outcome) -> Simulated | None:
-    """None: a federation's sites have no simulated clock."""
+    """What the simulated clock says; None in a federation, which has none."""
     if not prepared.devices:
         return None
     config = prepared.config
     totals = outcome.totals
-    told = Simulated(
+    simulated = Simulated(
         seconds=totals.simulated,
         devices=config.devices.table or EQUAL,
         availability=config.clock.availability,
@@ -405,8 +406,8 @@ def simulated_of(prepared: Prepared, outcome: Outcome) -> Simulated | None:
         replaced=totals.replaced,
     )
     if outcome.over_budget is None:
-        return told
-    return told.replace(over=OverLimit(**outcome.over_budget.to_json()))
+        return simulated
+    return simulated.replace(over=OverLimit(**outcome.over_budget.to_json()))
 
 
 def data_of(prepared: Prepared) -> Data:
@@ -440,7 +441,7 @@ def input_of(prepared: Prepared) -> Input:
 def with_latencies(
     prepared: Prepared, result: RunResult, evaluations: Sequence[ClientEvaluation]
 ) -> RunResult:
-    """Every client's latency on the profile that was asked for, and on what machine that is."""
+    """Add every client's latency by the profile of --profile, and which machine that is."""
     name = prepared.config.evaluate.profile
     if name is None:
         return result
@@ -463,8 +464,8 @@ def with_latencies(
     return result.replace(clients=clients, latency=Latency(profile=name, **dict(machine)))
 
 
-def confused(task: Task, evaluations: Iterable[ClientEvaluation]) -> Confusion | None:
-    """Over the clients that told."""
+def summed_confusion(task: Task, evaluations: Iterable[ClientEvaluation]) -> Confusion | None:
+    """The sum of the confusion matrices that clients reported."""
     matrices = []
     for evaluation in evaluations:
         if evaluation.own.confusion is not None:
@@ -481,7 +482,7 @@ def client_result(
     metric: Metric,
     work: Mapping[int, Work],
 ) -> ClientResult:
-    """Of the final evaluation. A client that did not answer has no figures, and a reason."""
+    """A client's result by the final evaluation; without a reply, a reason and no figures."""
     rest, test = prepared.split.client(evaluation.client)
     personal = evaluation.own.figures or no_figures(metric)
     shared = evaluation.shared or no_figures(metric)
@@ -520,7 +521,7 @@ def client_result(
 
 
 def spread_of_costs(routes: Json) -> dict[str, Json]:
-    """Of a model whose samples take their own ways; nothing where all take the same."""
+    """Costs of a model whose samples take different paths; empty if all take the same."""
     if routes is None:
         return {}
     changes = {"macs": round(routes["macs"]), "routes": RouteSummary(**routes["routes"])}
@@ -530,7 +531,7 @@ def spread_of_costs(routes: Json) -> dict[str, Json]:
 
 
 def transforms_in(split: Split, client: int) -> list[ClientTransform] | None:
-    """What is done to this client's samples; None: the partition transforms nobody's."""
+    """How this client's samples are transformed; None if the partition transforms no samples."""
     rule = parse(split.partition)
     if all(isinstance(change, Tint) for change in rule.changes):
         return None
@@ -545,7 +546,7 @@ def no_figures(metric: Metric) -> Figures:
 
 
 def ends_of(interval: tuple[float, float] | None) -> list[float] | None:
-    """As a list, which the result has."""
+    """The interval as a list, for JSON."""
     if interval is None:
         return None
     return list(interval)

@@ -1,6 +1,6 @@
-"""What a run found, as a value.
+"""A run's result, and how runs are started, resumed and taken back to an earlier round.
 
-It is result.json, the object of the Python API, and the one line of `--json`.
+`Run` is the object of the Python API. It reads result.json and gives the one line of `--json`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedloom")
 
-MOST_DRAWN = 100  # architectures
+MOST_DRAWN = 100  # clients whose architectures are drawn
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client's line of a result."""
+    """One client's part of a result."""
 
     client: int
     samples: int  # all of its samples: training, validation and test
@@ -71,11 +71,11 @@ class Client:
     params: int | None
     macs: int | None
     architecture: Json
-    figures: Mapping[str, Json]  # everything that result.json has of it
+    figures: Mapping[str, Json]  # everything that result.json has about this client
 
     @property
     def accuracy(self) -> float | None:
-        """On its test part, whatever the run's metric is."""
+        """Accuracy on the client's test part, whatever the run's metric is."""
         accuracy: float | None = self.figures.get("accuracy")
         return accuracy
 
@@ -126,10 +126,8 @@ class Run(FinishedRun):
     def _client(self, record: ClientResult) -> Client:
         architecture = record.architecture
         if record.is_searched:
-            architecture = Architecture(
-                architecture,
-                f"client {record.client}",
-            )  # which draws itself
+            # in notebooks it draws itself
+            architecture = Architecture(architecture, f"client {record.client}")
         figures = {**record.to_row(self.metric), "architecture": architecture}
         return Client(
             client=record.client,
@@ -143,7 +141,7 @@ class Run(FinishedRun):
 
     @property
     def metrics(self) -> list[Row]:
-        """A row a round, flat: `metrics.csv` as values."""
+        """The rows of `metrics.csv` as values, one per round."""
         return read_rounds(self.path / "metrics.jsonl")
 
     def to_json(self) -> Json:
@@ -163,7 +161,7 @@ class Run(FinishedRun):
                 "worst": spread.worst,
                 "pooled": spread.pooled,
             },
-            **self._beside(),
+            **self._secondary_figures(),
             "global": record.shared_pooled,
             **self._judgement(),
             "clients": [self._brief(client) for client in record.clients],
@@ -184,8 +182,8 @@ class Run(FinishedRun):
             brief["init"] = record.init.to_json()
         return brief
 
-    def _beside(self) -> dict[str, Json]:
-        """Balanced accuracy, and AUC of two classes, or MAE; text has none of them."""
+    def _secondary_figures(self) -> dict[str, Json]:
+        """Balanced accuracy, AUC if there are two classes, or MAE; text has none of them."""
         if self.metric is PERPLEXITY:
             return {}
         figures: dict[str, Json] = {}
@@ -201,7 +199,7 @@ class Run(FinishedRun):
         return figures
 
     def _tiers(self) -> dict[str, Json]:
-        """Of a method that knows tiers of devices. Fronts are long: result.json has them."""
+        """Results by tier of devices, if any, without their long fronts (see result.json)."""
         tiers = []
         for tier in self.record.tiers:
             brief = tier.to_json()
@@ -212,19 +210,19 @@ class Run(FinishedRun):
         return {"tiers": tiers}
 
     def _stages(self) -> dict[str, Json]:
-        """What earlier stages ended with, such as a supernet before it is cut."""
+        """Results of earlier stages, such as a supernet before it is cut."""
         if not self.record.stages:
             return {}
         return {"stages": [stage.to_json() for stage in self.record.stages]}
 
     def _decisions(self) -> dict[str, Json]:
-        """Of a method that chooses on validation data."""
+        """Decisions of a method that chooses by validation data."""
         if not self.record.decisions:
             return {}
         return {"decisions": [decision.to_json() for decision in self.record.decisions]}
 
     def _judgement(self) -> dict[str, Json]:
-        """Whether the figures are worth something."""
+        """What helps to judge the figures: gains by personal models, baselines and cautions."""
         record = self.record
         gain = record.known_gain
         judgement: dict[str, Json] = {"personal_gain": None}
@@ -244,7 +242,7 @@ class Run(FinishedRun):
             "samples": client.samples,
             "test_samples": client.test_samples,
             self.metric.name: client.figure,
-            **self._beside_of(client),
+            **self._secondary_figures_of(client),
             "params": client.params,
             "macs": client.macs,
             "architecture": client.architecture,
@@ -255,7 +253,7 @@ class Run(FinishedRun):
             brief["tier"] = client.tier
         return brief
 
-    def _beside_of(self, client: ClientResult) -> dict[str, Json]:
+    def _secondary_figures_of(self, client: ClientResult) -> dict[str, Json]:
         if self.metric is PERPLEXITY:
             return {}
         figures: dict[str, Json] = {}
@@ -280,8 +278,8 @@ class Run(FinishedRun):
     ) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom.
 
-        So may be the network of a tier of devices, or the one that a search found. docs/export.md
-        tells of the formats, and of `path` and `prune`.
+        The network of a tier of devices, or the one that a search found, can be exported too.
+        docs/export.md explains the formats, and `path` and `prune`.
         """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
@@ -298,9 +296,9 @@ class Run(FinishedRun):
         search: str | None = None,
         out: Path | str | None = None,
     ) -> Predictions:
-        """What a client's, a tier's, a search's or the shared model says of new samples.
+        """Predict new samples with a client's, a tier's, a search's or the shared model.
 
-        They are a file, a folder, or a data set's name.
+        `data` is a file, a folder, or a data set's name.
         """
         from fedloom.export.predicting import predict
         from fedloom.runs.finished import open_finished
@@ -322,10 +320,10 @@ class Run(FinishedRun):
         data: str | Path | Dataset[Any] | None = None,
         data_dir: str | Path | None = None,
     ) -> Searched:
-        """A network within a new limit, from the run's supernet; `fedloom search` in Python.
+        """Find a network within a new limit in the run's supernet; `fedloom search` in Python.
 
-        `data` are samples to score on instead of those that the run scored on: a file, a folder, a
-        data set's name, or a torch `Dataset` of pairs (image, class number).
+        `data` are samples to score on instead of the run's own: a file, a folder, a data set's
+        name, or a torch `Dataset` of pairs (image, class number).
         """
         from torch.utils.data import Dataset
 
@@ -349,15 +347,15 @@ class Run(FinishedRun):
         return search(self.path, asked)
 
     def next_steps(self) -> list[str]:
-        """Where its report is, and how to take a model out of it."""
-        whose = "--client 0"
-        if self.record.macs is None:  # of a federation: the clients' own models are at the sites
-            whose = "--shared"
+        """Where the report is, and commands that use the run's models."""
+        model = "--client 0"
+        if RunFolder.open(self.path).config().is_federated:  # clients' own models are at the sites
+            model = "--shared"
         run = shlex.quote(str(self.path))
         return [
             f"report: {self.path / NAME}",
-            f"next: fedloom export {run} {whose}",
-            f"      fedloom predict {run} {whose} --data NEW",
+            f"next: fedloom export {run} {model}",
+            f"      fedloom predict {run} {model} --data NEW",
         ]
 
     def table(self) -> None:
@@ -381,9 +379,10 @@ def begin(
     tell: Callable[[RunFolder], None],
     split: Split | None = None,
 ) -> Run:
-    """A new run in this process and its workers. `tell` hears of its folder before it starts.
+    """Carry out a new run in this process and its workers.
 
-    `split`: the one that it has, if none is to be made.
+    `tell` is called with the run's folder before it starts. `split` is used if it is given;
+    otherwise one is made.
     """
     require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, split, alone=True)
@@ -392,28 +391,28 @@ def begin(
 
 
 def go_on(folder: RunFolder, shown: Screen) -> Run:
-    """A run that was begun before, in this process and its workers."""
+    """Resume a run that was started before, in this process and its workers."""
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
 
 
 def tidied(folder: RunFolder) -> Run:
-    """A finished run as it is.
+    """Open a finished run.
 
-    Leftovers are removed, damage is told, and its page is made if it is missing.
+    Leftovers are removed, damage is reported, and the report is written if it is missing.
     """
     tell_damage(folder)
     with folder.lock():
         folder.sweep()
     if not (folder.path / NAME).exists():
-        # a full disk, or a kill, came between the results and their page
+        # the disk was full, or the process was killed, after the results were written
         try_report(folder)
     return Run.open(folder.path)
 
 
-def check_own_space(folder: RunFolder, at: Checkpoint) -> None:
-    """Whether an embedded run can go on from a checkpoint with the space that it now finds."""
+def check_own_space(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Refuse to resume a simulated run from a checkpoint if its search space has changed."""
     if searches_foreign_space(folder.config()):
-        check_space_again(prepared_again(folder).task, at)
+        check_space_again(prepared_again(folder).task, checkpoint)
 
 
 def take_back(
@@ -423,29 +422,29 @@ def take_back(
 ) -> None:
     """Make the checkpoint of an earlier round the last one.
 
-    What came after it, results included, is thrown away. `check_space` is asked before that.
+    Everything after it is deleted, results included; `check_space` may refuse before that.
     """
     one_run(folder.path, "--from must be for one run")
     if type(number) is not int or number < 0:
         advice = "name one whose checkpoint is kept, or 0"
         raise FedloomError("--from must be a round", f"got {number!r}", advice)
-    folder.config()  # before anything is thrown away, what a resume needs must be there
+    folder.config()  # before anything is deleted: a resumed run needs a readable configuration
     with folder.writing(), folder.lock():
         archive = Archive(folder.path)
-        at = archive.returnable(number)
-        check_space(folder, at)
+        checkpoint = archive.returnable(number)
+        check_space(folder, checkpoint)
         for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
-        # what was found with weights that may change
+        # searches used weights that may change
         shutil.rmtree(folder.path / SEARCHES, ignore_errors=True)
-        # the journal is of a round that is no longer the next
+        # the journal belongs to a round that is no longer the next
         (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)
         archive.take_back(number)
         ClientStore(folder.path / "clients").cut_after(number)
 
 
 def searches_foreign_space(config: Experiment) -> bool:
-    """Whether a run searches a space that is none of ours; `auto` is always one of ours."""
+    """Whether a run searches a space from outside FedLoom; `auto` is always one of ours."""
     name = config.options.get("space", DEFAULT)
     return name != AUTO and is_foreign(name)
 
@@ -456,7 +455,7 @@ def carry_out(
     listen: Listener,
     pool: Pool | None = None,
 ) -> Run:
-    """Run to the end, from wherever it stands, and write down what was found."""
+    """Run to the end, from wherever the run stands, and write its result."""
     with mirrored(folder.path, prepared.config, listen) as listener:
         outcome = execute(folder, prepared, pool, listener)
     with folder.writing(), logging_to(folder.path / "run.log"):
@@ -480,17 +479,17 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
 
 
 def genotype_of(owner: ClientResult | TierResult) -> Json:
-    """A searched architecture as its file has it: with its head, if there was a choice of one."""
+    """A searched architecture as its file has it: with its head, if heads were searched too."""
     if owner.head is None:
         return owner.architecture
     return {**owner.architecture, "head": owner.head}
 
 
 def draw_architectures(folder: RunFolder, result: RunResult) -> None:
-    """Searched networks, of the first clients of a large run and of all tiers: how they look.
+    """Draw the searched networks of all tiers and of a run's first clients.
 
-    The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on
-    to its end.
+    The result is not written yet, so a network that cannot be drawn must not stop the run: it is
+    noted in the log.
     """
     drawings: list[Drawing] = []
     for client in result.clients:
@@ -507,7 +506,7 @@ def draw_architectures(folder: RunFolder, result: RunResult) -> None:
 
 
 def write_routes(folder: RunFolder, clients: Sequence[ClientEvaluation]) -> None:
-    """How often each operation is taken, for models whose samples take their own ways."""
+    """Write how often each operation is used, for models whose samples take different paths."""
     for evaluation in clients[:MOST_DRAWN]:
         routes = evaluation.own.network.routes
         if routes is None:
@@ -520,9 +519,9 @@ def write_routes(folder: RunFolder, clients: Sequence[ClientEvaluation]) -> None
 
 @dataclass(frozen=True)
 class Drawing:
-    """An architecture that is written down and drawn."""
+    """An architecture that is written to a file and drawn."""
 
-    kind: str  # whose it is: a client's or a tier's
+    kind: str  # "client" or "tier": whose architecture it is
     number: int
     genotype: Json
 

@@ -1,6 +1,6 @@
-"""Whether a run that is opened again still has the space that it was begun with.
+"""Checks whether a run that is opened again still has the search space that it began with.
 
-The file of a space may have changed since.
+The file that defines the space may have changed since then.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ from fedloom.spaces.mixed import alpha_key
 from fedloom.spaces.space import Size, Space
 from fedloom.types import ALPHA, Arch, State, Task
 
-NETWORK = "net."  # how the names of a space's weights begin in a state
+NETWORK = "net."  # prefix in a state of the names of the network's weights
 Shapes = dict[str, tuple[int, ...]]
 
 
-def check_space_again(task: Task, at: Checkpoint | None) -> None:
-    """Before a run goes on from a checkpoint, or its models are opened; None: it begins anew."""
-    now = searched(task)
-    if now is None or not now.is_foreign:
+def check_space_again(task: Task, checkpoint: Checkpoint | None) -> None:
+    """Refuse to go on from a checkpoint, or to open its models, with a changed space.
+
+    Without a checkpoint the run starts from the beginning.
+    """
+    current = searched(task)
+    if current is None or not current.is_foreign:
         return
-    if at is None or at.round == 0:
-        check_searched(now, task)
+    if checkpoint is None or checkpoint.round == 0:
+        check_searched(current, task)
         return
-    space = now.space
+    space = current.space
 
     def compare() -> str | None:
-        return changed(space, task, now.size, at.state)
+        return change_of(space, task, current.size, checkpoint.state)
 
     difference = asked(space.family, "build its network", compare)
     if difference is not None:
         raise FedloomError(
             f"the search space {shown(space.family)} must be the one that the run was begun with",
-            f"{difference} in the checkpoint of round {at.round}",
+            f"{difference} in the checkpoint of round {checkpoint.round}",
             "put it back as it was, or begin a new run",
         )
 
 
-def changed(space: Space, task: Task, size: Size, state: State) -> str | None:
-    """What a state has otherwise than the space's network; None: nothing."""
+def change_of(space: Space, task: Task, size: Size, state: State) -> str | None:
+    """How a state differs from the space's network; None if it does not."""
     alpha: Shapes = {}
     for name, tensor in shared(state).items():
         if name.startswith(ALPHA):
@@ -59,7 +62,7 @@ def changed(space: Space, task: Task, size: Size, state: State) -> str | None:
         if difference is not None:
             return difference
     for part in parts_of(state):
-        weights = kept_shapes(state, part.prefix)
+        weights = weight_shapes(state, part.prefix)
         if not weights:
             continue
         plain = shapes_of(space, task, size, part.arch, affine=False)
@@ -75,21 +78,22 @@ class NetworkPart:
     """A part of the space's network whose weights a state has, under names with this prefix."""
 
     prefix: str
-    arch: Arch | None  # None: all of it
+    arch: Arch | None  # None: the whole network
 
 
 def parts_of(state: State) -> list[NetworkPart]:
-    builds = state.meta.get("builds")  # several parts, each by the prefix of its names
+    """The parts of the network whose weights a state has."""
+    builds = state.meta.get("builds")  # several parts, by the prefix of their names
     if builds is not None:
         return [NetworkPart(prefix, Arch.from_plain(arch)) for prefix, arch in builds.items()]
-    build = state.meta.get("build")  # the part of the network that the state has, if not all of it
+    build = state.meta.get("build")  # a single part, if the state does not have the whole network
     if build is not None:
         return [NetworkPart("", Arch.from_plain(build["arch"]))]
     return [NetworkPart("", None)]
 
 
-def kept_shapes(state: State, prefix: str) -> Shapes:
-    """Of the weights that a state has of one network, by their names in it."""
+def weight_shapes(state: State, prefix: str) -> Shapes:
+    """The shapes of a state's weights with this prefix, by their names in the network."""
     weights: Shapes = {}
     for name, tensor in without_prefix(prefix, shared(state)).items():
         if name.startswith(NETWORK):
@@ -98,7 +102,7 @@ def kept_shapes(state: State, prefix: str) -> Shapes:
 
 
 def alpha_shapes(space: Space) -> Shapes:
-    """A row a slot, as long as the slot has options."""
+    """The shapes of α: one row per slot, with one entry per option."""
     rows: Shapes = {}
     for number, slot in enumerate(space.slots):
         rows[alpha_key(number, slot)] = (len(slot.options),)
@@ -106,7 +110,7 @@ def alpha_shapes(space: Space) -> Shapes:
 
 
 def shapes_of(space: Space, task: Task, size: Size, arch: Arch | None, *, affine: bool) -> Shapes:
-    with torch.device("meta"):  # sizes alone
+    with torch.device("meta"):  # only sizes are needed
         net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
     shapes: Shapes = {}
     for name, tensor in net.state_dict().items():
@@ -114,14 +118,14 @@ def shapes_of(space: Space, task: Task, size: Size, arch: Arch | None, *, affine
     return shapes
 
 
-def first_difference(needed: Shapes, allowed: Shapes, kept: Shapes) -> str | None:
-    """The first name that is missing, one too many, or of another shape."""
-    for name in needed:
-        if name not in kept:
+def first_difference(required: Shapes, allowed: Shapes, actual: Shapes) -> str | None:
+    """The first tensor that is missing, not expected, or of another shape."""
+    for name in required:
+        if name not in actual:
             return f"{shortened(name, 80)} is missing"
-    for name, shape in kept.items():
+    for name, shape in actual.items():
         if name not in allowed:
-            return f"{shortened(name, 80)} is one too many"
+            return f"{shortened(name, 80)} is not expected"
         if shape != allowed[name]:
             expected = list(allowed[name])
             return f"{shortened(name, 80)} has shape {list(shape)} instead of {expected}"
@@ -129,7 +133,7 @@ def first_difference(needed: Shapes, allowed: Shapes, kept: Shapes) -> str | Non
 
 
 def last_checkpoint(archive: Archive) -> Checkpoint | None:
-    """The newest that can be read; damage is told by whoever goes on from it."""
+    """The newest checkpoint that can be read; damage is reported when a run goes on from it."""
     for number in reversed(archive.rounds()):
         try:
             return archive.load(number)

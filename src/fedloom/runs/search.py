@@ -1,9 +1,9 @@
-"""`fedloom search RUN --limit …`: a network within a new limit, from a finished supernet.
+"""`fedloom search RUN --limit …`: finds a network within a new limit in a finished supernet.
 
-Every path that the run scored answers at once. If too few of them fit, NSGA-II goes on from those,
-with the weights that the run kept (supernet.state). On samples of one's own (--data) nothing has a
-score: then the run's best paths are scored first. Nothing is trained, unless somebody asks for
-rounds of it.
+All paths that the run scored are candidates at once. If too few of them are within the limit,
+NSGA-II continues from those, with the weights that the run kept (supernet.state). On the user's own
+samples (--data) no path has a score yet, so the run's best paths are scored first. Nothing is
+trained, unless the user asks for rounds of tuning.
 """
 
 from __future__ import annotations
@@ -62,27 +62,27 @@ from fedloom.searchers.paths import Path, PathCosts
 from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, front_of
 from fedloom.types import Json, State
 
-USUAL_MODELS = 100  # paths within the limit, where the run's own search does not say
-UNITS = ("macs", "params", "latency_ms")  # of a limit
-NEW = 0  # in scores.jsonl, the tier of a path that was scored for no tier
+USUAL_MODELS = 100  # paths within the limit to score, if the run's own search scored none
+UNITS = ("macs", "params", "latency_ms")  # that a limit may be in
+NEW = 0  # tier number in scores.jsonl of a path that was scored by such a search, for no tier
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a search is asked for."""
+    """What the user asks a search for."""
 
     limit: Limit
     profile: str | None = None  # for latencies
     unsupported: tuple[str, ...] = ()
     models: int | None = None  # None: as many as the run scored for a tier
     pick: Pick = "best"
-    tune: int = 0  # rounds
-    data: str | None = None  # to score on; None: what the run scored on
-    data_dir: FilePath | None = None  # where relative paths of the data are looked for too
+    tune: int = 0  # rounds of training
+    data: str | None = None  # samples to score on; None: those that the run scored on
+    data_dir: FilePath | None = None  # folder in which relative data paths are looked for
 
     @property
     def amounts(self) -> dict[str, float]:
-        """By unit, as far as they are limited. A front is drawn over the first of them."""
+        """The limits by unit, without units that have none. The front is over the first unit."""
         amounts = {}
         for unit in UNITS:
             most = getattr(self.limit, unit)
@@ -92,15 +92,15 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
-        words = [f"{unit}-{shortly(most)}" for unit, most in self.amounts.items()]
-        words.extend(f"no-{operation}" for operation in self.unsupported)
+        """Name of the search's folder."""
+        parts = [f"{unit}-{abbreviated(most)}" for unit, most in self.amounts.items()]
+        parts.extend(f"no-{operation}" for operation in self.unsupported)
         if self.pick != "best":
-            # Not the number alone: a second search of the same limit ends with one too.
-            words.append(f"pick-{self.pick}")
+            # Not the number alone: the name of a second search with this limit ends with one too.
+            parts.append(f"pick-{self.pick}")
         if self.data is not None:
-            words.append(f"on-{short_name(self.data)}")
-        return "-".join(words)
+            parts.append(f"on-{short_name(self.data)}")
+        return "-".join(parts)
 
     def check(self) -> None:
         if not self.amounts:
@@ -131,8 +131,8 @@ class Asked:
             raise FedloomError(rule, "there is none", "name the data, or leave --data-dir out")
 
 
-def shortly(number: float) -> str:
-    """100M for 100,000,000: as a person would say it."""
+def abbreviated(number: float) -> str:
+    """Write 100,000,000 as 100M."""
     for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= unit:
             return f"{number / unit:.10g}{letter}"
@@ -141,11 +141,11 @@ def shortly(number: float) -> str:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search found, and where it lies."""
+    """The network that a search found, and the folder that it is in."""
 
     run: FilePath
     answer: SearchAnswer
-    metric: Metric  # that the run is judged by
+    metric: Metric  # of the run
 
     @property
     def path(self) -> FilePath:
@@ -157,7 +157,7 @@ class Searched:
         return {"run": str(self.run), "search": name, "folder": str(self.path), **answer}
 
     def table(self) -> None:
-        """Print the front, and which of its paths was taken."""
+        """Print the front, and which of its paths was chosen."""
         from rich.console import Console
 
         from fedloom.report.search_tables import front_table, score_in_words, tuned_in_words
@@ -170,18 +170,18 @@ class Searched:
         if answer.tuned is not None:
             print(tuned_in_words(answer.tuned, self.metric))
         export = f"`fedloom export {self.run} --search {answer.name}`"
-        print(f"It is in {self.path}: {export}")
+        print(f"The network is in {self.path}: {export}")
 
 
 @dataclass(frozen=True)
 class Supernet:
-    """A finished run's trained supernet, and what the run knows of its paths."""
+    """A finished run's trained supernet, and the scores of its paths."""
 
     folder: RunFolder
     options: FedorASOptions
     state: State
-    rows: tuple[ScoredPath, ...]  # of all searches on the samples that the run scored on
-    expected: Expected  # what samples of one's own must be like
+    rows: tuple[ScoredPath, ...]  # scores of the run and of searches on the same samples
+    expected: Expected  # the form that the user's own samples must have
 
     @classmethod
     def open(cls, path: FilePath | str) -> Supernet:
@@ -200,7 +200,7 @@ class Supernet:
                 f"{folder.path} is a run of {prepared.config.method} and trained none",
                 "name a run of fedoras; `fedloom runs` lists yours",
             )
-        assert run.record.input is not None  # the task is made of it
+        assert run.record.input is not None  # otherwise the task could not have been rebuilt
         return cls(
             folder,
             trained.options,
@@ -224,7 +224,7 @@ class Supernet:
         return seed
 
     def scores(self) -> dict[Path, Score]:
-        """Of all paths that were ever scored on the run's samples."""
+        """Scores of all paths that were ever scored on the run's samples."""
         return self.scores_in(self.rows)
 
     def scores_in(self, rows: Iterable[ScoredPath]) -> dict[Path, Score]:
@@ -239,7 +239,7 @@ class Supernet:
         return scores
 
     def usual_models(self) -> int:
-        """As many as the run's search scored for a tier, the most of them."""
+        """The largest number of paths that the run's search scored for a tier."""
         counts: dict[int, int] = {}
         for row in self.rows:
             if row.tier != NEW:
@@ -256,12 +256,12 @@ def path_by_names(
         return tuple(layer[name] for layer, name in zip(layers, names, strict=True))
     except (KeyError, ValueError):
         rule = f"{run}/{SCORES_FILE} must have paths of the run's own space"
-        found = f"it has {' '.join(names)!r}"
-        raise FedloomError(rule, found, "restore it, or delete it") from None
+        problem = f"it has {' '.join(names)!r}"
+        raise FedloomError(rule, problem, "restore it, or delete it") from None
 
 
 def check_is_no_method(path: FilePath | str) -> None:
-    """`fedloom search spider`: a method's name stands where a run belongs."""
+    """Refuse `fedloom search spider`, where a method's name takes the place of a run."""
     name = str(path)
     if name.partition(":")[0] in METHODS.names() and not FilePath(name).exists():
         raise FedloomError(
@@ -275,7 +275,7 @@ def check_is_no_method(path: FilePath | str) -> None:
 
 
 def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
-    """The paths within the limit; one that no path fits is refused, and the cheapest named."""
+    """The paths within the limit; a limit below the cheapest path is refused."""
     frame = supernet.frame
     costs = costs_of(frame, asked)
     space = TierSpace(1, costs, tuple(asked.amounts.values()))
@@ -298,7 +298,7 @@ def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
 
 
 def costs_of(frame: Frame, asked: Asked) -> PathCosts:
-    """In the units of the limit, in their order."""
+    """Costs of paths in the units of the limit, in the same order."""
     latency = None
     if asked.profile is not None:
         profile = find_profile(asked.profile)
@@ -337,9 +337,9 @@ def search(
 
 @contextmanager
 def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
-    """A new folder for the search, which goes again if nothing came into it.
+    """A folder for the search, which is removed again if it stays empty.
 
-    Of a search that was stopped there before, the scores stay.
+    If an earlier search was stopped there, its scores are kept.
     """
     place = folder.path / SEARCHES / free_name(folder.path, asked.name)
     place.mkdir(parents=True, exist_ok=True)
@@ -359,13 +359,13 @@ def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Which scores a search may take, and how it gets others."""
+    """The scores that a search may use, and how it gets others."""
 
     known: Mapping[Path, Score]
-    first: Sequence[Path]  # to be scored before any others
+    first: Sequence[Path]  # paths to score before any others
     file: str  # for new scores
-    scorer: Callable[[], Scorer]  # made only if something must be scored
-    data: ScoringData | None = None  # that all of these scores are on; None: the run's own
+    scorer: Callable[[], Scorer]  # created only if something must be scored
+    data: ScoringData | None = None  # the samples of all these scores; None: the run's own
 
 
 def scoring_for(supernet: Supernet, space: TierSpace, asked: Asked) -> Scoring:
@@ -387,7 +387,7 @@ def scoring_as_in_the_run(supernet: Supernet) -> Scoring:
 
 
 def scoring_on(central: CentralSet, supernet: Supernet, space: TierSpace) -> Scoring:
-    """On other samples than the run's, whose scores say only what is worth trying first."""
+    """Scoring on other samples; the run's scores only say which paths to try first."""
     scorer = partial(
         scorer_on,
         central.samples,
@@ -403,12 +403,12 @@ def scoring_on(central: CentralSet, supernet: Supernet, space: TierSpace) -> Sco
 
 @dataclass(frozen=True)
 class Candidates:
-    """The paths within the limit that have a score when a search is over."""
+    """The paths within the limit that have a score at the end of a search."""
 
     search: BudgetSearch
     memory: Memory
-    from_scores: int  # had one before
-    scored: int  # were scored for this search
+    from_scores: int  # number of paths that had a score before
+    scored: int  # number of paths that were scored for this search
     data: ScoringData | None
 
 
@@ -419,7 +419,7 @@ def score_candidates(
     models: int | None,
     place: FilePath,
 ) -> Candidates:
-    """Go on from known scores until enough paths within the limit have one."""
+    """Continue from known scores until enough paths within the limit have one."""
     options = supernet.options
     if models is None:
         models = supernet.usual_models()
@@ -485,7 +485,7 @@ def answer_of(
         from_scores=candidates.from_scores,
         front=front,
     )
-    changes: dict[str, Any] = {}  # what not every search has
+    changes: dict[str, Any] = {}  # fields that not every search has
     head = frame.model(as_sub_space(chosen)).head
     if head is not None:
         changes["head"] = head
@@ -506,7 +506,7 @@ def answer_of(
 
 
 def write(folder: RunFolder, answer: SearchAnswer, model: State) -> None:
-    """The answer last: what has one is whole."""
+    """Write a search's files, its answer last: a folder with an answer is complete."""
     place = folder.path / SEARCHES / answer.name
     write_whole(place / MODEL, checked_state_chunks(model), durable=True)
     genotype = dict(answer.architecture)

@@ -1,7 +1,8 @@
-"""`--small`: every search at a size that two cores finish in minutes.
+"""`--small`: shrinks every search to a size that two cores finish in minutes.
 
-A method's defaults are its paper's, which are for GPUs and days. What a user gives stays as it is;
-what is smaller already, too. A method that searches nothing is not changed.
+A method's defaults are those of its paper, which ran on GPUs for days. Options that the user gives
+stay as they are, and so do defaults that are smaller already. A method without a search is not
+changed.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from fedloom.spaces.options import SpaceChoice
 
 
 def small_options(method: str, given: Mapping[str, Any]) -> dict[str, int | str]:
-    """What makes a variant's search small, beside the options that are given to it."""
+    """The options that make a variant's search small, besides those that it is given."""
     name, fixed_options = parse_variant(method)
     schema = recipe(name).options
     if not issubclass(schema, SpaceChoice):
         return {}
-    known = {**given, **fixed_options}
+    user_options = {**given, **fixed_options}
     options: dict[str, int | str] = {}
-    fields = schema.fields_beside(known)
+    fields = schema.fields_beside(user_options)
     for option, most in SMALL_SEARCH.items():
-        if option not in fields or option in known:
+        if option not in fields or option in user_options:
             continue
-        usual = fields[option].default
-        if usual is None or (isinstance(usual, int) and usual > most):
+        default = fields[option].default
+        if default is None or (isinstance(default, int) and default > most):
             options[option] = most
-    for (beside, option), few in FEW_OPERATIONS.items():
-        has_both = beside in fields and option in fields
-        if has_both and option not in known and fields[option].default != few:
+    for (companion, option), few in FEW_OPERATIONS.items():
+        has_both = companion in fields and option in fields
+        if has_both and option not in user_options and fields[option].default != few:
             options[option] = few
     return options
 
 
 def small_variant(method: str, given: Mapping[str, Any]) -> str:
-    """The variant that is meant."""
+    """The variant with the options that make its search small."""
     options = small_options(method, given)
     if not options:
         return method
@@ -49,7 +50,7 @@ def small_variant(method: str, given: Mapping[str, Any]) -> str:
 
 
 def about_small(method: str, given: Mapping[str, Any]) -> str:
-    """What became of a variant, in a sentence."""
+    """A sentence that tells users how --small changes a variant."""
     options = small_options(method, given)
     if not options:
         return f"--small changes nothing of {method}: it has no search that could be smaller"

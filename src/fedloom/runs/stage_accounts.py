@@ -9,7 +9,7 @@ from fedloom.records.result import StageEnd
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
 
-# What a stage ended with, of its fields.
+# Fields of a stage's record that its last evaluation fills in.
 OF_EVALUATION = (
     "part",
     "figure",
@@ -29,9 +29,9 @@ def stage_accounts(
     *,
     tells_macs: bool = True,
 ) -> list[StageEnd]:
-    """A line a stage, in their order, also of one that had no round.
+    """One account per stage, in their order, also for a stage that had no round.
 
-    `left_out`: by stage, bytes of the whole network that orders did not bring.
+    `left_out` has for each stage the bytes of the whole network that its orders did not send.
     """
     at_end: dict[str, Totals] = {}
     for row in rows:
@@ -44,7 +44,7 @@ def stage_accounts(
     for name in names:
         after = at_end.get(name, before)
         down = after.down - before.down
-        macs = None  # of a federation: sites do not tell
+        macs = None  # unknown in a federation, whose sites do not report them
         if tells_macs:
             macs = after.macs - before.macs
         account = StageEnd(
@@ -63,7 +63,7 @@ def stage_accounts(
 
 
 def with_ends(accounts: Iterable[StageEnd], ends: Iterable[StageEnd]) -> list[StageEnd]:
-    """The same, with what stages ended with, of those that were evaluated."""
+    """Add the final figures of those stages that were evaluated."""
     by_name = {end.stage: end for end in ends}
     joined = []
     for account in accounts:

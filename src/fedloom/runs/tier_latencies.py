@@ -1,7 +1,7 @@
-"""Limits of tiers in milliseconds: what operations take on their devices, read from profiles once.
+"""Tier limits in milliseconds: how long operations take on the tiers' devices, by their profiles.
 
-The numbers go into the run's configuration. So a resume has the limits and paths that the run began
-with, whatever became of the profile, and a client needs no file.
+Profiles are read once, and their numbers go into the run's configuration. So a resumed run has the
+limits and paths that it began with, even if a profile has changed, and clients need no file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedloom.types import Task
 
 
 def with_latencies_read(config: TiersConfig, profile: str | None, task: Task) -> TiersConfig:
-    """`profile`: what --profile names, for tiers that name none of their own."""
+    """Read the latencies that limits need. `profile` is for tiers that name no other profile."""
     if config.table is None:
         if config.cost != LATENCY or config.latency is not None:
             return config
@@ -26,22 +26,22 @@ def with_latencies_read(config: TiersConfig, profile: str | None, task: Task) ->
         return config.model_copy(update={"latencies": [latencies_by(profile, task)]})
     table = []
     for number, tier in enumerate(config.table, start=1):
-        table.append(tier_read(tier, number, profile, task))
+        table.append(with_latency_read(tier, number, profile, task))
     return config.model_copy(update={"table": table})
 
 
-def tier_read(tier: TierConfig, number: int, profile: str | None, task: Task) -> TierConfig:
+def with_latency_read(tier: TierConfig, number: int, profile: str | None, task: Task) -> TierConfig:
     if tier.latency_ms is None and tier.profile is not None:
         raise FedloomError(
             f"the profile of tier {number} must come with a limit in {LATENCY}",
-            "it has none",
+            "there is none",
             "add one, or leave the profile out",
         )
     if tier.latency_ms is None or tier.latency is not None:
         return tier
     name = tier.profile or profile
     if name is None:
-        raise no_profile(f"tier {number} has a limit of {LATENCY} and none")
+        raise no_profile(f"tier {number} has a limit in {LATENCY} but no profile")
     return tier.model_copy(update={"latency": latencies_by(name, task)})
 
 

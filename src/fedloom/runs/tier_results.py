@@ -1,4 +1,4 @@
-"""What a method says of its tiers, joined with the figures of the final evaluation."""
+"""What a method reports about its tiers, joined with the figures of the final evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def with_sections(
     sections: Sections,
     evaluations: Sequence[ClientEvaluation],
 ) -> RunResult:
-    """The result with what its method says of it. A section that is empty is left out."""
+    """The result with the sections that its method adds; empty sections are left out."""
     changes: dict[str, Json] = {}
     if sections.tier_of:
         changes["clients"] = with_tiers(result.clients, sections.tier_of)
@@ -27,15 +27,15 @@ def with_sections(
         metric = result.judged_by
         tiers = []
         for tier in sections.tiers:
-            own_clients = []
+            clients_of_tier = []
             for evaluation in evaluations:
                 if sections.tier_of[evaluation.client] == tier.tier:
-                    own_clients.append(evaluation)
-            own = spread_over(own_clients, metric)
+                    clients_of_tier.append(evaluation)
+            own = spread_over(clients_of_tier, metric)
             names = result.columns_of_classes
             tier = with_pooled(tier, evaluations, metric, names).replace(own=own)
             for name in names:
-                tier = tier.replace(**{name: mean_over(own_clients, name)})
+                tier = tier.replace(**{name: mean_over(clients_of_tier, name)})
             tiers.append(tier)
         changes["tiers"] = tiers
         changes["fairness"] = spread_across(tiers, metric)
@@ -57,7 +57,7 @@ def with_tiers(clients: Iterable[ClientResult], tier_of: Sequence[int]) -> list[
 
 
 def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spread:
-    """Of the models that these clients use."""
+    """The spread of the figures of these clients' own models."""
     figures = []
     for evaluation in evaluations:
         if evaluation.own.figures is not None:
@@ -72,7 +72,7 @@ def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spre
 
 
 def mean_over(evaluations: Iterable[ClientEvaluation], name: str) -> float | None:
-    """The mean of one figure, balanced accuracy or AUC, of the models that these clients use."""
+    """The mean of one figure, balanced accuracy or AUC, of these clients' own models."""
     figures = []
     for evaluation in evaluations:
         if evaluation.own.figures is not None:
@@ -86,9 +86,10 @@ def with_pooled(
     metric: Metric,
     names: Sequence[str],
 ) -> TierResult:
-    """Its network's figures over all clients: tuned, and with the supernet's weights, if any.
+    """Add the figures of the tier's network over all clients.
 
-    `names`: of the figures in which every class counts the same.
+    They are those of the tuned network, and if there is a supernet, those with its weights. `names`
+    are the figures in which every class counts the same.
     """
     tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric, names)
     tier = tier.replace(pooled_over_all=tuned.value, **named_after("global", tuned.beside))
@@ -109,7 +110,7 @@ def with_pooled(
 
 
 def named_after(model: str, beside: Mapping[str, float | None]) -> dict[str, float | None]:
-    """`global_balanced_accuracy` for the balanced accuracy of the model called `global`."""
+    """Prefix figures by their model's name, as in `global_balanced_accuracy`."""
     return {f"{model}_{name}": figure for name, figure in beside.items()}
 
 
@@ -119,8 +120,8 @@ def with_top(
     metric: Metric,
     names: Sequence[str],
 ) -> TierResult:
-    """With the figures that its best paths come to, and how well their scores foretold them."""
-    sign = -1.0  # a high figure is good, as a low loss is
+    """Add the final figures of the tier's best paths, and how well scores predicted their order."""
+    sign = -1.0  # a high figure is good, but a low loss is
     if metric.lower_is_better:
         sign = 1.0
     top = []
@@ -139,22 +140,22 @@ def with_top(
         losses.append(path.validation.loss)
         figures.append(sign * figure)
     if min(path.tuned_rounds for path in tier.top) == 0:
-        return tier.replace(top=top)  # figures of paths that nobody trained foretell nothing
+        return tier.replace(top=top)  # paths that were not trained say nothing about predictions
     return tier.replace(top=top, top_tau=kendall_tau(losses, figures))
 
 
 def has_model(evaluations: Iterable[ClientEvaluation], model: str) -> bool:
-    """Whether the method has such a model, for which everybody was asked."""
+    """Whether the method has such a model, which all clients were asked to evaluate."""
     return any(model in evaluation.named for evaluation in evaluations)
 
 
 @dataclass(frozen=True)
 class PooledFigure:
-    """Of one model, over the clients that told one."""
+    """One model's figure, pooled over the clients that reported it."""
 
     value: float | None
-    reason: str | None = None  # why nobody did
-    # means over these clients of other figures, by their names
+    reason: str | None = None  # why no client reported one
+    # other figures by name, as means over these clients
     beside: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -168,7 +169,7 @@ def pooled_figure(
     reasons = []
     for evaluation in evaluations:
         answer = evaluation.named.get(model)
-        if answer is None:  # a network that began with fresh weights has no supernet's
+        if answer is None:  # a network that began with fresh weights was in no supernet
             continue
         if answer.figures is not None:
             figures.append(answer.figures)
@@ -177,13 +178,14 @@ def pooled_figure(
     if figures or not reasons:
         beside = {}
         for name in names:
-            beside[name] = spread([of_client.of(name) for of_client in figures]).mean
+            values = [client_figures.of(name) for client_figures in figures]
+            beside[name] = spread(values).mean
         return PooledFigure(metric.pooled(figures), beside=beside)
     return PooledFigure(None, reasons[0])
 
 
 def spread_across(tiers: Iterable[TierResult], metric: Metric) -> Spread:
-    """Of the tiers' means; a tier without a figure is left out."""
+    """The spread of the tiers' means; a tier without a figure is left out."""
     means = []
     for tier in tiers:
         if tier.own is not None:

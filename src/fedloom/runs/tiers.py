@@ -1,4 +1,4 @@
-"""The tiers of a run's devices: what was asked for, made into limits and a deal of the clients."""
+"""The device tiers of a run: their limits, and which clients are in which tier."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fedloom.spaces.cost_table import LimitUnit
 from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Tier, TierDeal, UnitCosts
 
-LARGEST = "max"  # a limit that every path fits
+LARGEST = "max"  # a limit that no path exceeds
 LATENCY: Literal["latency_ms"] = "latency_ms"
 UNITS: tuple[LimitUnit, ...] = ("macs", "macs_paper", "params", LATENCY)
 
 
 def with_files_read(config: TiersConfig) -> TiersConfig:
-    """What the files that it names say, so that a resume and a site need none of them."""
+    """The configuration with the content of its files, which resumed runs and sites do not need."""
     changes: dict[str, object] = {}
     if config.table is None and config.limits is not None and config.limits.endswith(".toml"):
         changes["table"] = read_table(Path(config.limits))
@@ -41,7 +41,7 @@ def with_files_read(config: TiersConfig) -> TiersConfig:
 
 
 def devices_read(config: DevicesConfig, clients: int, seed: int) -> DevicesConfig:
-    """With the rows of the file that it names, so that a resume needs it no more."""
+    """The configuration with the rows of its file, which a resumed run does not need then."""
     if config.table is None or config.rows is not None or not is_file(config.table):
         return config
     rows = []
@@ -51,7 +51,7 @@ def devices_read(config: DevicesConfig, clients: int, seed: int) -> DevicesConfi
 
 
 def devices_in(config: DevicesConfig, clients: int, seed: int) -> list[Device] | None:
-    """Of every client; None: nobody asked for any."""
+    """The device of every client; None if the configuration has no devices."""
     if config.table is None:
         return None
     if config.rows is None:
@@ -60,12 +60,12 @@ def devices_in(config: DevicesConfig, clients: int, seed: int) -> list[Device] |
 
 
 def read_table(path: Path) -> list[TierConfig]:
-    """`[[tier]]` sections."""
+    """Read the `[[tier]]` sections of a TOML file."""
     try:
         raw = reading.read_toml(path)
     except reading.Unreadable as error:
         rule = f"{path} must be a readable TOML file of tiers"
-        raise FedloomError(rule, f"{error}", "mend it, or check --tiers") from None
+        raise FedloomError(rule, f"{error}", "correct it, or check --tiers") from None
     sections = raw.get("tier")
     if not isinstance(sections, list) or not sections or set(raw) != {"tier"}:
         rule = f"{path} must have a section [[tier]] for each tier, and nothing else"
@@ -81,14 +81,13 @@ def read_table(path: Path) -> list[TierConfig]:
 
 
 def with_numbers(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Limits such as "60k", as the flag takes them."""
+    """Accept limits such as "60k", as the flag does."""
     numbers = dict(section)
     for unit in UNITS:
         value = section.get(unit)
         if isinstance(value, str):
-            numbers[unit] = (
-                reading.parse_number(value) or value
-            )  # what is none is named by the check
+            # what is not a number stays, and is refused when the section is validated
+            numbers[unit] = reading.parse_number(value) or value
     return numbers
 
 
@@ -97,9 +96,9 @@ def read_assigned(path: Path) -> list[int]:
     try:
         raw = reading.parse_json(path.read_text())
     except (OSError, UnicodeDecodeError, reading.Unreadable) as error:
-        raise FedloomError(rule, f"{error}", "mend it, or check --tier-file") from None
+        raise FedloomError(rule, f"{error}", "correct it, or check --tier-file") from None
     if not isinstance(raw, list) or not all(type(tier) is int and tier >= 1 for tier in raw):
-        raise FedloomError(rule, "it holds something else", "mend it, e.g. [1, 1, 2, 2]")
+        raise FedloomError(rule, "it holds something else", "correct it, e.g. [1, 1, 2, 2]")
     return raw
 
 
@@ -110,9 +109,9 @@ def deal_of(
     seed: int,
     devices: Sequence[Device] | None = None,
 ) -> TierDeal:
-    """The tiers that were asked for, or the usual ones, and the clients dealt to them.
+    """The tiers of the configuration, or the usual ones, and the clients dealt to them.
 
-    `devices`: of every client, if their speeds are to decide.
+    `devices` are those of all clients, if their speeds decide about tiers.
     """
     config = with_files_read(config)
     for name in config.unsupported:
@@ -140,36 +139,36 @@ def deal_of(
 
 
 def unit_costs(latency: LatencyConfig | None, tiered: Tiered) -> UnitCosts | None:
-    """Milliseconds as a configuration has them, if they are of this space."""
+    """A configuration's latencies as costs of this space's operations."""
     if latency is None:
         return None
     sizes = [len(row) for row in latency.rows]
     if sizes != [len(names) for names in tiered.names]:
         raise FedloomError(
-            "the latencies of a run's configuration must be of its space",
-            "they are of another",
-            "start a new run, which reads the profile",
+            "the latencies in a run's configuration must be those of its space",
+            "they are those of another one",
+            "start a new run, which reads the profile again",
         )
     return UnitCosts(latency.fixed, tuple(tuple(row) for row in latency.rows))
 
 
 def check_latency(tier: Tier) -> None:
-    """Milliseconds without a profile are nobody's."""
+    """A limit in milliseconds needs a device profile."""
     if LATENCY in tier.limit and tier.latency is None:
-        raise no_profile(f"tier {tier.number} has a limit of {LATENCY} and none")
+        raise no_profile(f"tier {tier.number} has a limit in {LATENCY} but no profile")
 
 
-def no_profile(found: str) -> FedloomError:
+def no_profile(problem: str) -> FedloomError:
     return FedloomError(
         f"a limit in {LATENCY} must have the profile of a device that covers the space",
-        found,
-        "measure one by `fedloom profile --space …`, and add --profile NAME, "
+        problem,
+        "measure one with `fedloom profile --space …`, and add --profile NAME, "
         "or profile = NAME to its [[tier]]",
     )
 
 
 def check_operation(name: str, tiered: Tiered) -> None:
-    """A fixed network has no operations to choose from, so it lacks none of them either."""
+    """Refuse an unknown operation. A fixed network has no operations to choose from."""
     if tiered.choice == "width":
         return
     if name not in tiered.operations:
@@ -180,7 +179,7 @@ def check_operation(name: str, tiered: Tiered) -> None:
 
 
 def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, float]]:
-    """Of every tier, from the smallest devices on."""
+    """The limits of every tier, from the smallest devices on."""
     if config.table is not None:
         if config.cost is not None:
             rule = "--cost must be left out where a file of tiers says what each limit counts"
@@ -190,52 +189,52 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
     latency = unit_costs(config.latency, tiered)
     if unit == LATENCY and latency is None:
         raise no_profile("there is none")
-    words: list[str] = []
+    texts: list[str] = []
     if config.limits is None:
         numbers = tiered.rule.limits_of(tiered.table, unit, seed, latency)
     elif config.limits.isdigit():
         count = int(config.limits)
         if count < 1:
-            raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
+            raise FedloomError("--tiers must ask for at least one tier", "got 0", "try --tiers 2")
         tier_rule = tiered.rule.for_tiers(count)
         numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
         if len(numbers) < count:
             raise FedloomError(
-                f"--tiers {count} must leave so many different limits",
+                f"--tiers {count} must give as many different limits",
                 f"the paths of this space are so alike in {unit} that there are {len(numbers)}",
                 "ask for fewer, or give limits yourself",
             )
     else:
         costs = tiered.table.in_unit(unit, latency)
-        words = [word.strip() for word in config.limits.replace("/", ",").split(",")]
-        numbers = [limit_in(word, costs) for word in words]
-    check_limits(numbers, unit, words, tiered)
+        texts = [text.strip() for text in config.limits.replace("/", ",").split(",")]
+        numbers = [parse_limit(text, costs) for text in texts]
+    check_limits(numbers, unit, texts, tiered)
     limits: list[dict[str, float]] = []
     for number in numbers:
         limits.append({unit: number})
     return limits
 
 
-def check_limits(numbers: list[float], unit: str, words: Sequence[str], tiered: Tiered) -> None:
-    """They must rise.
+def check_limits(numbers: list[float], unit: str, texts: Sequence[str], tiered: Tiered) -> None:
+    """Refuse limits that do not rise.
 
-    A fixed network may cost less than a limit that others are held to. Then `max` behind that limit
-    means no less than it.
+    A fixed network may cost less than a limit that is meant for other methods. Then a final `max`
+    is raised to that limit.
     """
-    if tiered.choice == "width" and words and words[-1] == LARGEST:
+    if tiered.choice == "width" and texts and texts[-1] == LARGEST:
         check_rising(numbers[:-1], unit)
         numbers[-1] = max(numbers)
         return
     check_rising(numbers, unit)
 
 
-def limit_in(word: str, costs: UnitCosts) -> float:
-    if word == LARGEST:
+def parse_limit(text: str, costs: UnitCosts) -> float:
+    if text == LARGEST:
         return float(costs.dearest())
-    number = reading.parse_number(word)
+    number = reading.parse_number(text)
     if number is None or number <= 0:
         rule = "--tiers must be limits such as 121M,222M,max, a number of tiers, or a TOML file"
-        raise FedloomError(rule, f"got {word!r}", "mend it")
+        raise FedloomError(rule, f"got {text!r}", "correct it")
     return number
 
 
@@ -259,15 +258,15 @@ def limits_in_table(table: Sequence[TierConfig], tiered: Tiered) -> list[dict[st
 
 
 def latency_of(described: TierConfig, tiered: Tiered) -> UnitCosts | None:
-    """What operations take on the tier's device; nobody can tell the most without a profile."""
+    """How long operations take on the tier's device; without a profile `max` is not known."""
     latency = unit_costs(described.latency, tiered)
     if latency is None and described.latency_ms == LARGEST:
-        raise no_profile(f"a tier has a limit of {LATENCY} and none")
+        raise no_profile(f"a tier has a limit in {LATENCY} but no profile")
     return latency
 
 
 def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
-    """A limit that no path fits is named before anything is trained."""
+    """Refuse a limit that even the cheapest path exceeds."""
     for unit, most in tier.limit.items():
         in_unit = tiered.table.in_unit(unit, tier.latency)  # type: ignore[arg-type]
         least = float(in_unit.fixed)
@@ -295,7 +294,10 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
 
 
 def shares_of(config: TiersConfig, tiers: int, rule: TierRule) -> list[float]:
-    """Where nobody gives limits or shares, the rule's own, which are those of a paper."""
+    """The tiers' shares of the clients.
+
+    If the user gives neither limits nor shares, they are the tier rule's, as in its paper.
+    """
     shares = config.shares
     in_file = shares_in_table(config.table or ())
     if in_file is not None and shares is not None:
@@ -322,7 +324,7 @@ def shares_of(config: TiersConfig, tiers: int, rule: TierRule) -> list[float]:
 
 
 def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
-    """None: no tier says one."""
+    """The shares in a file of tiers; None if no tier has one."""
     shares = [tier.share for tier in table if tier.share is not None]
     if not shares:
         return None
@@ -330,7 +332,7 @@ def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
         raise FedloomError(
             "every tier of a file must say its `share`, or none",
             f"{len(shares)} of {len(table)} do",
-            "mend it",
+            "correct it",
         )
     return shares
 
@@ -342,6 +344,7 @@ def assigned(
     seed: int,
     devices: Sequence[Device] | None,
 ) -> list[int]:
+    """The tier of every client: by the configuration, by its device's speed, or drawn by shares."""
     if config.assigned is None:
         if devices is None:
             return dealt(shares, clients, seed)
@@ -356,20 +359,20 @@ def assigned(
         raise FedloomError(
             f"--tier-file must name a tier for each of the {clients} clients",
             f"it has {len(config.assigned)}",
-            "mend it",
+            "correct it",
         )
     highest = max(config.assigned)
     if highest > len(shares):
         raise FedloomError(
             f"--tier-file must name tiers from 1 to {len(shares)}",
             f"it names {highest}",
-            "mend it, or give more limits",
+            "correct it, or give more limits",
         )
     empty = set(range(1, len(shares) + 1)) - set(config.assigned)
     if empty:
         raise FedloomError(
             "every tier must have a client",
             f"tier {min(empty)} has none in --tier-file",
-            "mend it, or leave the tier out",
+            "correct it, or leave the tier out",
         )
     return list(config.assigned)

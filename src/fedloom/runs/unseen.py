@@ -1,11 +1,11 @@
-"""`fedloom adapt RUN --transform …`: a finished run's models meet a task that no client had.
+"""`fedloom adapt RUN --transform …`: a finished run's models adapt to a task that no client had.
 
-The samples are the run's own: of every client that is asked, some of its training part to train on,
-and its test part to test on. Both are transformed, and by nothing else: what the partition did to
-this client's samples is left out, but for the tint, without which they would not fit the network.
+The samples are the run's own: each chosen client trains on some of its training part and tests on
+its test part. Both are changed by this transform only. What the partition did to the client's
+samples is left out, except for the tint, without which they would not fit the network.
 
-It is an ordinary run of the method `adapt` with a client for each of them, so it can be resumed and
-exported.
+This is an ordinary run of the method `adapt` with one client for each chosen one, so it can be
+resumed and exported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from fedloom.runs.preparing import Prepared, reopen
 from fedloom.runs.results import Run, begin
 from fedloom.types import Json
 
-Source = int | Literal["shared", "each"]  # whose model: a client's, everybody's, or each client's
+# The model to begin with: that of one client, the shared one, or each client's own.
+Source = int | Literal["shared", "each"]
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,15 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Unseen:
-    """The run of `adapt`, whose clients are clients of the run that it goes on with."""
+    """The result: a run of `adapt`, whose clients are clients of the finished run."""
 
     run: Run
     source: Source
     transform: Transform | None
-    samples: int | None  # of each client, to train on; None: all that it has
+    samples: int | None  # training samples of each client; None: all that it has
     tuning: Tuning
-    clients: Sequence[int]  # their numbers in the run before
-    parameters: Sequence[Parameters]  # of the model of each
+    clients: Sequence[int]  # their numbers in the finished run
+    parameters: Sequence[Parameters]  # of each client's model
 
     @property
     def metric(self) -> Metric:
@@ -70,7 +71,7 @@ class Unseen:
 
     @property
     def before(self) -> Spread:
-        """Of the models as they came, on the same test parts."""
+        """Figures of the models before fine-tuning, on the same test parts."""
         return spread(client.shared_figure for client in self.run.record.clients)
 
     @property
@@ -79,7 +80,7 @@ class Unseen:
 
     @property
     def trained(self) -> int:
-        """Parameters, the mean over clients."""
+        """Trained parameters, averaged over clients."""
         return round(fmean(parameters.trained for parameters in self.parameters))
 
     @property
@@ -92,7 +93,7 @@ class Unseen:
             epochs = None
         return {
             "run": str(self.run.path),
-            "from": whose(self.source),
+            "from": name_of(self.source),
             "metric": self.metric.name,
             "transform": transform_json(self.transform),
             "samples": self.samples,
@@ -124,13 +125,13 @@ class Unseen:
         return rows
 
     def table(self) -> None:
-        """Say it in words."""
+        """Print the result as sentences."""
         task = str(self.transform or "no transform")
         if len(self.clients) == 1:
             print(f"{task}: the samples of client {self.clients[0]}, {self._training()}")
         else:
             print(f"{task}: {len(self.clients)} clients, each with its samples, {self._training()}")
-        print(f"model:  {whose(self.source)}; {self._parts()}")
+        print(f"model:  {name_of(self.source)}; {self._parts()}")
         print(f"before: {self._figure(self.before)}")
         print(f"after:  {self._figure(self.after)}")
         for caution in cautions_of_run(self.run.record):
@@ -158,7 +159,7 @@ class Unseen:
         return f"{mean} ± {metric.text(figures.std)}{metric.unit} (mean and std over clients)"
 
 
-def whose(source: Source) -> str:
+def name_of(source: Source) -> str:
     if source in ("shared", "each"):
         return str(source)
     return f"client {source}"
@@ -180,13 +181,13 @@ def adapt_unseen(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Unseen:
-    """Fine-tune models of a finished run for a task that its own samples are transformed into.
+    """Fine-tune models of a finished run on its own samples, transformed into another task.
 
-    `source`: the shared model at every client, client K's at client K, or each client's own.
+    `source` is the shared model for every client, client K's for client K, or each client's own.
     """
     exact = parse_transform(TRANSFORM, transform)
     folder = one_run(path)
-    finished_result(folder)  # or there is nothing to begin with
+    finished_result(folder)  # refuses a run that is not finished
     check_samples_here(folder)
     before = reopen(folder)
     if exact is not None:
@@ -231,7 +232,7 @@ def check_samples_here(folder: RunFolder) -> None:
 
 
 def clients_of(before: Prepared, source: Source) -> list[int]:
-    """Whose samples are used."""
+    """The clients whose samples are used."""
     count = len(before.split)
     if source in ("shared", "each"):
         return list(range(count))
@@ -247,9 +248,9 @@ def unseen_split(
     transform: Transform | None,
     samples: int | None,
 ) -> Split:
-    """The test parts of these clients, and of what they trained on the first samples.
+    """The test parts of these clients, and the first samples that each trained on.
 
-    The split's order is random, so the first are any.
+    The split's order is random, so the first samples are a random choice.
     """
     parts = []
     for client in clients:
@@ -266,7 +267,7 @@ def unseen_split(
 
 
 def unseen_rule(split: Split, transform: Transform | None) -> Rule:
-    """The run's partition, with this transform instead of its own."""
+    """The run's partition rule, with this transform instead of its own."""
     rule = parse(split.partition)
     each = Each((transform,))
     if rule.has_tint:
@@ -275,7 +276,7 @@ def unseen_rule(split: Split, transform: Transform | None) -> Rule:
 
 
 def parameters_of(run: Run, clients: int) -> list[Parameters]:
-    """How much of the model of each client was trained."""
+    """How many parameters of each client's model were trained."""
     finished = open_finished(run.path)
     counts = []
     for client in range(clients):
@@ -283,11 +284,11 @@ def parameters_of(run: Run, clients: int) -> list[Parameters]:
         assert isinstance(model.method, Newcomer)
         net = model.network()
         names = model.method.trained_names(net, model.order, model.run.task)
-        counts.append(counted_parameters(net, names))
+        counts.append(count_parameters(net, names))
     return counts
 
 
-def counted_parameters(net: nn.Module, names: frozenset[str]) -> Parameters:
+def count_parameters(net: nn.Module, names: frozenset[str]) -> Parameters:
     trained = 0
     frozen = 0
     for name, weight in net.named_parameters():

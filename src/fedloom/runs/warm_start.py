@@ -1,9 +1,9 @@
-"""`--init RUN`: what a run begins with that goes on from a finished one.
+"""`--init RUN`: a run that starts from the weights of a finished run.
 
-Its shared weights, read once when the new run is made and kept there as init.state: a resume needs
-nothing of the old run. The configuration has the path and a hash of what was taken; another content
-is refused. Of the clients' private states nothing is taken over, but for `adapt`, which may begin
-with one client's own model.
+The finished run's shared weights are read once, when the new run is created, and kept in it as
+init.state, so that resuming needs nothing of the old run. The configuration has the old run's path
+and a hash of what was taken; any other content is refused. The clients' private states are not
+taken over, except by `adapt`, which may begin with one client's own model.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ FILE = "init.state"
 
 
 def begun(init: InitConfig, method: str) -> State:
-    """The final shared state of a finished run, and what is needed to build its network."""
+    """Read the final shared state of a finished run, with what is needed to build its network."""
     folder = one_run(init.run)
     result = finished_result(folder)
     config = config_of(folder)
-    at = Archive(folder.path).final()
-    own = None
+    final = Archive(folder.path).final()
+    private = None
     check_clients(init, result)
     if init.client is not None:
-        own = own_state(folder, config, at.versions, init.client, method)
-    tensors = dict(shared(at.state))
-    named = named_model(init, method, FinishedRun(folder.path, result), at)
+        private = own_state(folder, config, final.versions, init.client, method)
+    tensors = dict(shared(final.state))
+    named = named_model(init, method, FinishedRun(folder.path, result), final)
     if named is not None:
         tensors = dict(named.order.tensors)
     prefix = private_prefix(tensors)
-    own_meta = None
-    if own is not None:
-        own_meta = dict(own.meta)
-        for name, tensor in own.tensors.items():
+    private_meta = None
+    if private is not None:
+        private_meta = dict(private.meta)
+        for name, tensor in private.tensors.items():
             tensors[f"{prefix}{name}"] = tensor
     from_clients = []
     for client in init.clients or ():
-        state = own_state(folder, config, at.versions, client, method)
+        state = own_state(folder, config, final.versions, client, method)
         meta = None
         if state is not None:
             meta = dict(state.meta)
@@ -76,9 +76,9 @@ def begun(init: InitConfig, method: str) -> State:
         method=config.method,
         options=config.options,
         seed=config.seed,
-        stage=at.stage,
-        meta=dict(at.state.meta),
-        own=own_meta,
+        stage=final.stage,
+        meta=dict(final.state.meta),
+        own=private_meta,
         input=input_of(folder, result),
         prefix=prefix,
     )
@@ -90,18 +90,18 @@ def begun(init: InitConfig, method: str) -> State:
 
 
 def check_clients(init: InitConfig, result: RunResult) -> None:
-    """Whether those whose models are asked for are clients of the run."""
-    asked = list(init.clients or ())
+    """Refuse clients that the finished run does not have."""
+    clients = list(init.clients or ())
     if init.client is not None:
-        asked.append(init.client)
-    for client in asked:
+        clients.append(init.client)
+    for client in clients:
         if client not in range(result.registered):
             rule = "--from must be one of the run's clients"
             raise FedloomError(rule, f"got {client}", f"there are {result.registered}")
 
 
 class FromStage(NamedTuple):
-    """What a network is made of, and the number of the stage whose method makes it."""
+    """The order that a network is built from, and the index of the stage whose method builds it."""
 
     order: Order
     stage: int
@@ -111,36 +111,36 @@ def named_model(
     init: InitConfig,
     method: str,
     run: FinishedRun,
-    at: Checkpoint,
+    final: Checkpoint,
 ) -> FromStage | None:
-    """A tier's network, or the one that a search found; None: neither is asked for."""
+    """A tier's network, or the one that a search found; None if neither is asked for."""
     if init.tier is None and init.search is None:
         return None
-    given = [init.client, init.clients, init.tier, init.search]
-    if sum(value is not None for value in given) > 1:
+    beginnings = [init.client, init.clients, init.tier, init.search]
+    if sum(value is not None for value in beginnings) > 1:
         rule = "one of --from, --tier and --search must say what to begin with"
-        raise FedloomError(rule, "got more", "leave the others out")
+        raise FedloomError(rule, "got more than one", "leave the others out")
     if method != ADAPT:
         raise FedloomError(
-            "a tier's or a search's network must be adapted",
+            "a tier's or a search's network must be used by adapt",
             f"init.tier or init.search is given for {method}",
             "leave it out, or use `fedloom adapt`",
         )
     task = task_without_data(run, config_of(RunFolder(run.path)))
     all_stages = stages(task)
-    setup = Setup(task, run.record.registered, at.described)
-    at = at_the_end(at, setup, all_stages)
+    setup = Setup(task, run.record.registered, final.described)
+    last = at_the_end(final, setup, all_stages)
     if init.search is not None:
-        return FromStage(order_for_search(run.path, init.search), at.stage)
+        return FromStage(order_for_search(run.path, init.search), last.stage)
     assert init.tier is not None
-    order = order_for_tier(all_stages[at.stage].method, at.state, init.tier, run.path)
-    return FromStage(order, at.stage)
+    order = order_for_tier(all_stages[last.stage].method, last.state, init.tier, run.path)
+    return FromStage(order, last.stage)
 
 
 def private_prefix(names: Collection[str]) -> str:
-    """What a client's private tensors begin with and no shared one does.
+    """A prefix for names of private tensors that no shared tensor's name begins with.
 
-    The state that an adapted newcomer began with has such names too.
+    The old run may itself have begun with a client's model, and then has such names already.
     """
     prefix = "own/"
     while any(name.startswith(prefix) for name in names):
@@ -149,7 +149,7 @@ def private_prefix(names: Collection[str]) -> str:
 
 
 def input_of(folder: RunFolder, result: RunResult) -> Input:
-    """What goes into its network, and what comes out."""
+    """The inputs and outputs of the run's network."""
     if result.input is None:
         rule = f"{folder.path}/result.json must say what goes into the network"
         raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
@@ -163,7 +163,7 @@ def own_state(
     client: int,
     method: str,
 ) -> State | None:
-    """A client's private state, where a simulation has it; None: it has none of its own."""
+    """A client's private state in a simulated run; None if the client has none."""
     if method != ADAPT:
         raise FedloomError(
             "a client's own state must stay its own",
@@ -196,11 +196,11 @@ def digest(start: State) -> str:
 
 
 def checked(start: State, init: InitConfig) -> State:
-    """The same, if it is what the configuration was made for."""
+    """Return `start` if its hash is the one in the configuration, and refuse it otherwise."""
     actual_hash = digest(start)
     if init.hash is not None and actual_hash != init.hash:
         raise FedloomError(
-            f"what --init {init.run} gives must be unchanged since the run was made",
+            f"what --init {init.run} gives must be unchanged since the run was created",
             f"its hash is {actual_hash[:12]}, not {init.hash[:12]}",
             "start a new run",
         )
@@ -208,55 +208,56 @@ def checked(start: State, init: InitConfig) -> State:
 
 
 def settled(init: InitConfig, start: State) -> InitConfig:
-    """As a configuration keeps it: found from any folder, and with its hash."""
+    """As a configuration stores it: with an absolute path and the hash of `start`."""
     path = Path(init.run).resolve()
     return init.model_copy(update={"run": str(path), "hash": digest(start)})
 
 
 def seen_before(init: InitConfig, split: Split) -> int | None:
-    """How many test samples the old run, or one that it began with, trained on.
+    """How many test samples were training samples of the old run, or of one it began with.
 
-    Another split of the same data has some. None: all those runs had other data.
+    This happens if the same data is split in another way. None: all those runs had other data.
     """
     if not split.digest:
         return None
-    trained: list[np.ndarray] = []
+    training: list[np.ndarray] = []
     for before in splits_before(init):
         if before.digest == split.digest:
-            trained += training_parts(before)
-    if not trained:
+            training += training_parts(before)
+    if not training:
         return None
-    tested = np.concatenate([split.client(client)[1] for client in range(len(split))])
-    return int(np.isin(tested, np.concatenate(trained)).sum())
+    test = np.concatenate([split.client(client)[1] for client in range(len(split))])
+    return int(np.isin(test, np.concatenate(training)).sum())
 
 
 def splits_before(init: InitConfig) -> Iterator[Split]:
-    """Of the old run, of the one that it began with, and so on, as far as they are still there."""
-    begins: InitConfig | None = init
-    while begins is not None:
+    """Splits of the old run, of the one that it began with, and so on while they still exist."""
+    earlier: InitConfig | None = init
+    while earlier is not None:
         try:
-            folder = RunFolder.open(Path(begins.run))
+            folder = RunFolder.open(Path(earlier.run))
             yield Split.load(folder.path / "split.json")
-            begins = folder.config().init
+            earlier = folder.config().init
         except FedloomError:
             return
 
 
 def training_parts(split: Split) -> list[np.ndarray]:
-    """All that a run may train on."""
+    """The samples that a run may train on: the server's, and those of each client."""
     clients = [split.client(client)[0] for client in range(len(split))]
     return [split.server, *clients]
 
 
 def keep(folder: RunFolder, start: State | None) -> None:
+    """Store what a new run begins with in its folder."""
     if start is not None:
         write_whole(folder.path / FILE, state_chunks(start), durable=True)
 
 
 def kept(folder: RunFolder) -> State | None:
-    """What a run that was made before begins with.
+    """What a run that was created before begins with.
 
-    Where that file is damaged, the old run gives it once more.
+    If its file is damaged, it is read from the old run again.
     """
     config = folder.config()
     init = config.init
@@ -265,9 +266,9 @@ def kept(folder: RunFolder) -> State | None:
     try:
         return checked(read_state((folder.path / FILE).read_bytes()), init)
     except (OSError, WireError, FedloomError) as damage:
-        start = taken_again(folder, init, config.method, damage)
+        start = read_again(folder, init, config.method, damage)
     log.warning(
-        "%s was damaged: what the run began with is taken from %s once more",
+        "%s was damaged: what the run began with is taken from %s again",
         folder.path / FILE,
         init.run,
     )
@@ -275,14 +276,14 @@ def kept(folder: RunFolder) -> State | None:
     return start
 
 
-def taken_again(folder: RunFolder, init: InitConfig, method: str, damage: Exception) -> State:
-    """From the run that --init named. The hash in the configuration says whether it is the same."""
+def read_again(folder: RunFolder, init: InitConfig, method: str, damage: Exception) -> State:
+    """Read it from the run that --init named; the configuration's hash tells if it is the same."""
     try:
         return begun(init, method)
     except (FedloomError, OSError, WireError):
-        trouble = f"it cannot be used ({type(damage).__name__})"
+        problem = f"it cannot be used ({type(damage).__name__})"
         raise FedloomError(
             f"{folder.path / FILE} must be what the run began with",
-            f"{trouble}, and {init.run} does not give it once more",
+            f"{problem}, and {init.run} no longer gives it",
             "restore one of them, or start a new run",
         ) from None

@@ -1,13 +1,13 @@
-"""`python -m fedloom.runs.worker`: what the local engine starts.
+"""`python -m fedloom.runs.worker`: the worker process that the local engine starts.
 
-It alone joins the engine's worker to our methods.
+It is the only place where the engine's worker meets our methods.
 """
 
 from fedloom.loading import load_torch
 
 
 def main() -> None:
-    load_torch()  # before anything else does it
+    load_torch()  # before anything else imports torch
     from fedloom.federation.engines import worker
     from fedloom.methods import stages
 

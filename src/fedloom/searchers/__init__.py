@@ -1,1 +1,1 @@
-"""How to choose: the steps of search algorithms, without clients, servers or files."""
+"""The steps of search algorithms, independent of clients, servers and files."""

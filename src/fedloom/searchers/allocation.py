@@ -1,4 +1,4 @@
-"""Which sub-space goes to which cluster: FINCH's Algorithm 3 and its Eq. 12."""
+"""The allocation of sub-spaces to clusters: FINCH's Algorithm 3 and its Eq. 12."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ResourceCost:
-    """R of Eq. 12: what a sub-space takes of the bandwidth and of the MACs that there are."""
+    """R of Eq. 12: the share of the bandwidth and of the allowed MACs that a sub-space uses."""
 
-    bandwidth: float  # B: bytes of one transfer that the budget allows
+    bandwidth: float  # B: the bytes per transfer that the budget allows
     most_macs: float  # FLOPS_max
     weigh: float  # ε
 
     def of(self, size: float, macs: float) -> float:
-        """Of a sub-space of so many bytes (B_j) and MACs."""
-        of_bandwidth = size / self.bandwidth
-        of_macs = macs / self.most_macs
-        return self.weigh * of_bandwidth + (1 - self.weigh) * of_macs
+        """Returns R of a sub-space with this many bytes (B_j) and MACs."""
+        bandwidth_share = size / self.bandwidth
+        macs_share = macs / self.most_macs
+        return self.weigh * bandwidth_share + (1 - self.weigh) * macs_share
 
 
 def worths_of(accuracies: Sequence[float | None], costs: Sequence[float]) -> list[float]:
-    """c/R of every sub-space. Unless all of them were scored, they are judged by R alone.
+    """Returns c/R of every sub-space; if any of them has no score, 1/R of all.
 
-    One without a score would stand before all others, as if its accuracy were 1.
+    With 1/R only for itself, a sub-space without a score would come before all others, as if its
+    accuracy were 1.
     """
     worths = []
     for accuracy, cost in zip(accuracies, costs, strict=True):
@@ -35,14 +36,14 @@ def worths_of(accuracies: Sequence[float | None], costs: Sequence[float]) -> lis
 
 
 def allotted(levels: Sequence[float], worths: Sequence[float]) -> list[int]:
-    """Algorithm 3: the sub-space of every cluster.
+    """Algorithm 3: returns the sub-space of every cluster.
 
-    Clusters go by increasing non-IID level, sub-spaces by decreasing worth, so the worst and
-    dearest goes to the most skewed cluster. Of equals the first comes first.
+    Clusters are sorted by increasing non-IID level and sub-spaces by decreasing worth, so the worst
+    and most expensive sub-space goes to the most skewed cluster. Ties keep their order.
     """
     clusters = sorted(range(len(levels)), key=lambda cluster: (levels[cluster], cluster))
     spaces = sorted(range(len(worths)), key=lambda space: (-worths[space], space))
-    chosen = [0] * len(levels)
+    space_of_cluster = [0] * len(levels)
     for cluster, space in zip(clusters, spaces, strict=True):
-        chosen[cluster] = space
-    return chosen
+        space_of_cluster[cluster] = space
+    return space_of_cluster

@@ -1,15 +1,15 @@
 """Training in anticipation of fine-tuning: FedPNAS, Eq. 5 and Eq. 7.
 
-    g  = ∇_p L(b, p)                        the first pass; b is not differentiated
-    p̃  = p − η₁ g                           the step that a client will take by itself
+    g  = ∇_p L(b, p)                        the first pass; no gradient of b is computed
+    p̃  = p − η₁ g                           the step with which a client will fine-tune
     g̃  = ∇_p L(b, p̃)                        the second pass, together with ∇_b L(b, p̃)
 
-The gradient of L(b, p̃) by p is (I − η₁ ∇²L) g̃. The paper takes the outer product of g for the
-Hessian: g̃ − η₁ g (gᵀ g̃), one dot product over all of p. b takes ∇_b L(b, p̃); the mixed second
-derivative is left out, in the paper and here.
+The gradient of L(b, p̃) by p is (I − η₁ ∇²L) g̃. The paper replaces the Hessian by the outer product
+of g: g̃ − η₁ g (gᵀ g̃), one dot product over all of p. The gradient of b is ∇_b L(b, p̃); the mixed
+second derivative is left out, in the paper and here.
 
-For η₁‖g‖² above 1 the outer product turns the step uphill: the largest of them is told as `bend`.
-`align` is the cosine of g and g̃.
+If η₁‖g‖² is above 1, the outer product turns the step uphill: its largest value is reported as
+`bend`. `align` is the cosine of g and g̃.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Gradients = list[torch.Tensor | None]  # None: the loss does not depend on it
 
 @dataclass(frozen=True)
 class Anticipated:
-    """Of one minibatch; the gradients themselves are left in `.grad`."""
+    """Figures of one minibatch. The gradients themselves are in `.grad` of the parameters."""
 
     bend: float  # η₁‖g‖²
     align: float | None  # None: one of the two gradients is zero
@@ -43,38 +43,42 @@ def anticipate(
     inner_lr: float,
     hessian: Hessian,
 ) -> Anticipated:
-    """Two passes: `loss_now` is asked twice, and may draw another way through the network."""
-    own = list(personal.values())
+    """Computes both passes and sets `.grad` of all parameters.
+
+    `loss_now` is called twice, and may draw another route through the network each time.
+    """
+    personal_tensors = list(personal.values())
+    all_tensors = [*base.values(), *personal_tensors]
     with fixed(base):
         first_loss = loss_now()
-        first = gradients(first_loss, own, create_graph=hessian == "exact")
-    with moved(own, first, -inner_lr):
+        first_grads = gradients(first_loss, personal_tensors, create_graph=hessian == "exact")
+    with moved(personal_tensors, first_grads, -inner_lr):
         loss = loss_now()
-        second = gradients(loss, [*base.values(), *own])
-    of_base = second[: len(base)]
-    of_personal = second[len(base) :]
-    product = dot(first, of_personal)
+        second_grads = gradients(loss, all_tensors)
+    base_grads = second_grads[: len(base)]
+    personal_grads = second_grads[len(base) :]
+    product = dot(first_grads, personal_grads)
     if hessian == "outer":
-        corrected = added(of_personal, first, -inner_lr * product)
+        corrected = added(personal_grads, first_grads, -inner_lr * product)
     elif hessian == "exact":
         with second_derivatives():
-            curved = hessian_times(first, of_personal, own)
-        corrected = added(of_personal, curved, -inner_lr)
+            hessian_product = hessian_times(first_grads, personal_grads, personal_tensors)
+        corrected = added(personal_grads, hessian_product, -inner_lr)
     else:
-        corrected = of_personal
-    for parameter, gradient in zip([*base.values(), *own], [*of_base, *corrected], strict=True):
+        corrected = personal_grads
+    for parameter, gradient in zip(all_tensors, [*base_grads, *corrected], strict=True):
         parameter.grad = gradient
-    squared = dot(first, first)
-    norms = (squared * dot(of_personal, of_personal)) ** 0.5
+    squared_norm = dot(first_grads, first_grads)
+    product_of_norms = (squared_norm * dot(personal_grads, personal_grads)) ** 0.5
     align = None
-    if norms > 0:
-        align = product / norms
-    return Anticipated(inner_lr * squared, align)
+    if product_of_norms > 0:
+        align = product / product_of_norms
+    return Anticipated(inner_lr * squared_norm, align)
 
 
 @contextmanager
 def fixed(parameters: Parameters) -> Iterator[None]:
-    """Inside, nothing is differentiated by them."""
+    """Inside, no gradients of these parameters are computed."""
     trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
@@ -95,9 +99,9 @@ def gradients(
 def moved(
     parameters: Sequence[torch.Tensor], directions: Gradients, amount: float
 ) -> Iterator[None]:
-    """Inside, every parameter stands a step along its direction; then it is as it was.
+    """Inside, every parameter is moved along its direction; afterwards it is restored.
 
-    Its values are exchanged, not overwritten: the graph of the first pass still needs the old ones.
+    Its tensor is replaced, not overwritten: the graph of the first pass still needs the old values.
     """
     before = [parameter.data for parameter in parameters]
     for parameter, direction in zip(parameters, directions, strict=True):
@@ -111,7 +115,7 @@ def moved(
 
 
 def dot(first: Gradients, second: Gradients) -> float:
-    """Over all parameters together."""
+    """Returns the dot product over all parameters together."""
     product = 0.0
     for one, other in zip(first, second, strict=True):
         if one is not None and other is not None:
@@ -120,7 +124,7 @@ def dot(first: Gradients, second: Gradients) -> float:
 
 
 def added(gradient: Gradients, more: Gradients, factor: float) -> Gradients:
-    """gradient + factor · more; where there is neither, there is none."""
+    """Returns gradient + factor · more. A missing gradient counts as zero; None if both miss."""
     sums: Gradients = []
     for one, other in zip(gradient, more, strict=True):
         if other is None:
@@ -135,7 +139,7 @@ def added(gradient: Gradients, more: Gradients, factor: float) -> Gradients:
 def hessian_times(
     first: Gradients, vector: Gradients, parameters: Sequence[torch.Tensor]
 ) -> Gradients:
-    """∇²L(b, p) times the vector, by differentiating gᵀ·vector; g must have its graph."""
+    """Returns ∇²L(b, p) times the vector, by differentiating gᵀ·vector; g must have its graph."""
     product = None
     for gradient, along in zip(first, vector, strict=True):
         if gradient is None or along is None or not gradient.requires_grad:

@@ -1,7 +1,7 @@
-"""NSGA-II within one new limit, from scores that are known already.
+"""NSGA-II within a new limit, which starts from the scores of an earlier search.
 
-The search of a run has a limit a tier. When it is over, its scores answer for other limits too:
-what fits is the pool that this search begins with, and only paths without a score are scored.
+The search of a run has one limit per tier. When it is over, its scores can be used for other limits
+too: the paths that fit form the initial pool, and only paths without a score are scored.
 """
 
 from __future__ import annotations
@@ -22,47 +22,53 @@ from fedloom.searchers.tier_search import (
     after_scoring,
     children,
     chosen_path,
+    costs_and_losses,
+    fitting_paths,
     front_of,
     individuals,
     new_greedy_paths,
 )
 
-Pick = Literal["best", "knee"] | int  # a number: of the front, from the cheapest on, from 1
+Pick = Literal["best", "knee"] | int  # a number: a position in the front, 1 is the cheapest
 
 
 @dataclass(frozen=True)
 class BudgetSearch:
-    """What the search may try, and how long it goes on."""
+    """The settings of a search within one limit."""
 
     space: TierSpace
-    models: int  # paths within the limit that must have a score, those known before included
-    settings: SearchSettings  # of the run's own search
+    models: int  # how many paths within the limit must have a score, including earlier scores
+    settings: SearchSettings  # those of the run's own search
     seed: int
     first: Sequence[Path] = ()  # candidates that are scored before any others, in this order
 
     def begun(self, scores: Mapping[Path, Score]) -> Memory:
-        """What is known: all paths that fit were tried, and the best of them are the pool."""
+        """Returns the initial memory: all paths that fit were tried, the best form the pool."""
         tier = self.space.tier
-        fitting = tuple(path for path in scores if self.space.fits(path))
-        known = Memory(scores={path: scores[path] for path in fitting})
-        candidates = best_fronts(known, self.space, fitting, self.settings.pool)
-        kept = survivors(individuals(known, self.space, candidates), self.settings.pool)
+        fitting_scores = {}
+        for path, score in scores.items():
+            if self.space.fits(path):
+                fitting_scores[path] = score
+        fitting = tuple(fitting_scores)
+        memory = Memory(scores=fitting_scores)
+        candidates = best_fronts(memory, self.space, fitting, self.settings.pool)
+        kept = survivors(individuals(memory, self.space, candidates), self.settings.pool)
         pool = tuple(member.path for member in kept)
-        return replace(known, pools={tier: pool}, tried={tier: fitting})
+        return replace(memory, pools={tier: pool}, tried={tier: fitting})
 
     def next_paths(self, memory: Memory) -> list[Path]:
-        """Those of the next generation, none of which has a score; none: the search is over."""
+        """Returns the next generation, paths without scores; empty: the search is over."""
         tier = self.space.tier
         tried = memory.tried[tier]
-        room = self.models - len(tried)
-        if room <= 0:
+        remaining = self.models - len(tried)
+        if remaining <= 0:
             return []
-        count = min(self.settings.sample, room)
-        waiting = [path for path in self.first if path not in memory.scores]
-        if waiting:
-            return waiting[:count]
+        count = min(self.settings.sample, remaining)
+        unscored = [path for path in self.first if path not in memory.scores]
+        if unscored:
+            return unscored[:count]
         draws = rng(self.seed, "new budget", len(tried))
-        if len(memory.pools[tier]) < 2:  # nobody to be a child of
+        if len(memory.pools[tier]) < 2:  # there are no two parents
             return new_greedy_paths(self.space, count, set(tried), draws)
         return children(memory, self.space, count, self.settings, draws)
 
@@ -71,19 +77,18 @@ class BudgetSearch:
         return after_scoring(memory, [self.space], tried, scores, self.settings)
 
     def picked(self, memory: Memory, pick: Pick) -> Path:
-        """The best within the limit (Eq. 6), the front's knee, or a member of the front."""
+        """Returns the best path within the limit (Eq. 6), the knee, or a member of the front."""
         front = front_of(memory, self.space)
         if pick == "best":
             best = chosen_path(memory, self.space)
             assert best is not None  # a limit that no path fits was refused
             return best
         if pick == "knee":
-            points = [(self.space.cost(path), memory.scores[path].loss) for path in front]
-            return front[knee_of(points)]
+            return front[knee_of(costs_and_losses(memory, self.space, front))]
         if not 1 <= pick <= len(front):
             raise FedloomError(
                 f"--pick must be best, knee, or a number from 1 to {len(front)}, "
-                "which is how many paths the front has",
+                "the number of paths in the front",
                 f"got {pick}",
                 "choose one of them: 1 is the cheapest",
             )
@@ -91,8 +96,8 @@ class BudgetSearch:
 
 
 def best_first(scores: Mapping[Path, Score], space: TierSpace) -> list[Path]:
-    """The paths within the limit, by their losses; of equally good ones the cheaper first."""
-    fitting = [path for path in scores if space.fits(path)]
+    """Returns the paths within the limit by increasing loss; of equal losses, the cheaper first."""
+    fitting = fitting_paths(scores, space)
     return sorted(fitting, key=lambda path: (scores[path].loss, space.cost(path), path))
 
 
@@ -102,25 +107,29 @@ def best_fronts(
     paths: Sequence[Path],
     count: int,
 ) -> list[Path]:
-    """Whole fronts, from the first on, until there are so many paths.
+    """Returns whole fronts, from the first on, until there are at least `count` paths.
 
     The best `count` of these are the best of all.
     """
-    left = list(paths)
+    remaining = list(paths)
     chosen: list[Path] = []
-    while left and len(chosen) < count:
-        points = [(space.cost(path), memory.scores[path].loss) for path in left]
-        front = set(first_front(points))
-        chosen.extend(left[position] for position in sorted(front))
-        left = [path for position, path in enumerate(left) if position not in front]
+    while remaining and len(chosen) < count:
+        front = set(first_front(costs_and_losses(memory, space, remaining)))
+        others = []
+        for position, path in enumerate(remaining):
+            if position in front:
+                chosen.append(path)
+            else:
+                others.append(path)
+        remaining = others
     return chosen
 
 
 def knee_of(front: Sequence[tuple[float, float]]) -> int:
-    """The point farthest below the line from the front's cheapest point to its dearest.
+    """Returns the position of the point farthest below the line between the front's end points.
 
-    Both figures are scaled to the front's own span. A front of one or two points has no knee: the
-    better of them in the second figure stands in.
+    The points are (cost, loss), by increasing cost, and both figures are scaled to the front's
+    span. A front of one or two points has no knee: the point with the lower loss is returned.
     """
     first_cost, first_loss = front[0]
     last_cost, last_loss = front[-1]

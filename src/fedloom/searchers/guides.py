@@ -1,9 +1,9 @@
-"""What tells every sample its way through a network of edges.
+"""Guides choose the route of every sample through a network of edges.
 
-A guide has logits for every edge and operation: the same for all samples (Π, `PathGuide`), or from
-a small network that looks at a cell's input and at the sample itself (φ of FedPNAS §3.4,
-`ContextGuide`). In training an operation is drawn from them (searchers/gumbel.py); in evaluation
-the most likely one is taken.
+A guide has logits for every edge and operation. They are the same for all samples (Π, `PathGuide`),
+or come from a small network that sees a cell's input and the sample itself (φ of FedPNAS §3.4,
+`ContextGuide`). In training, an operation is sampled from them (searchers/gumbel.py); in
+evaluation, the most likely operation is taken.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.space import Space
 from fedloom.types import Arch
 
-HIDDEN = 32  # units of a sampler, at most
-GRID = 7  # a sample is seen as about so many means along each side
+HIDDEN = 32  # the most hidden units of a sampler
+GRID = 7  # a sampler sees a sample as a grid of means, with about this many along each side
 DrawFor = Literal["sample", "batch"]
 
 
 @dataclass
 class Watched:
-    """Sums over what a guide said, for a client's reply."""
+    """Sums of figures of a guide's logits, for a client's reply."""
 
     entropy: float = 0.0  # in nats
-    free: float = 0.0  # edges whose most likely operation has no convolution
-    edges: int = 0  # edges, times samples
+    free: float = 0.0  # the number of edges whose most likely operation has no convolution
+    edges: int = 0  # the number of edges, times samples
 
     def add(self, log_pi: torch.Tensor, free: torch.Tensor) -> None:
-        """`log_pi` [batch or 1, edges, options]; `free` [options]: which have no convolution."""
+        """`log_pi` is [batch or 1, edges, options]; `free` [options] is 1 without a convolution."""
         likely = log_pi.argmax(dim=-1)
         self.entropy += float(-(log_pi.exp() * log_pi).sum())
         self.free += float(free[likely].sum())
@@ -54,23 +54,23 @@ class Watched:
 
 
 class Guide(nn.Module):
-    """A subclass says the logits."""
+    """The base class of guides. Subclasses compute the logits."""
 
     def __init__(self, space: Space) -> None:
         super().__init__()
         self.space = space
-        self.average = False  # over a minibatch, in training
+        self.average = False  # whether logits are averaged over a minibatch in training
 
     def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """[batch, edges, options], or [1, edges, options]: the same for all samples."""
+        """Returns [batch, edges, options], or [1, edges, options] if all samples have the same."""
         raise NotImplementedError
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
-        """What it learns, by the names that a state has."""
+        """Returns the tensors that the guide learns, by their names in a state."""
         raise NotImplementedError
 
     def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
-        """The most likely operations."""
+        """Returns the most likely operations."""
         likely = self.logits(place, inputs).argmax(dim=-1)
         return self.as_routes(place, inputs, likely, None)
 
@@ -81,7 +81,7 @@ class Guide(nn.Module):
         ops: torch.Tensor,
         factors: torch.Tensor | None,
     ) -> Routes:
-        """One row for the whole batch becomes one for each sample."""
+        """Returns routes; a single row for the whole batch is repeated for each sample."""
         batch = len(inputs[0])
         ops = ops.expand(batch, -1)
         if factors is not None:
@@ -90,13 +90,14 @@ class Guide(nn.Module):
         return Routes(ops, factors, options)
 
     def free_options(self, place: Place) -> torch.Tensor:
+        """Returns [options]: 1 for options without a convolution, 0 for all others."""
         names = self.space.slots[place.slots.start].options
         light = [name in self.space.light_options for name in names]
         return torch.tensor(light, dtype=torch.float64)
 
 
 class PathGuide(Guide):
-    """Π: one row of logits for every edge."""
+    """Π: one row of logits for every edge, the same for all samples."""
 
     def __init__(self, space: Space, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__(space)
@@ -111,9 +112,10 @@ class PathGuide(Guide):
 
 
 class Sampler(nn.Module):
-    """φ_t(v, x): a cell's input as its mean over the map, the sample as a coarse grid of means.
+    """φ_t(v, x), a small network that computes the logits of one cell.
 
-    Its logits are bounded, so that no operation is ever out of reach.
+    It sees the cell's input v as its mean over the map, and the sample x as a coarse grid of means.
+    Its logits are bounded, so that every operation keeps some probability.
     """
 
     left_out: torch.Tensor | None
@@ -129,14 +131,14 @@ class Sampler(nn.Module):
     ) -> None:
         super().__init__()
         self.step = max(1, min(shape[1:]) // GRID)
-        seen = shape[0] * (shape[1] // self.step) * (shape[2] // self.step)
-        self.hidden = nn.Linear(channels + seen, units)
+        grid_values = shape[0] * (shape[1] // self.step) * (shape[2] // self.step)
+        self.hidden = nn.Linear(channels + grid_values, units)
         self.output = nn.Linear(units, edges * options)
         self.edges = edges
         self.options = options
         self.bound = bound
-        # [edges, options], added to the logits: −∞ where an operation does not exist, 0 elsewhere.
-        # None: all of them exist.
+        # [edges, options], added to the logits: −∞ if an operation does not exist, otherwise 0.
+        # None: all operations exist.
         self.register_buffer("left_out", None, persistent=False)
 
     def forward(self, v: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -151,10 +153,10 @@ class Sampler(nn.Module):
 
 
 class ContextGuide(Guide):
-    """Samplers, one a cell.
+    """One sampler per cell.
 
-    `average`: in training their logits are averaged over the minibatch. In evaluation every sample
-    has its own: an answer does not depend on who else is in the batch.
+    With `average`, their logits are averaged over the minibatch in training. In evaluation, every
+    sample has its own: its answer does not depend on the other samples of the batch.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class ContextGuide(Guide):
         return logits
 
     def leave_out_all_but(self, arch: Arch) -> None:
-        """From now on an operation that `arch` does not name is never taken."""
+        """Makes the guide never take an operation that is not in `arch`."""
         for place in self.places:
             sampler = self.samplers[sampler_name(self.space, place)]
             assert isinstance(sampler, Sampler)
@@ -193,27 +195,28 @@ class ContextGuide(Guide):
             sampler.left_out = left_out.to(sampler.output.weight.device)
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
-        return {
-            f"sampler.{name}": parameter for name, parameter in self.samplers.named_parameters()
-        }
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in self.samplers.named_parameters():
+            tensors[f"sampler.{name}"] = parameter
+        return tensors
 
 
 def sampler_name(space: Space, place: Place) -> str:
-    """`base-0`: of the cell that its slots belong to."""
+    """Returns the name of a cell's sampler, such as `base-0`."""
     stack, number, _ = space.slots[place.slots.start].name.split(".")
     return f"{stack}-{number}"
 
 
 @dataclass
 class Drawing:
-    """A guide in training: operations are drawn, for every sample or for the minibatch."""
+    """A guide in training: it samples operations, for every sample or for the minibatch."""
 
     guide: Guide
     tau: float
     draw: DrawFor
     generator: torch.Generator
     watched: Watched = field(default_factory=Watched)
-    # Of every place: log π of this pass, for what a loss says of them.
+    # log π of every place in this pass, for a term of the loss.
     log_pi: list[torch.Tensor] = field(default_factory=list)
 
     def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
@@ -233,7 +236,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Draws:
-    """Drawn answers of which the mean is taken, named by a seed."""
+    """How many random answers are averaged in evaluation, and the seed that they are drawn from."""
 
     count: int
     tau: float
@@ -241,10 +244,11 @@ class Draws:
 
 
 class Guided(nn.Module):
-    """A network and its guide: every sample takes its most likely way, or several drawn ones.
+    """A network and its guide: every sample takes its most likely route, or several random ones.
 
-    `tau`: in training mode a way is drawn for every sample, so that all operations are trained, by
-    torch's global generator, which is seeded for every order. None: the most likely one is trained.
+    With `tau`, a route is drawn for every sample in training mode, so that all operations are
+    trained. It is drawn from torch's global generator, which is seeded for every order. If `tau` is
+    None, the most likely route is trained.
     """
 
     def __init__(
@@ -258,7 +262,7 @@ class Guided(nn.Module):
 
     @property
     def architecture(self) -> str:
-        """It is no single one: every sample may take another."""
+        """There is no single architecture: every sample may take another route."""
         return f"per-sample paths in {self.guide.space.name}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -273,10 +277,10 @@ class Guided(nn.Module):
         return scores
 
     def _mean_of(self, draws: Draws, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of the mean of the answers' probabilities.
+        """Returns the logarithm of the mean probabilities over several random answers.
 
-        All samples meet the same noise, so that an answer does not depend on who else is in the
-        batch. Their logits are their own.
+        All samples get the same noise, so that an answer does not depend on the other samples of
+        the batch. Each sample has its own logits.
         """
         generator = torch_rng(draws.seed, "evaluation")
         answers = []

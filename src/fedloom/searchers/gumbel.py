@@ -1,9 +1,9 @@
-"""One operation by the straight-through Gumbel-softmax (Jang, Gu, Poole 2016; FedPNAS, Eq. 3).
+"""Samples operations by the straight-through Gumbel-softmax (Jang, Gu, Poole 2016; FedPNAS, Eq. 3).
 
     Z = one-hot argmax(log π + g),    ∇Z ≈ ∇ softmax((log π + g) / τ)
 
-The operation that is drawn counts fully: its factor is exactly 1. Its gradient is that of its entry
-of the softmax; the operations that were not drawn are not computed, and have none.
+The factor of the sampled operation is exactly 1. The gradient of the factor is that of its entry of
+the softmax. The other operations are not computed, and have no gradient.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ SMALLEST = 1e-20  # keeps the logarithms of a uniform draw finite
 
 
 class DrawnOps(NamedTuple):
-    ops: torch.Tensor  # numbers of the options
+    """The sampled operations and their factors."""
+
+    ops: torch.Tensor  # the numbers of the options
     factors: torch.Tensor  # 1, with the gradient of the softmax at that option
 
 
@@ -27,7 +29,7 @@ def gumbel_noise(shape: tuple[int, ...], generator: torch.Generator) -> torch.Te
 
 
 def straight_through(log_pi: torch.Tensor, noise: torch.Tensor, tau: float) -> DrawnOps:
-    """Along the last dimension, which is that of the options."""
+    """Samples along the last dimension, which is that of the options."""
     scores = log_pi + noise
     ops = scores.detach().argmax(dim=-1, keepdim=True)
     soft = torch.softmax(scores / tau, dim=-1).gather(-1, ops)
@@ -36,6 +38,6 @@ def straight_through(log_pi: torch.Tensor, noise: torch.Tensor, tau: float) -> D
 
 
 def annealed(begin: float, end: float, progress: float) -> float:
-    """A temperature that falls geometrically from `begin` to `end`."""
+    """Returns a temperature that falls geometrically from `begin` to `end`."""
     temperature: float = begin * (end / begin) ** progress
     return temperature

@@ -1,4 +1,4 @@
-"""A client's own search: steps of MiLeNAS on the weights and the α that it was sent."""
+"""The local search of a client: MiLeNAS steps on the weights and the α that it received."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ from fedloom.types import ALPHA, Tensors
 
 
 class AlphaOptions(Options):
-    """How α learns."""
+    """The options of α's training."""
 
     alpha_optimizer: Literal["adam", "sgd"] = Field(
         "adam",
-        description="of α; plain SGD is for exact comparisons",
+        description="optimiser of α; plain SGD is for exact comparisons",
     )
     alpha_lr: float = Field(3e-4, gt=0, description="learning rate of α")
     alpha_weight_decay: float = Field(1e-3, ge=0, description="weight decay of α")
     lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
-    order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
+    order: UpdateOrder = Field(
+        "simultaneous",
+        description="w and α together (Eq. 4), or w first (Algorithm 1)",
+    )
     train_share: float = Field(
         0.5,
         ge=0.05,
@@ -54,15 +57,15 @@ class AlphaOptions(Options):
 
 
 class SearchingOptions(AlphaOptions, StepOptions):
-    """A client's search: how w and α learn."""
+    """The options of a client's search: the training of w and of α."""
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What a client's search leaves."""
+    """The result of a client's search."""
 
     tensors: dict[str, torch.Tensor]  # w and α
-    memory: dict[str, torch.Tensor]  # of both optimisers
+    memory: dict[str, torch.Tensor]  # the state of both optimisers
     loss: float
 
 
@@ -74,9 +77,9 @@ def local_search(
     lr: float,
     run: ClientRun,
 ) -> Searched:
-    """Steps of Eq. 4 on w and on α (FedNAS, lines 9–15 of Algorithm 1; FINCH, Eq. 4).
+    """Takes steps of Eq. 4 on w and on α (FedNAS, lines 9–15 of Algorithm 1; FINCH, Eq. 4).
 
-    `memory` is what the optimisers remember, as an earlier search left it.
+    `memory` is the state of both optimisers after an earlier search.
     """
     net = mixed.model
     net.to(run.device)
@@ -122,7 +125,7 @@ def optimizer_of(
     options: SearchingOptions,
     memory: Tensors,
 ) -> Optimizer:
-    """α's optimiser; Adam's moments go on from `memory`, by slot name."""
+    """Returns α's optimiser; Adam continues with the moments in `memory`, by slot name."""
     if options.alpha_optimizer == "sgd":
         return Sgd(alpha, options.alpha_lr, weight_decay=options.alpha_weight_decay)
     return Adam(

@@ -6,8 +6,8 @@
 `simultaneous` is Eq. 4 as printed: both gradients at the old w, which takes two backward passes,
 because one over the training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm
 1: w first, then α at the new w, which takes three. The pass over the validation batch never
-computes weight gradients, and leaves BN's running statistics alone: they are those of training
-samples. A network that can tell the two batches apart takes both of Eq. 4's passes at once.
+computes weight gradients, and does not change BN's running statistics, which are those of training
+samples. A network that supports it (`forward_both`) computes both passes of Eq. 4 at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Alpha = Mapping[str, torch.Tensor]  # a float32 vector for every slot, by the sl
 UpdateOrder = Literal["simultaneous", "sequential"]
 Gradients = Sequence[torch.Tensor | None]  # None: the loss does not depend on it
 Forward = Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # inputs and α → scores
-# both batches' inputs and α → both batches' scores; None: they must go one after the other
+# both batches' inputs and α → both batches' scores; None: they must be computed one by one
 ForwardBoth = Callable[
     [torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], tuple[torch.Tensor, torch.Tensor] | None
 ]
@@ -41,7 +41,7 @@ ForwardBoth = Callable[
 
 @dataclass(frozen=True)
 class StepGradients:
-    """Of Eq. 4, with the training loss."""
+    """The gradients of Eq. 4, and the training loss."""
 
     loss: torch.Tensor
     of_w: Gradients
@@ -84,7 +84,7 @@ class MiLeNAS:
         self.passes_for_alpha = RepeatedSteps(net, parameters, ("search", "α"))
 
     def step(self, train: Samples, validation: Samples) -> float:
-        """One minibatch of each; the training loss."""
+        """Takes one step on one minibatch of each kind, and returns the training loss."""
         if self.order == "sequential":
             return self._sequential_step(train, validation)
         gradients = self._gradients_at_once(train, validation)
@@ -105,7 +105,7 @@ class MiLeNAS:
         return float(loss.detach())
 
     def _gradients_at_once(self, train: Samples, validation: Samples) -> StepGradients | None:
-        """By one pass over both batches; None: the network cannot."""
+        """Computes the gradients by one pass over both batches; None: the network cannot."""
         if self.forward_both is None:
             return None
         shapes = (*train.x.shape, *validation.x.shape)
@@ -119,7 +119,7 @@ class MiLeNAS:
             return self._all_gradients(loss, both_losses)
 
     def _gradients_in_turn(self, train: Samples, validation: Samples) -> StepGradients:
-        """By a pass over each batch."""
+        """Computes the gradients by one pass over each batch."""
         with self.passes_for_both.metered(train.x.shape):
             loss = self._loss(train)
             of_train = self._all_gradients(loss, loss)
@@ -133,7 +133,7 @@ class MiLeNAS:
         return StepGradients(loss, gradients[:count], gradients[count:])
 
     def _weighed(self, train: Gradients, validation: Gradients) -> Gradients:
-        """λ multiplies the validation gradient."""
+        """Returns ∇_α L_tr + λ ∇_α L_val."""
         gradients: list[torch.Tensor | None] = []
         for of_train, of_validation in zip(train, validation, strict=True):
             if of_train is None or of_validation is None:
@@ -154,7 +154,7 @@ class MiLeNAS:
             return self._alpha_gradient(batch)
 
     def _move_w(self, gradients: Gradients) -> None:
-        """The clip is on the weights' gradient."""
+        """Takes a step on w. Only the gradient of the weights is clipped, not that of α."""
         for parameter, gradient in zip(self.weights, gradients, strict=True):
             parameter.grad = gradient
         if self.after_backward is not None:
@@ -171,17 +171,17 @@ class MiLeNAS:
 
 
 def share_of_search(train: int, validation: int) -> float:
-    """Of the MACs of a pass over so many training and validation samples, those of searching.
+    """Returns the share of the search in the MACs of a pass over both kinds of samples.
 
-    A layer's three products, the forward one and the gradients of inputs and of weights, cost the
-    same. Validation samples need the first two, because weights do not learn from them.
+    The three products of a layer (the forward one and the gradients of inputs and of weights) cost
+    the same. Validation samples need only the first two, because weights do not learn from them.
     """
     return 2 * validation / (3 * train + 2 * validation)
 
 
 @contextmanager
 def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Inside, no gradient is computed for these: about half of a backward pass."""
+    """Inside, no gradients of these parameters are computed, which saves half a backward pass."""
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:
@@ -192,17 +192,17 @@ def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 def tracking_norms(net: nn.Module) -> list[_BatchNorm]:
-    """The layers that note down statistics of what they see."""
+    """Returns the BN layers that update running statistics."""
     norms = []
-    for part in net.modules():
-        if isinstance(part, _BatchNorm) and part.track_running_stats:
-            norms.append(part)
+    for module in net.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            norms.append(module)
     return norms
 
 
 @contextmanager
 def untracked(norms: Sequence[_BatchNorm]) -> Iterator[None]:
-    """Inside, these normalise as they do, but take no note of what they see."""
+    """Inside, these layers normalise as before, but do not update their running statistics."""
     for norm in norms:
         norm.track_running_stats = False
     try:
@@ -213,7 +213,7 @@ def untracked(norms: Sequence[_BatchNorm]) -> Iterator[None]:
 
 
 def endless(data: Samples, size: int, generator: torch.Generator) -> Iterator[Samples]:
-    """Shuffled epochs of minibatches, one after the other."""
+    """Yields minibatches of shuffled epochs without end."""
     if not len(data):
         raise ValueError("there is nothing to validate on")
     while True:

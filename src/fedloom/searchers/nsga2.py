@@ -1,8 +1,8 @@
 """NSGA-II: Deb, Pratap, Agarwal, Meyarivan, "A Fast and Elitist Multiobjective Genetic Algorithm",
-2002, for paths of which two figures are to be small.
+2002, for paths with two figures to minimise.
 
-Nothing here has a memory: a pool goes in, children or survivors come out, and every draw is the
-caller's generator's. So a search can be stopped and resumed anywhere.
+The functions here have no state: they take a pool and return children or survivors, and they draw
+only from the caller's generator. So a search can be stopped and resumed anywhere.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from fedloom.searchers.paths import Path
 
-Point = tuple[float, ...]  # every figure is to be small
+Point = tuple[float, ...]  # all figures are to be minimised
 
 
 @dataclass(frozen=True)
 class Individual:
-    """A path, its figures, and by how much it is over its limits (0: it fits)."""
+    """A path, its figures, and by how much it exceeds its limits (0: it fits)."""
 
     path: Path
     figures: Point
@@ -30,15 +30,17 @@ class Individual:
 
 
 def dominates(first: Individual, second: Individual) -> bool:
-    """Constrained domination (Definition 1): what fits is before what does not.
+    """Whether the first individual dominates the second under constraints (Definition 1).
 
-    Of two that do not fit, the one that is over by less; of two that do, the one that is nowhere
-    worse and somewhere better.
+    One that fits dominates one that does not. Of two that do not fit, the one with the smaller
+    excess dominates; of two that fit, the one that is no worse in any figure and better in one.
     """
     if first.excess != second.excess and (first.excess > 0 or second.excess > 0):
         return first.excess < second.excess
-    nowhere_worse = all(a <= b for a, b in zip(first.figures, second.figures, strict=True))
-    return nowhere_worse and first.figures != second.figures
+    for figure, other_figure in zip(first.figures, second.figures, strict=True):
+        if not figure <= other_figure:
+            return False
+    return first.figures != second.figures
 
 
 def fronts(pool: Sequence[Individual]) -> list[list[int]]:
@@ -65,9 +67,9 @@ def fronts(pool: Sequence[Individual]) -> list[list[int]]:
 
 
 def first_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The positions of the points that no other one dominates, by one pass over two figures.
+    """Returns the positions of the points that no other point dominates, in one pass.
 
-    The first of `fronts`, for thousands of points that all fit.
+    It is the first of `fronts`, for thousands of points with two figures that all fit.
     """
     order = sorted(range(len(points)), key=lambda position: points[position])
     front: list[int] = []
@@ -82,7 +84,7 @@ def first_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def crowding(points: Sequence[Point]) -> list[float]:
-    """Crowding distance (§III-B) within one front: how lonely each point is, ends infinitely."""
+    """Returns the crowding distance (§III-B) of the points of one front; infinite at its ends."""
     distances = [0.0] * len(points)
     if not points:
         return distances
@@ -94,20 +96,20 @@ def crowding(points: Sequence[Point]) -> list[float]:
         span = values[-1] - values[0]
         if span == 0:
             continue
-        for place in range(1, len(order) - 1):
-            distances[order[place]] += (values[place + 1] - values[place - 1]) / span
+        for rank in range(1, len(order) - 1):
+            distances[order[rank]] += (values[rank + 1] - values[rank - 1]) / span
     return distances
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How good an individual is: its front, and within it how lonely it is."""
+    """The rank of an individual's front, and its crowding distance within that front."""
 
     rank: int
     distance: float
 
     def beats(self, other: Standing) -> bool:
-        """The crowded-comparison operator."""
+        """Compares two individuals by the crowded-comparison operator."""
         if self.rank != other.rank:
             return self.rank < other.rank
         return self.distance > other.distance
@@ -123,17 +125,21 @@ def standings(pool: Sequence[Individual]) -> list[Standing]:
 
 
 def survivors(pool: Sequence[Individual], size: int) -> list[Individual]:
-    """The best `size` (§III-C): whole fronts, then the loneliest of the front that is too many."""
+    """Returns the best `size` individuals (§III-C).
+
+    Those are whole fronts, and of the first front that is too large the members with the largest
+    crowding distances.
+    """
     kept: list[Individual] = []
     for front in fronts(pool):
-        room = size - len(kept)
-        if room <= 0:
+        remaining = size - len(kept)
+        if remaining <= 0:
             break
         members = [pool[position] for position in front]
-        if len(members) > room:
+        if len(members) > remaining:
             distances = crowding([member.figures for member in members])
-            loneliest = sorted(range(len(members)), key=lambda place: -distances[place])
-            members = [members[place] for place in sorted(loneliest[:room])]
+            by_distance = sorted(range(len(members)), key=lambda number: -distances[number])
+            members = [members[number] for number in sorted(by_distance[:remaining])]
         kept.extend(members)
     return kept
 
@@ -143,7 +149,7 @@ def tournament(
     standing: Sequence[Standing],
     rng: np.random.Generator,
 ) -> Individual:
-    """The better of two drawn at random; the first of them if neither is."""
+    """Returns the better of two random individuals; if they are equal, the first."""
     first = int(rng.integers(len(pool)))
     second = int(rng.integers(len(pool)))
     if standing[second].beats(standing[first]):
@@ -152,11 +158,14 @@ def tournament(
 
 
 def crossover(first: Path, second: Path, rng: np.random.Generator) -> Path:
-    """Uniform: every gene from either parent, by a fair coin."""
-    from_first = rng.random(len(first)) < 0.5
+    """Uniform crossover: every gene comes from either parent with probability 1/2."""
+    from_first = (rng.random(len(first)) < 0.5).tolist()
     child = []
-    for mine, yours, coin in zip(first, second, from_first.tolist(), strict=True):
-        child.append(mine if coin else yours)
+    for first_gene, second_gene, is_first in zip(first, second, from_first, strict=True):
+        if is_first:
+            child.append(first_gene)
+        else:
+            child.append(second_gene)
     return tuple(child)
 
 
@@ -166,7 +175,7 @@ def mutated(
     probability: float,
     rng: np.random.Generator,
 ) -> Path:
-    """Every gene drawn anew with this probability, uniform among its layer's operations."""
+    """Redraws every gene with this probability, uniformly among its layer's operations."""
     changes = (rng.random(len(path)) < probability).tolist()
     genes = []
     for gene, layer, changes_here in zip(path, operations, changes, strict=True):

@@ -1,7 +1,7 @@
-"""Scores of paths through one supernet on one set of samples.
+"""Scores paths through one supernet on one set of samples.
 
-Paths that begin alike share their common layers: for every batch, paths are taken in order, and
-each goes on from the last layer that it has in common with the one before. The scores are bitwise
+Paths with a common beginning share its layers: for every batch, the paths are sorted, and each
+continues from the last layer that it has in common with the path before. The scores are bitwise
 those of each path alone.
 """
 
@@ -24,17 +24,17 @@ from fedloom.searchers.paths import Path
 from fedloom.spaces.paths import Passing, PathNetwork
 
 Statistics = Literal["running", "batch", "recalibrated"]
-BATCH = 256  # samples a forward pass
+BATCH = 256  # samples per forward pass
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Sums over samples, class by class; of two classes also what AUC is made of."""
+    """Counts of samples by class and, for two classes, the figures from which AUC is computed."""
 
-    present: tuple[int, ...]  # samples of each class
-    correct: tuple[int, ...]  # right answers to them
-    # Of two classes, sample by sample: score of the second less that of the first, and whether the
-    # sample is of the second.
+    present: tuple[int, ...]  # the samples of each class
+    correct: tuple[int, ...]  # the correct answers for each class
+    # For two classes, per sample: the score of the second class minus that of the first, and
+    # whether the sample belongs to the second.
     margins: tuple[float, ...] = ()
     positive: tuple[bool, ...] = ()
 
@@ -48,12 +48,12 @@ class ClassCounts:
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """None: all samples are of one class."""
+        """The balanced accuracy; None: all samples belong to one class."""
         return balanced(np.array(self.correct), np.array(self.present))
 
     @property
     def auc(self) -> float | None:
-        """None: there are not two classes, or all samples are of one."""
+        """The AUC; None: there are not two classes, or all samples belong to one."""
         if len(self.present) != 2:
             return None
         return ranked(np.array(self.margins), np.array(self.positive))
@@ -66,7 +66,7 @@ class PathScore:
     loss: float
     correct: int
     samples: int
-    by_class: ClassCounts | None = None  # None: they were not counted
+    by_class: ClassCounts | None = None  # None: classes were not counted
 
     def __add__(self, other: PathScore) -> PathScore:
         return PathScore(
@@ -95,14 +95,14 @@ class PathScore:
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """None: classes were not counted, or there is one."""
+        """The balanced accuracy; None: classes were not counted, or there is only one."""
         if self.by_class is None:
             return None
         return self.by_class.balanced_accuracy
 
     @property
     def auc(self) -> float | None:
-        """Of two classes."""
+        """The AUC of two classes; None: classes were not counted, or there are not two."""
         if self.by_class is None:
             return None
         return self.by_class.auc
@@ -117,9 +117,11 @@ def score_paths(
     device: str = "cpu",
     classes: int | None = None,
 ) -> list[PathScore]:
-    """Of every path; BN takes the merged running statistics, each batch's, or those of `data`.
+    """Returns the score of every path.
 
-    `classes`: how many there are, to count answers class by class; None: that is not done.
+    BN uses the merged running statistics ("running"), those of each batch ("batch"), or those of
+    `data` ("recalibrated"). `classes` is the number of classes, to count answers by class; None:
+    they are not counted.
     """
     net = model.net
     assert isinstance(net, PathNetwork)
@@ -135,21 +137,21 @@ def score_paths(
     for batch in parts_of(data, statistics):
         x = model.normalised(batch.x.to(device))
         y = batch.y.to(device)
-        states = [net.begin(x)]  # behind the stem, and behind every layer of the last path
-        before: Path = ()
+        states = [net.begin(x)]  # after the stem, and after every layer of the previous path
+        previous: Path = ()
         for number in order:
             path = paths[number]
-            shared = common_layers(before, path)
+            shared = common_layers(previous, path)
             del states[shared + 1 :]
             for layer in range(shared, len(path)):
                 states.append(net.layer(layer, path[layer], states[-1]))
             totals[number] += score_of(net, states[-1], y, classes)
-            before = path
+            previous = path
     return totals
 
 
 def parts_of(data: Samples, statistics: Statistics) -> Iterator[Samples]:
-    """Batches to score on. One sample alone has no statistics of its own, so it is left out."""
+    """Returns the batches to score on; with batch statistics, a last single sample is left out."""
     if statistics == "batch":
         return data.batches(BATCH)
     return every_sample(data)
@@ -163,7 +165,7 @@ def every_sample(data: Samples) -> Iterator[Samples]:
 
 
 def common_layers(first: Path, second: Path) -> int:
-    """How many operations two paths have in common from the beginning."""
+    """Returns the length of the common beginning of two paths."""
     count = 0
     for one, other in zip(first, second, strict=False):
         if one != other:
@@ -180,22 +182,22 @@ def score_of(
 ) -> PathScore:
     scores: torch.Tensor = net.finish(state)
     loss = functional.cross_entropy(scores, y, reduction="sum")
-    hit = scores.argmax(dim=1) == y
+    is_correct = scores.argmax(dim=1) == y
     by_class = None
     if classes is not None:
-        by_class = class_counts(scores, y, hit, classes)
-    return PathScore(float(loss), int(hit.sum()), len(y), by_class)
+        by_class = class_counts(scores, y, is_correct, classes)
+    return PathScore(float(loss), int(is_correct.sum()), len(y), by_class)
 
 
 def class_counts(
     scores: torch.Tensor,
     y: torch.Tensor,
-    hit: torch.Tensor,
+    is_correct: torch.Tensor,
     classes: int,
 ) -> ClassCounts:
     counts = ClassCounts(
         tuple(torch.bincount(y, minlength=classes).tolist()),
-        tuple(torch.bincount(y[hit], minlength=classes).tolist()),
+        tuple(torch.bincount(y[is_correct], minlength=classes).tolist()),
     )
     if classes != 2:
         return counts
@@ -204,7 +206,7 @@ def class_counts(
 
 
 def keep_running_statistics(model: Model) -> None:
-    """BN normalises by the batch, and what it remembers stays as it is."""
+    """Makes BN normalise by the batch without changing its running statistics."""
     model.train()
     for norm in batch_norms(model):
         norm.momentum = 0.0
@@ -217,7 +219,7 @@ def score_recalibrated(
     device: str,
     classes: int | None,
 ) -> PathScore:
-    """One path with the statistics of these samples alone."""
+    """Scores one path, with BN statistics of these samples only."""
     net = model.net
     assert isinstance(net, PathNetwork)
     for norm in batch_norms(model):

@@ -1,9 +1,9 @@
 """Paths through a chain of layers under a budget: FedorAS, Dudziak, Laskaridis, Fernandez-Marques,
 2022, Eq. 1 and Eq. 3.
 
-A path takes one operation in every layer. What it costs is a fixed part plus the costs of its
-operations, in one unit (MACs) or in several at once (MACs, parameters, milliseconds), all of which
-must hold. An operation that a device does not support costs infinitely much.
+A path takes one operation in every layer. Its cost is a fixed part plus the costs of its
+operations, in one unit (MACs) or in several at once (MACs, parameters, milliseconds); the limits of
+all units must hold. An operation that a device does not support has infinite cost.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 Path = tuple[int, ...]  # the operation of every layer
 SubSpace = tuple[tuple[int, ...], ...]  # the operations of every layer that a client is sent
-Amounts = tuple[float, ...]  # one a unit
+Amounts = tuple[float, ...]  # one per unit
 Filling = Literal["stop", "skip", "drop"]
 
-# A greedy draw can only run into a dead end where several units bind several layers without a free
-# operation. So often it then begins again.
+# A greedy draw can reach a dead end only if several units are tight and several layers have no free
+# operation. It is then restarted, at most this many times.
 TRIES = 100
 
 
 @dataclass(frozen=True)
 class PathCosts:
-    """What the operations of every layer cost, and the part that every path has."""
+    """The costs of the operations of every layer, and the fixed cost of every path."""
 
     fixed: Amounts
     layers: tuple[tuple[Amounts, ...], ...]  # by layer, by operation
@@ -50,7 +50,7 @@ class PathCosts:
 
     @classmethod
     def of_table(cls, table: CostTable, units: Sequence[Unit]) -> PathCosts:
-        """A space's own table, in these units."""
+        """Returns the costs of a space's table, in these units."""
         rows = []
         for row in table.rows:
             rows.append(tuple(amounts_of(cost, units) for cost in row))
@@ -58,25 +58,29 @@ class PathCosts:
 
     @classmethod
     def of_units(cls, units: Sequence[UnitCosts]) -> PathCosts:
-        """Several units at once, each by its own costs."""
+        """Combines the costs of several units."""
+        rows_by_unit = [unit.rows for unit in units]
         layers = []
-        for layer in zip(*(unit.rows for unit in units), strict=True):
-            layers.append(tuple(zip(*layer, strict=True)))
+        for layer_rows in zip(*rows_by_unit, strict=True):  # a layer's row in every unit
+            layers.append(tuple(zip(*layer_rows, strict=True)))
         return cls(tuple(unit.fixed for unit in units), tuple(layers))
 
     def within(self, sub_space: SubSpace) -> PathCosts:
-        """The same where only these operations exist: all others cost infinitely much."""
-        absent = (inf,) * len(self.fixed)
+        """Returns the costs if only these operations exist: all others cost infinitely much."""
+        infinite = (inf,) * len(self.fixed)
         rows = []
-        for costs, present in zip(self.layers, sub_space, strict=True):
+        for costs, existing in zip(self.layers, sub_space, strict=True):
             row = []
             for op, cost in enumerate(costs):
-                row.append(cost if op in present else absent)
+                if op in existing:
+                    row.append(cost)
+                else:
+                    row.append(infinite)
             rows.append(tuple(row))
         return PathCosts(self.fixed, tuple(rows))
 
     def without(self, unsupported: Collection[tuple[int, int]]) -> PathCosts:
-        """The same where these (layer, operation) cannot be used."""
+        """Returns the costs if these pairs (layer, operation) cannot be used."""
         sub_space = []
         for layer, costs in enumerate(self.layers):
             supported = [op for op in range(len(costs)) if (layer, op) not in unsupported]
@@ -94,7 +98,7 @@ class PathCosts:
         return within_limits(self.of(path), limits)
 
     def cheapest(self) -> Amounts:
-        """The least that a path can cost, unit by unit."""
+        """Returns the lowest possible cost of a path, separately for each unit."""
         totals = list(self.fixed)
         for costs in self.layers:
             for unit, least in enumerate(least_of(costs)):
@@ -111,44 +115,48 @@ def within_limits(amounts: Amounts, limits: Amounts) -> bool:
 
 
 def least_of(costs: Sequence[Amounts]) -> Amounts:
-    """The smallest amount of each unit, whichever operation has it."""
+    """Returns the smallest amount of each unit, whichever operation has it."""
     return tuple(min(column) for column in zip(*costs, strict=True))
 
 
 def has_free_operation(costs: Sequence[Amounts]) -> bool:
+    """Whether an operation costs nothing in any unit."""
     return any(not any(cost) for cost in costs)
 
 
 class PathSampler:
-    """Eq. 3: draws paths that fit, in one pass, without drawing again.
+    """Eq. 3: draws paths that fit, in one pass, without rejections.
 
-    Layers without a free operation come first, the rest in a random order; in each the operation is
-    uniform among those that still fit. This is not uniform over paths: a layer that comes late has
-    less left to spend, so that small budgets lead to shallow paths.
+    Layers without a free operation come first, then all others, each group in random order. The
+    operation of a layer is drawn uniformly from those that still fit. This is not uniform over
+    paths: later layers have less budget left, so small budgets lead to shallow paths.
     """
 
     def __init__(self, costs: PathCosts) -> None:
         self.costs = costs
-        self.forced = []
-        self.free = []
+        self.forced = []  # layers without a free operation
+        self.free = []  # layers with one
         for layer, ops in enumerate(costs.layers):
             if has_free_operation(ops):
                 self.free.append(layer)
             else:
                 self.forced.append(layer)
         self.least = [least_of(ops) for ops in costs.layers]
-        # By layer: the operations that it can use, from the cheapest on in the first unit, and what
-        # they cost in it.
+        # For each layer, its usable operations by increasing cost in the first unit, and these
+        # costs.
         self.ascending: list[list[int]] = []
         self.ascending_costs: list[list[float]] = []
         for ops in costs.layers:
-            usable = [(cost[0], op) for op, cost in enumerate(ops) if inf not in cost]
+            usable = []
+            for op, cost in enumerate(ops):
+                if inf not in cost:
+                    usable.append((cost[0], op))
             usable.sort()
             self.ascending.append([op for _, op in usable])
             self.ascending_costs.append([cost for cost, _ in usable])
 
     def draw(self, limits: Amounts, rng: np.random.Generator) -> Path:
-        """One path within all limits; if none can be drawn, an error that names the cheapest."""
+        """Draws one path within all limits; the error, if there is none, names the cheapest."""
         for _ in range(TRIES):
             path = self._try(limits, rng)
             if path is not None:
@@ -161,22 +169,23 @@ class PathSampler:
         )
 
     def _try(self, limits: Amounts, rng: np.random.Generator) -> Path | None:
-        left = []  # of every unit, once each layer has its cheapest operation
+        # The budget of every unit that remains if each open layer takes its cheapest operation.
+        spare = []
         for limit, least in zip(limits, self.costs.cheapest(), strict=True):
             if least > limit or least == inf:
                 return None
-            left.append(limit - least)
+            spare.append(limit - least)
         path = [0] * len(self.costs.layers)
         draws = rng.random(len(path)).tolist()
         for layer, draw in zip(self._order(rng), draws, strict=True):
             for unit, least in enumerate(self.least[layer]):
-                left[unit] += least
-            fitting = self._fitting(layer, left)
+                spare[unit] += least
+            fitting = self._fitting(layer, spare)
             if not fitting:
                 return None
             op = fitting[int(draw * len(fitting))]
             for unit, cost in enumerate(self.costs.layers[layer][op]):
-                left[unit] -= cost
+                spare[unit] -= cost
             path[layer] = op
         return tuple(path)
 
@@ -185,14 +194,14 @@ class PathSampler:
             for index in rng.permutation(len(layers)).tolist():
                 yield layers[index]
 
-    def _fitting(self, layer: int, left: Sequence[float]) -> list[int]:
-        """The operations of a layer that all units have enough left for."""
-        affordable = bisect_right(self.ascending_costs[layer], left[0])
+    def _fitting(self, layer: int, budgets: Sequence[float]) -> list[int]:
+        """Returns the operations of a layer that fit the budgets of all units."""
+        affordable = bisect_right(self.ascending_costs[layer], budgets[0])
         candidates = self.ascending[layer][:affordable]
-        if len(left) == 1:
+        if len(budgets) == 1:
             return candidates
         costs = self.costs.layers[layer]
-        return [op for op in candidates if within_limits(costs[op], tuple(left))]
+        return [op for op in candidates if within_limits(costs[op], tuple(budgets))]
 
 
 def amounts_in_words(amounts: Amounts) -> str:
@@ -200,42 +209,45 @@ def amounts_in_words(amounts: Amounts) -> str:
 
 
 def share_in_words(amount: float, whole: float) -> str:
-    """In hundredths, rounded up: so much is enough."""
+    """Returns a share in hundredths, rounded up so that it is enough."""
     return f"{ceil(100 * amount / whole) / 100:g}"
 
 
-# Eq. 1: what a client is sent
+# Eq. 1: the sub-space that a client is sent
 
 
 @dataclass(frozen=True)
 class SubSpaceSampler:
     """Draws the operations that a client is sent, so that their parameters stay within a budget.
 
-    Operations without parameters always go along. Each layer without one first gets one, uniform
-    among those that leave a path within the client's limits. Then all others follow in a random
-    order: `stop` ends at the first that does not fit, `skip` leaves it out and goes on with smaller
-    ones, `drop` begins with everything and removes operations at random until the rest fits.
+    Operations without parameters are always sent. Each layer without such an operation first gets
+    one, uniformly from those that leave a path within the client's limits. Then all others follow
+    in random order: `stop` ends at the first that does not fit, `skip` leaves it out and continues
+    with smaller ones, `drop` begins with all operations and removes random ones until they fit.
     """
 
-    params: PathCosts  # in one unit: what is sent
-    costs: PathCosts  # what a path may spend on the client
+    params: PathCosts  # the parameters of the operations, in one unit
+    costs: PathCosts  # the costs of the operations on the client
 
     def least(self) -> float:
-        """The fixed part and the smallest operation of every layer without a free one."""
+        """Returns the parameters of the smallest sub-space.
+
+        It has the fixed part, and the smallest operation of every layer without a free one.
+        """
         total = self.params.fixed[0]
         for layer in range(len(self.params.layers)):
             if not self._free(layer):
-                total += min(self._size(layer, op) for op in self._usable(layer))
+                total += self._smallest(layer)
         return total
 
     def least_for_all(self) -> float:
-        """From this budget on there is no operation that a client can never be sent."""
-        most_beside = 0.0
+        """Returns the smallest budget with which every operation can be sent to some client."""
+        most_additional = 0.0
         for layer in range(len(self.params.layers)):
             sizes = [self._size(layer, op) for op in self._usable(layer)]
-            smallest = min(sizes)  # 0, or a part of `least`
-            most_beside = max(most_beside, max(sizes) - smallest)
-        return self.least() + most_beside
+            smallest = min(sizes)  # 0, or already a part of `least`
+            most_additional = max(most_additional, max(sizes) - smallest)
+        return self.least() + most_additional
 
     def check(self, budget: float) -> None:
         """Refuses a budget that cannot hold any network."""
@@ -283,18 +295,17 @@ class SubSpaceSampler:
         limits: Amounts,
         rng: np.random.Generator,
     ) -> list[list[int]]:
-        """Every free operation, and one for each layer that has none."""
+        """Draws every free operation, and one for each layer that has none."""
         self.check(budget)
         chosen = [self._free(layer) for layer in range(len(self.params.layers))]
-        left = budget - self.least()
+        spare = budget - self.least()
         for layer, free in enumerate(chosen):
             if free:
                 continue
-            usable = self._usable(layer)
-            smallest = min(self._size(layer, op) for op in usable)
+            smallest = self._smallest(layer)
             candidates = []
-            for op in usable:
-                affordable = self._size(layer, op) - smallest <= left
+            for op in self._usable(layer):
+                affordable = self._size(layer, op) - smallest <= spare
                 if affordable and self._leaves_a_path(chosen, layer, op, limits):
                     candidates.append(op)
             if not candidates:
@@ -304,7 +315,7 @@ class SubSpaceSampler:
                     "raise the limit or --comm",
                 )
             op = candidates[int(rng.integers(len(candidates)))]
-            left -= self._size(layer, op) - smallest
+            spare -= self._size(layer, op) - smallest
             chosen[layer] = [op]
         return chosen
 
@@ -315,7 +326,7 @@ class SubSpaceSampler:
         op: int,
         limits: Amounts,
     ) -> bool:
-        """Whether the client can still build a network within its limits, if it is sent this."""
+        """Whether the client can still build a network within its limits with this operation."""
         totals = list(self.costs.fixed)
         for other, costs in enumerate(self.costs.layers):
             if other == layer:
@@ -331,16 +342,17 @@ class SubSpaceSampler:
     def _until_full(
         self,
         order: Sequence[tuple[int, int]],
-        left: float,
+        budget: float,
         *,
         goes_on: bool,
     ) -> list[tuple[int, int]]:
+        """Takes operations in this order while they fit; `goes_on` skips those that do not."""
         kept = []
         for layer, op in order:
             size = self._size(layer, op)
-            if size <= left:
+            if size <= budget:
                 kept.append((layer, op))
-                left -= size
+                budget -= size
             elif not goes_on:
                 break
         return kept
@@ -348,12 +360,12 @@ class SubSpaceSampler:
     def _after_dropping(
         self,
         order: Sequence[tuple[int, int]],
-        left: float,
+        budget: float,
     ) -> list[tuple[int, int]]:
-        """What remains when operations are taken away in this order until the rest fits."""
+        """Removes operations in this order until the others fit."""
         kept = list(order)
         size = sum(self._size(layer, op) for layer, op in kept)
-        while size > left:
+        while size > budget:
             layer, op = kept.pop(0)
             size -= self._size(layer, op)
         return kept
@@ -367,11 +379,15 @@ class SubSpaceSampler:
     def _size(self, layer: int, op: int) -> float:
         return self.params.layers[layer][op][0]
 
+    def _smallest(self, layer: int) -> float:
+        """Returns the parameters of the smallest usable operation of a layer."""
+        return min(self._size(layer, op) for op in self._usable(layer))
+
     def _usable(self, layer: int) -> list[int]:
-        """The operations of a layer that the client supports."""
+        """Returns the operations of a layer that the client supports."""
         costs = self.costs.layers[layer]
         return [op for op, cost in enumerate(costs) if inf not in cost]
 
     def _free(self, layer: int) -> list[int]:
-        """The usable operations of a layer that have no parameters."""
+        """Returns the usable operations of a layer that have no parameters."""
         return [op for op in self._usable(layer) if self._size(layer, op) == 0]

@@ -1,10 +1,11 @@
-"""Search by perturbation: an operation is worth what its absence costs.
+"""Search by perturbation: an operation is worth the loss in accuracy when it is left out.
 
 Wang, Cheng, Chen, Tang, Hsieh, "Rethinking Architecture Selection in Differentiable NAS", ICLR
 2021, edge by edge as in SPIDER's Algorithm 2.
 
 Each live operation of an edge is left out in turn, and the network is scored on validation data. No
-gradient is computed, no operation that was decided away, and what the variants share only once.
+gradients are computed, operations that were removed by decisions are not computed, and what the
+variants share is computed once.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from fedloom.data.samples import Samples
 
 Keep = Literal["impact", "printed"]
-WORST = 1e30  # a loss that is none, as a number that files can hold
-K = TypeVar("K")  # what is scored: an operation or a slot
+WORST = 1e30  # stands for a loss that is not finite, which files cannot hold
+K = TypeVar("K")  # an operation or a slot, whichever is scored
 
 
 class Score(NamedTuple):
-    """Of a network without something, on validation data."""
+    """The score on validation data of a network without an operation or a slot."""
 
     accuracy: float
     loss: float
@@ -44,14 +45,14 @@ Scorer = Callable[[Sequence[Arch]], list[Score]]
 
 @dataclass(frozen=True)
 class Decision:
-    """What was kept in a slot, and how the network did without each of the candidates."""
+    """The operations that are kept in a slot, and the scores without each of the candidates."""
 
     slot: int
     kept: tuple[int, ...]
     without: Mapping[int, Score]
 
     def noted(self, space: Space, number: int) -> NotedDecision:
-        """By names, with the round in which it fell."""
+        """Returns a record with the names of operations and the round of the decision."""
         name, options = space.slots[self.slot]
         without = {}
         for op, score in self.without.items():
@@ -61,14 +62,14 @@ class Decision:
 
 
 class Candidate(NamedTuple):
-    """An operation of a slot that may be decided away."""
+    """An operation of a slot that a decision may remove."""
 
     slot: int
     op: int
 
 
 def edges(space: Space, *, paired: bool) -> list[tuple[int, ...]]:
-    """What is decided at a time: slots that belong together, or one alone."""
+    """Returns the slots that are decided at the same time: paired slots, or single slots."""
     if paired:
         return space.together()
     return space.one_by_one()
@@ -80,28 +81,28 @@ def decide(
     score: Scorer,
     keep: Keep,
 ) -> tuple[Arch, list[Decision]]:
-    """Lines 6–9 of Algorithm 2: one operation stays in each slot.
+    """Lines 6–9 of Algorithm 2: keeps one operation in each slot.
 
-    All slots are measured in the same network.
+    All slots are scored in the same network.
     """
     candidates = candidates_of(arch, slots)
     variants = [without(arch, candidate.slot, candidate.op) for candidate in candidates]
     scores = dict(zip(candidates, score(variants), strict=True))
     decisions = []
     for slot in slots:
-        of_slot = {}
+        slot_scores = {}
         for candidate, result in scores.items():
             if candidate.slot == slot:
-                of_slot[candidate.op] = result
+                slot_scores[candidate.op] = result
         kept = arch.choice[slot]
-        if of_slot:
-            kept = tuple(strongest(of_slot, keep, 1))
-        decisions.append(Decision(slot, kept, of_slot))
+        if slot_scores:
+            kept = tuple(strongest(slot_scores, keep, 1))
+        decisions.append(Decision(slot, kept, slot_scores))
     return applied(arch, decisions), decisions
 
 
 def candidates_of(arch: Arch, slots: Sequence[int]) -> list[Candidate]:
-    """The operations of all slots in which there is something to decide."""
+    """Returns the operations of all slots that have more than one."""
     candidates = []
     for slot in slots:
         live = arch.choice[slot]
@@ -111,9 +112,9 @@ def candidates_of(arch: Arch, slots: Sequence[int]) -> list[Candidate]:
 
 
 def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, list[Decision]]:
-    """Every node keeps its strongest inputs, as many as the space says.
+    """Keeps the strongest inputs of every node, as many as the space allows.
 
-    Those are the inputs without which the network does worst.
+    Those are the inputs without which the network is worst.
     """
     crowded = crowded_nodes(space, arch)
     candidates: list[int] = []
@@ -121,36 +122,38 @@ def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, li
         candidates += rivals.slots
     variants = [applied(arch, [Decision(slot, (), {})]) for slot in candidates]
     scores = dict(zip(candidates, score(variants), strict=True))
-    staying: set[int] = set()
+    kept_slots: set[int] = set()
     for rivals in crowded:
-        of_node = {slot: scores[slot] for slot in rivals.slots}
-        staying.update(strongest(of_node, keep, rivals.kept))
+        node_scores = {slot: scores[slot] for slot in rivals.slots}
+        kept_slots.update(strongest(node_scores, keep, rivals.kept))
     decisions = []
     for slot in candidates:
         live = arch.choice[slot]
         kept: tuple[int, ...] = ()
-        if slot in staying:
+        if slot in kept_slots:
             kept = live
         decisions.append(Decision(slot, kept, {live[0]: scores[slot]}))
     return applied(arch, decisions), decisions
 
 
 def crowded_nodes(space: Space, arch: Arch) -> list[Rivals]:
-    """The nodes with more live inputs than they may keep, each with those inputs."""
+    """Returns the nodes with more live inputs than they may keep, each with those inputs."""
     crowded = []
     for rivals in space.rivals():
-        alive = tuple(slot for slot in rivals.slots if computed(space, arch, slot))
+        alive = tuple(slot for slot in rivals.slots if is_alive(space, arch, slot))
         if len(alive) > rivals.kept:
             crowded.append(Rivals(alive, rivals.kept))
     return crowded
 
 
-def computed(space: Space, arch: Arch, slot: int) -> bool:
-    return any(space.slots[slot].options[op] != NONE for op in arch.choice[slot])
+def is_alive(space: Space, arch: Arch, slot: int) -> bool:
+    """Whether a slot has an operation other than `none`."""
+    options = space.slots[slot].options
+    return any(options[op] != NONE for op in arch.choice[slot])
 
 
 def strongest(scores: Mapping[K, Score], keep: Keep, count: int) -> list[K]:
-    """Whose absence hurts most; "printed" is line 8 taken literally.
+    """Returns the candidates without which the network is worst; "printed" is line 8 literally.
 
     Ties are broken by the loss, then by order.
     """
@@ -178,7 +181,7 @@ def applied(arch: Arch, decisions: Sequence[Decision]) -> Arch:
 
 
 def by_validation(model: Model, data: Samples, batch: int) -> Scorer:
-    """Scores variants of a model, in the mode of training or evaluation that it is in."""
+    """Returns a scorer of variants of a model, in its current mode (training or evaluation)."""
     net = model.net
     assert isinstance(net, Supernet)
     if not len(data):
@@ -194,17 +197,17 @@ def by_validation(model: Model, data: Samples, batch: int) -> Scorer:
                 correct[number] += int((answer.argmax(1) == part.y).sum())
                 losses[number] += float(functional.cross_entropy(answer, part.y, reduction="sum"))
         scores = []
-        for hits, loss in zip(correct, losses, strict=True):
-            scores.append(Score(hits / len(data), finite(loss / len(data))))
+        for correct_count, loss in zip(correct, losses, strict=True):
+            scores.append(Score(correct_count / len(data), finite(loss / len(data))))
         return scores
 
     return score
 
 
 def parts(data: Samples, batch: int) -> Iterator[Samples]:
-    """In order, each of at least a batch.
+    """Yields the samples in order, in parts of at least one batch.
 
-    BN takes its statistics from them, and must not meet one sample alone.
+    BN takes its statistics from them, and must not get a single sample.
     """
     count = max(1, len(data) // max(2, batch))
     for x, y in zip(data.x.tensor_split(count), data.y.tensor_split(count), strict=True):
@@ -218,7 +221,7 @@ def finite(loss: float) -> float:
 
 
 def by_chance(generator: torch.Generator) -> Scorer:
-    """The control: nothing is measured."""
+    """Returns a scorer that draws random scores: the control."""
 
     def score(archs: Sequence[Arch]) -> list[Score]:
         values = torch.rand(len(archs), generator=generator).tolist()
@@ -233,7 +236,7 @@ def by_strength(
     *,
     pruned: bool,
 ) -> list[Decision]:
-    """Appendix C: what the magnitudes of softmax(α) say; if `pruned`, every node has two inputs."""
+    """Appendix C: decides by the magnitudes of softmax(α); `pruned` keeps two inputs per node."""
     rows = [row.detach().cpu().numpy() for row in strength]
     if pruned:
         choice = space.derive(rows).choice

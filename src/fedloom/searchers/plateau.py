@@ -1,9 +1,9 @@
-"""When training has nothing more to gain: validation figures that no longer get better.
+"""Detects a plateau: validation figures that no longer improve.
 
-Single figures jump from round to round, so two windows of them are compared, which grow with
-training: what is learnt in the end is learnt slowly, and seen in longer means alone. Training goes
-on while either the loss falls or the accuracy rises from one window to the next: a network that
-gets surer of what it already knows loses likelihood on what it does not, and may still be learning.
+Single figures fluctuate from round to round, so the means of two windows are compared. The windows
+grow with training, because late progress is slow and shows only in longer means. Training continues
+while either the loss falls or the accuracy rises from one window to the next: an overconfident
+network can lose likelihood while its accuracy still improves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Check(NamedTuple):
-    """A validation figure of the whole federation."""
+    """One validation of the shared network, over all clients."""
 
     nll: float  # mean over samples
     accuracy: float
@@ -23,7 +23,7 @@ class Check(NamedTuple):
 def has_plateau(checks: Sequence[Check], least: int) -> bool:
     """Whether the last third of the checks is no better than the third before it.
 
-    Either has at least `least` checks; with fewer nothing can be said yet.
+    Each window has at least `least` checks; with fewer checks than two windows there is no plateau.
     """
     window = max(least, len(checks) // 3)
     if len(checks) < 2 * window:

@@ -1,7 +1,7 @@
-"""A client's training of a guided network: weights by SGD, what guides by Adam.
+"""A client's training of a guided network: its weights by SGD, its guide by Adam.
 
-A minibatch goes through the network on drawn ways. With anticipation (Eq. 5 of FedPNAS) it goes
-twice, on ways that are drawn anew.
+A minibatch goes through the network on random routes. With anticipation (Eq. 5 of FedPNAS), it goes
+twice, on routes that are drawn separately.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedloom.nets.model import Model
 from fedloom.searchers.anticipation import Anticipated, Hessian, anticipate
 from fedloom.searchers.guides import DrawFor, Drawing, Guide, Watched
 
-BETAS = (0.5, 0.999)  # of Adam, as for FedNAS's α
-IsPersonal = Callable[[str], bool]  # of a tensor, by its name
+BETAS = (0.5, 0.999)  # Adam's, as for FedNAS's α
+IsPersonal = Callable[[str], bool]  # whether the tensor of this name is personal
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Inner:
 
 @dataclass(frozen=True)
 class RoutedTraining:
-    """How a guided network is trained."""
+    """The settings of training a guided network."""
 
-    steps: SgdOptions  # batches, momentum, decay and clip
+    steps: SgdOptions  # batches, momentum, weight decay and clipping
     lr: float
     guide_lr: float
     guide_decay: float
@@ -49,9 +49,9 @@ class RoutedTraining:
 
 @dataclass
 class Progress:
-    """What a client may tell of its training."""
+    """The figures of a client's training."""
 
-    losses: list[torch.Tensor] = field(default_factory=list)  # without what samplers are told
+    losses: list[torch.Tensor] = field(default_factory=list)  # without the balance of samplers
     last_loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))  # of the last pass
     sizes: list[int] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
@@ -79,32 +79,37 @@ def train_routed(
     model: Model,
     guide: Guide,
     data: Samples,
-    how: RoutedTraining,
+    training: RoutedTraining,
     is_personal: IsPersonal,
     run: ClientRun,
 ) -> Progress:
-    """In place. What does not require a gradient stays as it is."""
+    """Trains model and guide in place. Tensors that require no gradient are not changed."""
     weights = trainable(dict(model.named_parameters()))
-    guiding: dict[str, torch.Tensor] = {}
-    if how.trains_guide:
-        guiding = trainable(guide.named_tensors())
+    guide_tensors: dict[str, torch.Tensor] = {}
+    if training.trains_guide:
+        guide_tensors = trainable(guide.named_tensors())
     w_optimizer = Sgd(
-        weights, how.lr, momentum=how.steps.momentum, weight_decay=how.steps.weight_decay
+        weights,
+        training.lr,
+        momentum=training.steps.momentum,
+        weight_decay=training.steps.weight_decay,
     )
-    guide_optimizer = Adam(guiding, how.guide_lr, betas=BETAS, weight_decay=how.guide_decay)
-    everything = {**weights, **guiding}
+    guide_optimizer = Adam(
+        guide_tensors, training.guide_lr, betas=BETAS, weight_decay=training.guide_decay
+    )
+    everything = {**weights, **guide_tensors}
     progress = Progress()
     generator = run.rng("ways")
-    for batch in training_batches(data, how.steps, run):
+    for batch in training_batches(data, training.steps, run):
         forget_gradients(everything)
 
         def loss_now(batch: Samples = batch) -> torch.Tensor:
-            return loss_of(model, guide, batch, how, generator, progress)
+            return loss_of(model, guide, batch, training, generator, progress)
 
-        set_gradients(loss_now, everything, how, is_personal, progress)
+        set_gradients(loss_now, everything, training, is_personal, progress)
         progress.losses.append(progress.last_loss)
         progress.sizes.append(len(batch))
-        clip_gradients(everything.values(), how.steps.clip)
+        clip_gradients(everything.values(), training.steps.clip)
         w_optimizer.step()
         guide_optimizer.step()
     forget_gradients(everything)
@@ -114,17 +119,22 @@ def train_routed(
 def set_gradients(
     loss_now: Callable[[], torch.Tensor],
     parameters: Mapping[str, torch.Tensor],
-    how: RoutedTraining,
+    training: RoutedTraining,
     is_personal: IsPersonal,
     progress: Progress,
 ) -> None:
-    """Leaves them in `.grad`."""
-    if how.inner is None:
+    """Computes the gradients and stores them in `.grad`."""
+    if training.inner is None:
         loss_now().backward()
         return
-    base = {name: tensor for name, tensor in parameters.items() if not is_personal(name)}
-    personal = {name: tensor for name, tensor in parameters.items() if is_personal(name)}
-    anticipated = anticipate(loss_now, base, personal, how.inner.lr, how.inner.hessian)
+    base = {}
+    personal = {}
+    for name, tensor in parameters.items():
+        if is_personal(name):
+            personal[name] = tensor
+        else:
+            base[name] = tensor
+    anticipated = anticipate(loss_now, base, personal, training.inner.lr, training.inner.hessian)
     progress.note(anticipated)
 
 
@@ -132,32 +142,32 @@ def loss_of(
     model: Model,
     guide: Guide,
     batch: Samples,
-    how: RoutedTraining,
+    training: RoutedTraining,
     generator: torch.Generator,
     progress: Progress,
 ) -> torch.Tensor:
-    """Of a minibatch whose samples take drawn ways."""
-    drawing = Drawing(guide, how.tau, how.draw, generator, progress.watched)
+    """Returns the loss of a minibatch whose samples take random routes."""
+    drawing = Drawing(guide, training.tau, training.draw, generator, progress.watched)
     loss = training_loss(model(batch.x, drawing), batch)
     progress.last_loss = loss.detach()
-    if not how.balance:
+    if not training.balance:
         return loss
-    return loss - how.balance * information(drawing.log_pi)
+    return loss - training.balance * information(drawing.log_pi)
 
 
 def information(log_pi: list[torch.Tensor]) -> torch.Tensor:
-    """How much a sample tells of its way, in nats, mean over edges.
+    """Returns the mutual information of samples and operations, in nats, as a mean over edges.
 
-    The entropy of the operations that a minibatch takes all together, without that of a single
-    sample's. It is 0 where all samples take one way, and where nothing is chosen for any of them;
-    it is largest where every sample is sure of its operation and all operations are taken.
+    It is the entropy of the operations of the whole minibatch minus the mean entropy per sample. It
+    is 0 if all samples take one route, and if the logits prefer no operation for any sample. It is
+    largest if every sample is sure of its operation and all operations are used.
     """
     amounts = []
     for rows in log_pi:
         mean = rows.exp().mean(dim=0)
-        together = -(mean * mean.clamp_min(1e-12).log()).sum(dim=-1)
-        each = -(rows.exp() * rows).sum(dim=-1).mean(dim=0)
-        amounts.append(together - each)
+        batch_entropy = -(mean * mean.clamp_min(1e-12).log()).sum(dim=-1)
+        sample_entropy = -(rows.exp() * rows).sum(dim=-1).mean(dim=0)
+        amounts.append(batch_entropy - sample_entropy)
     return torch.cat(amounts).mean()
 
 

@@ -1,6 +1,6 @@
-"""Which ways a client's samples take through a guided network, and what these cost.
+"""The routes that a client's samples take through a guided network, and their costs.
 
-Costs are a distribution: a sample costs what its own way costs, by the space's formulas.
+Costs are a distribution: the cost of a sample is that of its own route, by the space's formulas.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedloom.spaces.space import Size, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json
 
-AT_ONCE = 256  # samples
-MOST_PATHS = 5  # that are told one by one
-MOST_OF_MACS = 0.15  # that samplers may have of a network's, themselves included
+AT_ONCE = 256  # samples per forward pass
+MOST_PATHS = 5  # the most common paths that are listed
+MOST_OF_MACS = 0.15  # the largest share of samplers in the MACs of a network that includes them
 
 
 @dataclass(frozen=True)
 class PathCosts:
-    """What every operation adds to a network that has none: parameters and MACs, by slot."""
+    """The parameters and MACs that every operation adds to a network without any, by slot."""
 
     fixed_params: int
     fixed_macs: int
@@ -41,7 +41,7 @@ class PathCosts:
 @lru_cache(maxsize=8)
 def path_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> PathCosts:
     bare = space.bare()
-    assert bare is not None  # a routed network can do without any operation
+    assert bare is not None  # a routed network works without any operation
     fixed = space.cost(shape, classes, bare, size, affine=True)
     params = []
     macs = []
@@ -58,7 +58,7 @@ def path_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -
 
 @dataclass(frozen=True)
 class Spread:
-    """Of what single samples cost."""
+    """The distribution of the costs of single samples."""
 
     mean: float
     std: float  # over the samples, ddof 0
@@ -70,7 +70,7 @@ class Spread:
 
 
 def routes_taken(guided: Guided, part: Samples, labels: Sequence[str]) -> dict[str, Json] | None:
-    """Of these samples, as JSON; None: there are none, or ways are drawn anew each time."""
+    """Describes the routes of these samples as JSON; None: no samples, or routes are random."""
     if guided.draws is not None or not len(part):
         return None
     net = guided.model.net
@@ -79,27 +79,27 @@ def routes_taken(guided: Guided, part: Samples, labels: Sequence[str]) -> dict[s
     if isinstance(guided.guide, ContextGuide):
         costs = with_samplers(costs, guided.guide)
     paths = paths_of(guided, part)
-    told = distribution(paths, part, labels, costs, net.space)
-    told["shuffled_accuracy"] = shuffled_accuracy(guided, part, paths)
-    return told
+    routes = distribution(paths, part, labels, costs, net.space)
+    routes["shuffled_accuracy"] = shuffled_accuracy(guided, part, paths)
+    return routes
 
 
 def one_path(
     arch: Arch, size: Size, part: Samples, labels: Sequence[str], space: Space
 ) -> dict[str, Json] | None:
-    """The same of a network with one path, which all samples take; None: there are no samples."""
+    """Describes a network with one path, which all samples take; None: there are no samples."""
     if not len(part):
         return None
     shape = tuple(part.x.shape[1:])
     costs = path_costs(space, shape, len(labels), size)
     path = [live[0] for live in arch.choice]
-    told = distribution(np.array([path] * len(part)), part, labels, costs, space)
-    told["shuffled_accuracy"] = None
-    return told
+    routes = distribution(np.array([path] * len(part)), part, labels, costs, space)
+    routes["shuffled_accuracy"] = None
+    return routes
 
 
 def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
-    """Every sample goes through all samplers."""
+    """Adds the costs of all samplers, which every sample goes through."""
     sampler_params = sum(tensor.numel() for tensor in guide.named_tensors().values())
     return replace(
         costs,
@@ -111,7 +111,7 @@ def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
 def distribution(
     paths: np.ndarray, part: Samples, labels: Sequence[str], costs: PathCosts, space: Space
 ) -> dict[str, Json]:
-    """What samples cost that take these paths, and how often each operation is taken."""
+    """Returns the costs of samples that take these paths, and how often operations are used."""
     macs = Spread.of(costs.fixed_macs + sum_along(paths, costs.macs))
     params = Spread.of(costs.fixed_params + sum_along(paths, costs.params))
     return {
@@ -120,14 +120,14 @@ def distribution(
         "macs_std": macs.std,
         "macs_max": macs.most,
         "routes": summary_of(paths, space),
-        "paths": counted(paths),
+        "paths": distinct_paths(paths),
         "fixed_macs": costs.fixed_macs,
         "edges": edges_of(paths, part.y.numpy(), labels, costs, space),
     }
 
 
 class Recording:
-    """The guide's own routes, noted down."""
+    """A routed choice that follows the guide and records its routes."""
 
     def __init__(self, guided: Guided) -> None:
         self.guide = guided.guide
@@ -140,7 +140,7 @@ class Recording:
 
 
 class Given:
-    """Ways that are written down: an option for every sample and slot."""
+    """A routed choice with given routes: an option for every sample and slot."""
 
     def __init__(self, guided: Guided, paths: torch.Tensor) -> None:
         self.guide = guided.guide
@@ -154,7 +154,7 @@ class Given:
 @torch.no_grad()
 @weights_stay()
 def paths_of(guided: Guided, part: Samples) -> np.ndarray:
-    """[samples, slots]: the options that they take."""
+    """Returns the options that the samples take, [samples, slots]."""
     device = next(guided.parameters()).device
     rows = []
     for x in part.x.split(AT_ONCE):
@@ -165,7 +165,7 @@ def paths_of(guided: Guided, part: Samples) -> np.ndarray:
 
 
 def sum_along(paths: np.ndarray, rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Of every sample, what the operations on its way add."""
+    """Returns, for every sample, the sum of `rows` over the operations of its route."""
     totals = np.zeros(len(paths))
     for slot, row in enumerate(rows):
         totals += np.array(row, dtype=float)[paths[:, slot]]
@@ -173,7 +173,7 @@ def sum_along(paths: np.ndarray, rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def macs_of_samplers(guide: ContextGuide) -> int:
-    """Of one sample: its linear layers."""
+    """Returns the MACs of all samplers for one sample: those of their linear layers."""
     macs = 0
     for name, tensor in guide.named_tensors().items():
         if name.endswith(".weight"):
@@ -184,59 +184,64 @@ def macs_of_samplers(guide: ContextGuide) -> int:
 def sampler_units(
     space: Space, places: Sequence[Place], shape: tuple[int, ...], classes: int, size: Size
 ) -> int:
-    """Hidden units with which samplers stay a small share of the network's expected MACs.
+    """Returns the hidden units that keep samplers a small share of the network's expected MACs.
 
-    Expected are the MACs of a sample that takes every operation equally likely.
+    The expected MACs are those of a sample that takes every operation with equal probability.
     """
     costs = path_costs(space, shape, classes, size)
-    network = float(costs.fixed_macs)
+    expected_macs = float(costs.fixed_macs)
     for row in costs.macs:
-        network += sum(row) / len(row)
-    with torch.device("meta"):  # its weights are counted alone
-        narrow = ContextGuide(space, size.channels, shape, places, bound=1.0, units=1)
-    most = MOST_OF_MACS / (1 - MOST_OF_MACS) * network
-    return max(1, min(HIDDEN, int(most / macs_of_samplers(narrow))))
+        expected_macs += sum(row) / len(row)
+    with torch.device("meta"):  # only its weights are counted
+        one_unit_guide = ContextGuide(space, size.channels, shape, places, bound=1.0, units=1)
+    most_macs = MOST_OF_MACS / (1 - MOST_OF_MACS) * expected_macs
+    return max(1, min(HIDDEN, int(most_macs / macs_of_samplers(one_unit_guide))))
 
 
 @torch.no_grad()
 @weights_stay()
 def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float | None:
-    """Every sample takes the way of another one; None: there is no other."""
+    """Returns the accuracy if every sample takes another one's route; None: there is no other."""
     count = len(part)
     if count < 2:
         return None
     order = rng(0, "shuffled ways").permutation(count)
-    taken = np.empty_like(paths)
-    taken[order] = paths[np.roll(order, 1)]  # a circle: nobody keeps its own place
+    shuffled = np.empty_like(paths)
+    shuffled[order] = paths[np.roll(order, 1)]  # a cycle: no sample keeps its own route
     device = next(guided.parameters()).device
-    right = 0
+    correct = 0
     for begin in range(0, count, AT_ONCE):
         chunk = slice(begin, begin + AT_ONCE)
-        given = Given(guided, torch.from_numpy(taken[chunk]))
+        given = Given(guided, torch.from_numpy(shuffled[chunk]))
         answers = guided.model(part.x[chunk].to(device), given).argmax(dim=1).cpu()
-        right += int((answers == part.y[chunk]).sum())
-    return right / count
+        correct += int((answers == part.y[chunk]).sum())
+    return correct / count
 
 
-def counted(paths: np.ndarray) -> list[Json]:
-    """Every way once, with how many samples take it; the most common first."""
+def distinct_paths(paths: np.ndarray) -> list[Json]:
+    """Returns every path once, with the number of samples that take it; the most common first."""
     counts = Counter(map(tuple, paths.tolist()))
-    return [{"path": list(path), "samples": count} for path, count in counts.most_common()]
+    rows: list[Json] = []
+    for path, count in counts.most_common():
+        rows.append({"path": list(path), "samples": count})
+    return rows
 
 
 def summary_of(paths: np.ndarray, space: Space) -> Json:
-    """How many ways there are, and the most common of them."""
-    ways = counted(paths)
+    """Returns the number of distinct paths, their entropy and the most common of them."""
+    rows = distinct_paths(paths)
     total = len(paths)
     entropy = 0.0
-    for way in ways:
-        share = way["samples"] / total
+    for row in rows:
+        share = row["samples"] / total
         entropy -= share * log(share)
     top = []
-    for way in ways[:MOST_PATHS]:
-        names = [slot.options[op] for slot, op in zip(space.slots, way["path"], strict=True)]
-        top.append({"path": names, "share": way["samples"] / total})
-    return {"samples": total, "distinct": len(ways), "entropy": max(0.0, entropy), "top": top}
+    for row in rows[:MOST_PATHS]:
+        names = []
+        for slot, op in zip(space.slots, row["path"], strict=True):
+            names.append(slot.options[op])
+        top.append({"path": names, "share": row["samples"] / total})
+    return {"samples": total, "distinct": len(rows), "entropy": max(0.0, entropy), "top": top}
 
 
 def edges_of(
@@ -246,14 +251,14 @@ def edges_of(
     costs: PathCosts,
     space: Space,
 ) -> list[Json]:
-    """How often each operation of each edge is taken, by everybody and class by class."""
+    """Returns how often each operation of each edge is taken, by all samples and by class."""
     edges: list[Json] = []
     for number, slot in enumerate(space.slots):
         by_class = {}
         for value, label in enumerate(labels):
-            of_class = paths[classes == value, number]
-            if len(of_class):
-                by_class[label] = shares(of_class, len(slot.options))
+            class_ops = paths[classes == value, number]
+            if len(class_ops):
+                by_class[label] = shares(class_ops, len(slot.options))
         edges.append(
             {
                 "slot": slot.name,
@@ -267,5 +272,5 @@ def edges_of(
 
 
 def shares(ops: np.ndarray, options: int) -> list[float]:
-    counted: list[float] = (np.bincount(ops, minlength=options) / len(ops)).tolist()
-    return counted
+    frequencies: list[float] = (np.bincount(ops, minlength=options) / len(ops)).tolist()
+    return frequencies

@@ -1,17 +1,17 @@
 """Sub-spaces: a few operations of every slot, drawn at random, that together stay within a limit.
 
-FINCH sends each cluster one. Its cost is the MACs of a network that has all its operations; they
-add up, so a table of MACs by slot and operation is made once and asked often.
+FINCH sends one to each cluster. Its cost is the MACs of a network with all of its operations. MACs
+add up, so a table of MACs by slot and operation is computed once and used often.
 
-A sub-space is drawn uniformly, slot by slot. Then one pass over the slots, in a random order, makes
-it fit: a slot keeps what was drawn if all slots behind it could still be made cheap enough, else
-its dearest operation is exchanged for a cheaper one until that is so. Hence:
+A sub-space is drawn uniformly, slot by slot. Then one pass over the slots, in random order, makes
+it fit: a slot keeps its operations if all slots after it could still be made cheap enough;
+otherwise its most expensive operation is replaced by a cheaper one until they could. Hence:
 
-- What fits as it was drawn is never changed, and nothing is ever drawn again.
-- It fits in the end wherever the cheapest sub-space does: the last slot has nobody behind it.
-- Every operation that is in some sub-space within the limit is drawn. With n operations in its
-  slot, m of them kept and s slots, its chance is at least 1 / (s · C(n, m)): its slot comes first,
-  and is drawn with the cheapest others.
+- A sub-space that fits as it was drawn is never changed, and nothing is ever rejected.
+- The result always fits if the cheapest sub-space does: no slot comes after the last one.
+- Every operation that is in some sub-space within the limit can be drawn. With n operations in its
+  slot, m of them kept and s slots, its probability is at least 1 / (s · C(n, m)): the case that its
+  slot comes first, and is drawn with the cheapest others.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from fedloom.types import Arch
 
 @dataclass(frozen=True)
 class MacsTable:
-    """MACs of one sample's forward pass: a fixed part, and those of every operation."""
+    """The MACs of one sample's forward pass: a fixed part, and those of every operation."""
 
     fixed: int
     rows: tuple[tuple[int, ...], ...]  # by slot and operation
 
     def of(self, arch: Arch) -> int:
-        """Of a network with all operations that `arch` names."""
+        """Returns the MACs of a network with all operations of `arch`."""
         macs = self.fixed
         for row, live in zip(self.rows, arch.choice, strict=True):
-            macs += sum(row[op] for op in live)
+            macs += cost_of(live, row)
         return macs
 
     def everything(self) -> int:
-        """Of the whole supernet."""
+        """Returns the MACs of the whole supernet."""
         return self.fixed + sum(sum(row) for row in self.rows)
 
     def least(self, ops_per_edge: int) -> int:
-        """Of the cheapest sub-space."""
+        """Returns the MACs of the cheapest sub-space."""
         return self.fixed + sum(self.least_of_slots(ops_per_edge))
 
     def least_of_slots(self, ops_per_edge: int) -> list[int]:
-        """What each slot costs at least, without the fixed part."""
+        """Returns the lowest MACs of each slot, without the fixed part."""
         return [sum(sorted(row)[:ops_per_edge]) for row in self.rows]
 
 
 @lru_cache(maxsize=8)
 def macs_table(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> MacsTable:
-    """What every operation adds to a network that has none, by the space's formula."""
+    """Returns the MACs that every operation adds to a network without any, by formula."""
     bare = space.bare()
     if bare is None:
-        rule = "sub-spaces must be of a space whose network can do without any operation"
-        raise FedloomError(rule, f"{space.title} cannot", "choose another space")
+        rule = "sub-spaces must be of a space whose network works without any operation"
+        raise FedloomError(rule, f"that of {space.title} does not", "choose another space")
 
     def macs(arch: Arch) -> int:
         return space.cost(shape, classes, arch, size).macs
@@ -83,7 +83,7 @@ def macs_table(space: Space, shape: tuple[int, ...], classes: int, size: Size) -
 def check_subspaces(
     space: Space, table: MacsTable, ops_per_edge: int, flops_max: int | None
 ) -> None:
-    """Refuses what no sub-space can be drawn for."""
+    """Refuses settings for which no sub-space can be drawn."""
     fewest = min(space.slots, key=lambda slot: len(slot.options))
     if not 1 <= ops_per_edge <= len(fewest.options):
         rule = f"ops_per_edge must be 1 to {len(fewest.options)}, the operations of {fewest.name}"
@@ -101,7 +101,10 @@ def draw_subspace(
     flops_max: int | None,
     rng: np.random.Generator,
 ) -> Arch:
-    """So many operations of every slot, at most `flops_max` MACs all together (None: no limit)."""
+    """Draws a sub-space with `ops_per_edge` operations per slot and at most `flops_max` MACs.
+
+    If `flops_max` is None, there is no limit.
+    """
     check_subspaces(space, table, ops_per_edge, flops_max)
     choice = drawn_uniformly([len(slot.options) for slot in space.slots], ops_per_edge, rng)
     if flops_max is not None:
@@ -112,7 +115,7 @@ def draw_subspace(
 def drawn_uniformly(
     options: Sequence[int], count: int, rng: np.random.Generator
 ) -> list[list[int]]:
-    """Of every slot `count` of its options, without replacement: those of the smallest draws."""
+    """Draws `count` options of every slot without replacement: those with the smallest draws."""
     draws = rng.random((len(options), max(options)))
     for slot, existing in enumerate(options):
         draws[slot, existing:] = np.inf
@@ -124,29 +127,29 @@ def drawn_uniformly(
 def make_fit(
     choice: list[list[int]], table: MacsTable, flops_max: int, rng: np.random.Generator
 ) -> None:
-    """The pass over the slots; `choice` has as many operations of each as before."""
+    """Makes `choice` fit in one pass over the slots, in place, with as many operations each."""
     least = table.least_of_slots(len(choice[0]))
-    spare = flops_max - table.fixed - sum(least)  # if every slot still to come costs its least
+    spare = flops_max - table.fixed - sum(least)  # if all later slots have their lowest cost
     for slot in rng.permutation(len(choice)).tolist():
         row = table.rows[slot]
         affordable = least[slot] + spare
-        cost = sum(row[op] for op in choice[slot])
+        cost = cost_of(choice[slot], row)
         if cost > affordable:
             choice[slot] = cheaper(choice[slot], row, affordable, rng)
-            cost = sum(row[op] for op in choice[slot])
+            cost = cost_of(choice[slot], row)
         spare = affordable - cost
 
 
 def cheaper(
     live: Sequence[int], row: Sequence[int], affordable: int, rng: np.random.Generator
 ) -> list[int]:
-    """Exchanges the dearest operation for a cheaper one, and again, until the slot is affordable.
+    """Replaces the most expensive operation by a cheaper one, until the slot is affordable.
 
-    The new one is any with which it is; if there is none, one of the cheapest, and the operation
-    that is dearest then follows.
+    The replacement is drawn from the operations that make the slot affordable. If there is none, it
+    is drawn from the cheapest, and the operation that is then the most expensive is replaced next.
     """
     ops = list(live)
-    cost = sum(row[op] for op in ops)
+    cost = cost_of(ops, row)
     while cost > affordable:
         dearest = max(ops, key=lambda op: row[op])
         others = [op for op in range(len(row)) if op not in ops]
@@ -154,8 +157,13 @@ def cheaper(
         if not candidates:
             lowest = min(row[op] for op in others)
             candidates = [op for op in others if row[op] == lowest]
-        newcomer = candidates[int(rng.integers(len(candidates)))]
+        replacement = candidates[int(rng.integers(len(candidates)))]
         ops.remove(dearest)
-        ops.append(newcomer)
-        cost += row[newcomer] - row[dearest]
+        ops.append(replacement)
+        cost += row[replacement] - row[dearest]
     return sorted(ops)
+
+
+def cost_of(ops: Sequence[int], row: Sequence[int]) -> int:
+    """Returns the sum of the MACs of these operations of a slot."""
+    return sum(row[op] for op in ops)

@@ -1,7 +1,7 @@
-"""The search of FedorAS's second stage: NSGA-II on (loss, cost) for every tier at once.
+"""The search of FedorAS's second stage: NSGA-II on (loss, cost) for all tiers at once.
 
-All of its memory is plain JSON, and every draw is named by the seed, the generation and the tier:
-a search that is stopped goes on as if it had not been.
+Its memory is plain JSON, and every random stream is named by the seed, the generation and the tier:
+a search that was stopped continues as if it had not been.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedloom.searchers.path_scores import PathScore
 from fedloom.searchers.paths import Amounts, Path, PathCosts, PathSampler
 from fedloom.types import Json
 
-SAME_COST = 0.05  # a control may cost so much more or less than the path that it stands beside
-TRIES = 10  # so often an infeasible child is drawn again, before a greedy path takes its place
+SAME_COST = 0.05  # the relative difference in cost allowed between a path and its control
+TRIES = 10  # attempts to draw a feasible child, before a greedy path replaces it
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,22 @@ class Score:
     loss: float
     accuracy: float
     samples: int
-    balanced_accuracy: float | None = None  # None: classes were not counted, or there is one
-    auc: float | None = None  # the same, where there are two
+    balanced_accuracy: float | None = None  # None: classes were not counted, or there is only one
+    auc: float | None = None  # None: classes were not counted, or there are not two
 
     @classmethod
     def of(cls, sums: PathScore) -> Score:
-        """Of sums over samples."""
-        figures = (sums.mean_loss, sums.accuracy, sums.samples)
-        return cls(*figures, sums.balanced_accuracy, sums.auc)
+        """Returns the mean figures from sums over samples."""
+        return cls(
+            loss=sums.mean_loss,
+            accuracy=sums.accuracy,
+            samples=sums.samples,
+            balanced_accuracy=sums.balanced_accuracy,
+            auc=sums.auc,
+        )
 
     def to_plain(self) -> list[Json]:
-        """What is not known is left out: AUC is known only where balanced accuracy is."""
+        """Figures that are None are left out: AUC is known only if balanced accuracy is."""
         figures: list[Json] = [self.loss, self.accuracy, self.samples]
         if self.balanced_accuracy is not None:
             figures.append(self.balanced_accuracy)
@@ -57,7 +62,7 @@ class Score:
 
     @property
     def beside(self) -> dict[str, float]:
-        """The figures beside accuracy that are known, by their names."""
+        """The known figures besides loss and accuracy, by name."""
         figures = {}
         if self.balanced_accuracy is not None:
             figures["balanced_accuracy"] = self.balanced_accuracy
@@ -68,21 +73,21 @@ class Score:
 
 @dataclass(frozen=True)
 class TierSpace:
-    """What the paths of one tier may be."""
+    """The paths that one tier allows."""
 
     tier: int
-    costs: PathCosts  # what the device does not support costs infinitely much
+    costs: PathCosts  # operations that the device does not support have infinite cost
     limits: Amounts
 
     def fits(self, path: Path) -> bool:
         return self.costs.fits(path, self.limits)
 
     def cost(self, path: Path) -> float:
-        """In the first unit, which a front is drawn over."""
+        """Returns the cost in the first unit, over which a front is drawn."""
         return self.costs.of(path)[0]
 
     def excess(self, path: Path) -> float:
-        """By how much it is over the limits, all units together, each as a share of its limit."""
+        """Returns by how much a path exceeds its limits: the sum of the relative excesses."""
         total = 0.0
         for amount, limit in zip(self.costs.of(path), self.limits, strict=True):
             total += max(0.0, amount / limit - 1.0)
@@ -91,16 +96,18 @@ class TierSpace:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    models: tuple[int, ...]  # that are scored, by tier
+    """The settings of a search for all tiers."""
+
+    models: tuple[int, ...]  # the number of paths that are scored, by tier
     pool: int
-    sample: int  # children a generation
+    sample: int  # children per generation
     mutation: float = 0.1
-    threshold: float | None = None  # of accuracy, at which a tier is done
+    threshold: float | None = None  # the accuracy at which a tier is done
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the search remembers from generation to generation."""
+    """The state of the search between generations."""
 
     generation: int = 0
     pools: Mapping[int, tuple[Path, ...]] = field(default_factory=dict)  # by tier
@@ -108,15 +115,13 @@ class Memory:
     scores: Mapping[Path, Score] = field(default_factory=dict)
 
     def to_plain(self) -> Any:
-        pools = {str(tier): [list(path) for path in pool] for tier, pool in self.pools.items()}
-        tried = {str(tier): [list(path) for path in paths] for tier, paths in self.tried.items()}
         scores = []
         for path, score in self.scores.items():
             scores.append([list(path), *score.to_plain()])
         return {
             "generation": self.generation,
-            "pools": pools,
-            "tried": tried,
+            "pools": plain_paths(self.pools),
+            "tried": plain_paths(self.tried),
             "scores": scores,
         }
 
@@ -133,7 +138,16 @@ class Memory:
         )
 
 
+def plain_paths(by_tier: Mapping[int, Sequence[Path]]) -> dict[str, Json]:
+    """Returns the paths of every tier as JSON."""
+    plain: dict[str, Json] = {}
+    for tier, paths in by_tier.items():
+        plain[str(tier)] = [list(path) for path in paths]
+    return plain
+
+
 def paths_by_tier(raw: Mapping[str, Any]) -> dict[int, tuple[Path, ...]]:
+    """The inverse of `plain_paths`."""
     by_tier = {}
     for tier, paths in raw.items():
         by_tier[int(tier)] = tuple(tuple(path) for path in paths)
@@ -146,18 +160,18 @@ def next_paths(
     settings: SearchSettings,
     seed: int,
 ) -> dict[int, list[Path]]:
-    """The paths that each tier tries in this generation; none for a tier that is done."""
+    """Returns the paths that each tier tries in this generation; a tier that is done has none."""
     by_tier = {}
     for space in spaces:
         tried = memory.tried.get(space.tier, ())
-        room = settings.models[space.tier - 1] - len(tried)
-        if room <= 0 or is_good_enough(memory, space, settings):
+        remaining = settings.models[space.tier - 1] - len(tried)
+        if remaining <= 0 or is_good_enough(memory, space, settings):
             continue
         draws = rng(seed, "generation", memory.generation, space.tier)
         if memory.generation == 0:
-            paths = first_pool(space, min(settings.pool, room), draws)
+            paths = first_pool(space, min(settings.pool, remaining), draws)
         else:
-            paths = children(memory, space, min(settings.sample, room), settings, draws)
+            paths = children(memory, space, min(settings.sample, remaining), settings, draws)
         if paths:
             by_tier[space.tier] = paths
     return by_tier
@@ -173,7 +187,7 @@ def is_good_enough(memory: Memory, space: TierSpace, settings: SearchSettings) -
 
 
 def first_pool(space: TierSpace, size: int, draws: np.random.Generator) -> list[Path]:
-    """Greedy paths, each once; fewer where there are not so many."""
+    """Draws distinct greedy paths, fewer than `size` if there are not enough."""
     return list(new_greedy_paths(space, size, set(), draws))
 
 
@@ -183,6 +197,7 @@ def new_greedy_paths(
     tried: set[Path],
     draws: np.random.Generator,
 ) -> list[Path]:
+    """Draws distinct greedy paths that were not tried before."""
     sampler = PathSampler(space.costs)
     paths: list[Path] = []
     for _ in range(TRIES * count):
@@ -201,27 +216,27 @@ def children(
     settings: SearchSettings,
     draws: np.random.Generator,
 ) -> list[Path]:
-    """Of parents that win tournaments; none of them was tried before."""
+    """Returns children of parents that win tournaments; none of them was tried before."""
     pool = individuals(memory, space, memory.pools[space.tier])
     standing = standings(pool)
     tried = set(memory.tried[space.tier])
     operations = [range(len(layer)) for layer in space.costs.layers]
-    born: list[Path] = []
+    new_paths: list[Path] = []
     for _ in range(count):
         for _ in range(TRIES):
             mother = tournament(pool, standing, draws).path
             father = tournament(pool, standing, draws).path
             child = mutated(crossover(mother, father, draws), operations, settings.mutation, draws)
-            if space.fits(child) and child not in tried and child not in born:
-                born.append(child)
+            if space.fits(child) and child not in tried and child not in new_paths:
+                new_paths.append(child)
                 break
         else:
-            born.extend(new_greedy_paths(space, 1, tried | set(born), draws))
-    return born
+            new_paths.extend(new_greedy_paths(space, 1, tried | set(new_paths), draws))
+    return new_paths
 
 
 def individuals(memory: Memory, space: TierSpace, paths: Sequence[Path]) -> list[Individual]:
-    """With the two figures that are to be small: loss and cost."""
+    """Returns paths with the two figures to minimise: loss and cost."""
     members = []
     for path in paths:
         figures = (memory.scores[path].loss, space.cost(path))
@@ -236,9 +251,9 @@ def after_scoring(
     scores: Mapping[Path, Score],
     settings: SearchSettings,
 ) -> Memory:
-    """The next generation's memory: survivors of every tier's pool and its children."""
-    known = {**memory.scores, **scores}
-    scored = Memory(memory.generation, memory.pools, memory.tried, known)
+    """Returns the next generation's memory: the survivors of every tier's pool and its children."""
+    all_scores = {**memory.scores, **scores}
+    scored = Memory(memory.generation, memory.pools, memory.tried, all_scores)
     pools = dict(memory.pools)
     tried = dict(memory.tried)
     for space in spaces:
@@ -249,13 +264,14 @@ def after_scoring(
         kept = survivors(individuals(scored, space, candidates), settings.pool)
         pools[space.tier] = tuple(member.path for member in kept)
         tried[space.tier] = (*memory.tried.get(space.tier, ()), *children_of_tier)
-    return Memory(memory.generation + 1, pools, tried, known)
+    return Memory(memory.generation + 1, pools, tried, all_scores)
 
 
 def chosen_path(memory: Memory, space: TierSpace, above: TierSpace | None = None) -> Path | None:
-    """Eq. 6: the lowest loss within the limit, ties by cost; None: nothing fits.
+    """Eq. 6: returns the path with the lowest loss within the limit; None: no path fits.
 
-    With `above`, the tier below: only paths that are too dear for that one.
+    Ties are broken by cost. With `above`, which is the tier below, only paths that are too
+    expensive for that tier count.
     """
     best = None
     best_figures = None
@@ -270,8 +286,8 @@ def chosen_path(memory: Memory, space: TierSpace, above: TierSpace | None = None
 
 
 def best_paths(memory: Memory, space: TierSpace, count: int) -> list[Path]:
-    """So many paths within the limit with the lowest losses, the best first."""
-    fitting = [path for path in memory.scores if space.fits(path)]
+    """Returns the `count` paths within the limit with the lowest losses, the best first."""
+    fitting = fitting_paths(memory.scores, space)
     fitting.sort(key=lambda path: (memory.scores[path].loss, space.cost(path), path))
     return fitting[:count]
 
@@ -282,7 +298,7 @@ def control_path(
     draws: np.random.Generator,
     tries: int = 2_000,
 ) -> Path | None:
-    """A random path that costs as much as this one, give or take a twentieth, and is another."""
+    """Draws another path with the same cost as this one, up to five per cent; None: none drawn."""
     sampler = PathSampler(space.costs)
     for _ in range(tries):
         candidate = sampler.draw(space.limits, draws)
@@ -297,8 +313,23 @@ def costs_the_same(candidate: Path, path: Path, space: TierSpace) -> bool:
 
 
 def front_of(memory: Memory, space: TierSpace) -> list[Path]:
-    """The paths that no other path within the tier's limits beats in loss and cost; cheap first."""
-    fitting = [path for path in memory.scores if space.fits(path)]
-    points = [(space.cost(path), memory.scores[path].loss) for path in fitting]
-    front = [fitting[position] for position in first_front(points)]
+    """Returns the Pareto front of loss and cost within the tier's limits, the cheapest first."""
+    fitting = fitting_paths(memory.scores, space)
+    positions = first_front(costs_and_losses(memory, space, fitting))
+    front = [fitting[position] for position in positions]
     return sorted(front, key=lambda path: (space.cost(path), path))
+
+
+def fitting_paths(scores: Mapping[Path, Score], space: TierSpace) -> list[Path]:
+    """Returns the scored paths within the tier's limits."""
+    return [path for path in scores if space.fits(path)]
+
+
+def costs_and_losses(
+    memory: Memory, space: TierSpace, paths: Sequence[Path]
+) -> list[tuple[float, float]]:
+    """Returns the points over which a front is drawn."""
+    points = []
+    for path in paths:
+        points.append((space.cost(path), memory.scores[path].loss))
+    return points

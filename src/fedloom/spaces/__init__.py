@@ -1,9 +1,10 @@
-"""What can be chosen: search spaces, by name or from a file.
+"""Search spaces, opened by name or from a file.
 
-A file is named as `path/file.py:Name`; an installed package has an entry point `fedloom.spaces`.
+A space in a file is named `path/file.py:Name`. An installed package registers its spaces under the
+entry point `fedloom.spaces`.
 
-A space is one folder (space.py: what can be chosen and its parameters, net.py: its supernet,
-cost.py: what that costs, draw.py: how it looks) and one line here. Everything else asks the space.
+A built-in space is one folder (space.py: its slots and parameters, net.py: its supernet, cost.py:
+cost formulas, draw.py: its drawing) and one line in `SPACES`. All other code asks the space.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def is_space(value: object) -> bool:
-    """Whether a class answers every question of a space."""
+    """Whether a value is a class that implements every abstract method of `Space`."""
     return inspect.isclass(value) and issubclass(value, Space) and not inspect.isabstract(value)
 
 
@@ -47,29 +48,34 @@ SPACES = Registry(
     fits=is_space,
 )
 DEFAULT = "darts"
-LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody says
-SPARSE = "darts:s2:4"  # two operations an edge
-SMALL = "darts:s2:2"  # the same in small cells: what the demo searches
-# The most of each option that says how large a search is, of a method or of its space, for --small.
+LARGEST = "darts:full:4"  # a device profile is measured for this space by default
+SPARSE = "darts:s2:4"  # two operations per edge
+SMALL = "darts:s2:2"  # two operations per edge and smaller cells: the demo's space
+# With --small, no option that sets the size of a search exceeds these values. The options are those
+# of the method or of its space.
 SMALL_SEARCH = {
-    "cells": 3,  # of a network
+    "cells": 3,  # per network
     "channels": 8,
-    "nodes": 2,  # of a cell
-    "group": 2,  # cells that are searched apart
-    "stack": 2,  # times that a group is repeated
-    "models": 100,  # paths that are scored, a tier
+    "nodes": 2,  # per cell
+    "group": 2,  # cells that are searched separately
+    "stack": 2,  # repetitions of the group
+    "models": 100,  # paths scored per tier
 }
-# Two operations an edge, the same, of spaces that have both options.
+# --small also leaves two operations per edge, in spaces that have both of these options.
 FEW_OPERATIONS = {("cells", "ops"): "s2"}
-GROUP = "group:full:4:4"  # cells with edges of their own, a group that is repeated
+GROUP = "group:full:4:4"  # a repeated group of cells, each with its own edges
 STACKS = "stacks:3:1:2"  # a shared base and a personal part
-# Who makes a space's name of a file without code: the name holds what the file says.
+# For files without code: the function that turns the file into a space's name. The name holds the
+# whole definition.
 DEFINITIONS = {".toml": "fedloom.spaces.chains:name_in_file"}
-_OPENED: set[str] = set()  # spaces in files that this process was asked for by name
+_OPENED: set[str] = set()  # the spaces in files that the user of this process has named
 
 
 def open_family(name: str) -> type[Space]:
-    """The class registered under a name, or in a file that the user named: its code is run."""
+    """Returns the class of a space, registered or in a file that the user named.
+
+    The code of such a file is run.
+    """
     reference = absolute(name)
     family = checked_class(reference, SPACES.get(reference))
     _OPENED.add(reference)
@@ -77,12 +83,12 @@ def open_family(name: str) -> type[Space]:
 
 
 def space_of(name: str) -> Space:
-    """The space that an architecture names.
+    """Returns the space that an architecture names.
 
-    A name is `darts:s2:4`, `nasbench201` or `/path/file.py:Name:parameters`.
+    Names look like `darts:s2:4`, `nasbench201` or `/path/file.py:Name:parameters`.
 
-    The name may come from a file or a message, so it never makes this process run a file that
-    nobody asked for.
+    The name may come from a file or a message, so it never makes this process run a Python file
+    that its user has not named.
     """
     family, _ = split_name(name)
     if is_file(family) and family not in _OPENED:
@@ -93,26 +99,29 @@ def space_of(name: str) -> Space:
 
 
 def full_name(name: str) -> str:
-    """A name that leads to the same space everywhere: a TOML file's is what the file defines."""
+    """Returns a name that stands for the same space on every machine.
+
+    The full name of a space in a TOML file holds the file's definition.
+    """
     reader = DEFINITIONS.get(Path(name).suffix)
     if reader is None:
         return name
     module, attribute = reader.split(":")
-    defined: str = getattr(import_module(module), attribute)(Path(name))
-    return defined
+    definition: str = getattr(import_module(module), attribute)(Path(name))
+    return definition
 
 
 def usual_space(kind: str, shape: tuple[int, ...]) -> str:
-    """The space for this kind and shape of data, where the user says `auto`."""
+    """Returns the name of the space that `auto` means for this kind and shape of data."""
     for name in SPACES.builtin:
         if open_family(name).suits(kind, shape):
             return name
-    rule = "data must be of a kind that a search space is made for"
-    raise FedloomError(rule, f"it is of kind {shortened(kind, 40)}", "name a space of your own")
+    rule = "data must be of a kind that a built-in search space supports"
+    raise FedloomError(rule, f"it is of kind {shortened(kind, 40)}", "name a space for it yourself")
 
 
 def open_space(name: str) -> Space:
-    """A space that the user names with its parameters, maybe in a file."""
+    """Opens a space that the user names with its parameters; it may be in a file."""
     name = full_name(name)
     family, parameters = split_name(name)
     space_class = open_family(family)
@@ -122,13 +131,14 @@ def open_space(name: str) -> Space:
         raise
     except (Exception, SystemExit) as error:
         rule = f"the search space {shown(family)} must be named with parameters that it knows"
-        found = f"of {shortened(repr(parameters), 80)} it says: {shortened(str(error), 120)}"
-        raise FedloomError(rule, found, "see what it says of itself, or its file") from error
+        message = shortened(str(error), 120)
+        found = f"for {shortened(repr(parameters), 80)} it raised: {message}"
+        raise FedloomError(rule, found, "see its documentation or its file") from error
     return checked_space(family, "named", space)
 
 
 def space_for(options: SpaceOptions) -> Space:
-    """The space that a method's options ask for, together with a size."""
+    """Returns the space that a method's options name, after checking the size they ask for."""
     space = chosen_space(options)
     check_own_size(space, options)
     return space
@@ -137,62 +147,65 @@ def space_for(options: SpaceOptions) -> Space:
 def chosen_space(options: SpaceChoice) -> Space:
     """The space that a method's options name."""
     family, parameters = split_name(options.space)
-    if parameters:  # of a space that declares none, and reads its name itself
+    if parameters:  # the space declares no parameters and reads its name itself
         return open_space(options.space)
     return configured_space(open_family(family), options.parameters)
 
 
 def configured_space(family: type[Space], parameters: Options) -> Space:
-    """A space with parameters that its schema has checked."""
+    """Builds a space from parameters that its schema has validated."""
     name = family.family
-    space = asked(name, "be made of its parameters", lambda: family.configured(parameters))
+    space = asked(name, "accept its own parameters", lambda: family.configured(parameters))
     return checked_space(name, "configured", space)
 
 
 def check_own_size(space: Space, options: SpaceOptions) -> None:
-    """Refuses a size for a space that has one of its own."""
+    """Refuses `cells` and `channels` for a space whose definition fixes its size."""
     if not space.has_own_size:
         return
     for name in ("cells", "channels"):
         value = getattr(options, name)
         if value != type(options).model_fields[name].default:
             rule = f"the space {space.title} must be as large as it is defined"
-            advice = f"leave {name} out, or define a space of your own in TOML"
+            advice = f"leave {name} out, or define your own space in TOML"
             raise FedloomError(rule, f"got {name}={value}", advice)
 
 
-def checked_space(family: str, question: str, answer: object) -> Space:
+def checked_space(family: str, method: str, answer: object) -> Space:
     if not isinstance(answer, Space):
-        rule = f"`{question}` of search space {shown(family)} must return a space"
-        raise FedloomError(rule, f"it returned {shortened(repr(answer), 80)}", "mend it")
+        rule = f"`{method}` of search space {shown(family)} must return a space"
+        raise FedloomError(rule, f"it returned {shortened(repr(answer), 80)}", "fix it")
     return answer
 
 
 def family_in(name: str) -> type[Space]:
-    """The class of a space that the user names, with its parameters or without."""
+    """Returns the class of a space that the user names, with or without its parameters."""
     family, _ = split_name(name)
     return open_family(family)
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """A space's name as its family and the parameters behind it."""
-    path, in_file, rest = name.partition(".py:")
+    """Splits a space's name into its family and the parameters that follow it."""
+    path, in_file, attribute_and_parameters = name.partition(".py:")
     if in_file:
-        attribute, _, parameters = rest.partition(":")
+        attribute, _, parameters = attribute_and_parameters.partition(":")
         return f"{path}.py:{attribute}", parameters
     family, _, parameters = name.partition(":")
     return family, parameters
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a space that is named, with its parameters or without, is none of ours."""
+    """Whether the space of this name, with or without its parameters, is not built in."""
     family, _ = split_name(name)
     return family not in SPACES.builtin
 
 
 @cache
 def checked_class(name: str, registered: object) -> type[Space]:
-    """A space's class under the name it was asked for by, so that its architectures can name it."""
+    """Checks a space's class, and sets its `family` to the name that it was opened by.
+
+    The architectures of the space then carry that name.
+    """
     if not (inspect.isclass(registered) and issubclass(registered, Space)):
         rule = f"search space {shown(name)} must be a class that subclasses fedloom.spaces.Space"
         raise FedloomError(
@@ -206,9 +219,9 @@ def checked_class(name: str, registered: object) -> type[Space]:
         raise FedloomError(rule, found, "see docs/add-a-space.md")
     missing = sorted(registered.__abstractmethods__)
     if missing:
-        rule = f"search space {shown(name)} must answer every question of fedloom.spaces.Space"
+        rule = f"search space {shown(name)} must implement every method of fedloom.spaces.Space"
         raise FedloomError(rule, f"it has no {missing[0]}", "see docs/add-a-space.md")
     if registered.family == name:
         return registered
-    about = {"family": name, "__doc__": registered.__doc__}
-    return type(registered.__name__, (registered,), about)
+    attributes = {"family": name, "__doc__": registered.__doc__}
+    return type(registered.__name__, (registered,), attributes)

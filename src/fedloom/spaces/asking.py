@@ -1,4 +1,4 @@
-"""Questions to a space whose code is not ours: whatever it raises becomes one sentence."""
+"""Calls into the code of a space that may not be built in: any exception becomes one sentence."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fedloom.registry import is_file
 Answer = TypeVar("Answer")
 
 
-def asked(name: str, what: str, question: Callable[[], Answer]) -> Answer:
-    """The answer of a space's own code, whatever that may raise.
+def asked(name: str, duty: str, question: Callable[[], Answer]) -> Answer:
+    """Returns what a space's own code answers; whatever it raises becomes a FedloomError.
 
-    Leaving the process counts as raising.
+    `duty` completes "the search space … must". Leaving the process counts as raising.
     """
     try:
         return question()
     except FedloomError:
         raise
     except (Exception, SystemExit) as error:
-        rule = f"the search space {shown(name)} must {what}"
-        raise FedloomError(rule, raised(error), "mend it; --debug shows where") from error
+        rule = f"the search space {shown(name)} must {duty}"
+        raise FedloomError(rule, raised(error), "fix it; --debug shows where") from error
 
 
 def shown(name: str) -> str:
-    """A space in a file by the file's own name, so that a sentence stays short."""
+    """Shortens a space's name for a sentence: of a file's path only the last part is left."""
     if is_file(name):
         return shortened(name.rpartition("/")[2], 80)
     return shortened(name, 80)

@@ -1,9 +1,9 @@
-"""Whether a space from outside can be searched at all: looked at once, before a run begins.
+"""Checks, once before a run begins, that a space that is not built in can be searched.
 
-What would fail in the middle of a search, or never be noticed, is said at its start: an answer of
-another type than was asked for, a slot without options, a name that is another space's, a network
-whose scores do not depend on its input, a slot that leads nowhere, a weight that belongs to another
-operation than its network says.
+They report at the start what would fail in the middle of a search or never be noticed: a return
+value of the wrong type, a slot without options, a name that belongs to another space, a network
+whose scores do not depend on its input, a slot that does not affect the scores, a weight that
+belongs to another operation than its network says.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from fedloom.spaces.space import Cost, OpId, Rivals, Size, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
-SAMPLES = 4  # that go through the network
-MASKS = 8  # parts of the network that are built to see which weights they have
+SAMPLES = 4  # random samples that go through the network
+MASKS = 8  # random parts of the network that are built to see which weights they have
 
 
 def check_searched(searched: SearchedSpace | None, task: Task) -> None:
-    """The space that a task searches, if it is none of ours: those have tests."""
+    """Checks the space that a task searches, unless it is built in: those spaces have tests."""
     if searched is None or not searched.is_foreign:
         return
     space = searched.space
@@ -44,7 +44,7 @@ def check_searched(searched: SearchedSpace | None, task: Task) -> None:
 
 
 def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, size: Size) -> None:
-    """Refuses what cannot be searched, by the name of the slot or the weight that is at fault."""
+    """Refuses a space that cannot be searched, and names the slot or weight that is at fault."""
     name = space.family
     check_constants(space)
     slots = asked(name, "name its slots", lambda: space.slots)
@@ -53,7 +53,7 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     check_name(space)
     check_together(space)
     check_rivals(space)
-    net = built(space, shape, classes, size)
+    net = build_network(space, shape, classes, size)
     x = made_up(kind, shape, classes)
     check_connected(space, net, x, classes)
     check_architectures(space, net, x, classes)
@@ -62,7 +62,7 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     check_paths(space, net, shape, classes, size)
 
 
-def built(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
+def build_network(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
     name = space.family
     with seeded(0):
         net: object = asked(name, "build its network", lambda: space.network(shape, classes, size))
@@ -84,7 +84,7 @@ def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
 
 
 def check_name(space: Space) -> None:
-    """Its name is all that an architecture keeps of it, so it must lead back to this space."""
+    """An architecture stores only its space's name, so the name must lead back to this space."""
     name = asked(space.family, "have a name", lambda: space.name)
     parameters = asked(space.family, "name its parameters", lambda: space.parameters)
     if not isinstance(parameters, str):
@@ -93,19 +93,19 @@ def check_name(space: Space) -> None:
         raise wrong_type(space.family, "name", "its family and its parameters", name)
     answer = asked(
         space.family,
-        "be made of its own parameters",
+        "accept its own parameters",
         lambda: type(space).named(parameters),
     )
     again = checked_space(space.family, "named", answer)
     if again.name != name or again.slots != space.slots:
         rule = f"`parameters` of search space {shown(space.family)} must name the same space"
         found = f"`named({shortened(repr(parameters), 80)})` is another one"
-        advice = "let its parameters say everything that its slots follow from"
+        advice = "let its parameters determine its slots completely"
         raise FedloomError(rule, found, advice)
 
 
 def check_together(space: Space) -> None:
-    """The groups of slots that are decided together must have every slot once."""
+    """The groups of slots that are decided together must contain every slot exactly once."""
 
     def flattened() -> list[int]:
         slots: list[int] = []
@@ -119,7 +119,7 @@ def check_together(space: Space) -> None:
     if sorted(grouped, key=repr) != sorted(slots, key=repr):
         question = f"`together` of search space {shown(name)}"
         rule = f"{question} must name every slot once, 0 to {slots.stop - 1}"
-        raise FedloomError(rule, f"it names {shortened(repr(grouped), 80)}", "mend it")
+        raise FedloomError(rule, f"it names {shortened(repr(grouped), 80)}", "fix it")
 
 
 def check_rivals(space: Space) -> None:
@@ -139,7 +139,7 @@ def check_rivals(space: Space) -> None:
     rivalling = asked(name, "say which slots are rivals", flattened)
     if any(slot not in slots for slot in rivalling):
         rule = f"`rivals` of search space {shown(name)} must name slots from 0 to {slots.stop - 1}"
-        raise FedloomError(rule, f"it names {shortened(repr(rivalling), 80)}", "mend it")
+        raise FedloomError(rule, f"it names {shortened(repr(rivalling), 80)}", "fix it")
 
 
 def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
@@ -163,7 +163,7 @@ def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
 
 
 def check_connected(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
-    """Its scores must follow from the samples, and every slot must have a say in them."""
+    """The scores must depend on the samples, and on every slot."""
     net.eval()
     rows = []
     for slot in space.slots:
@@ -175,12 +175,12 @@ def check_connected(space: Space, net: Supernet, x: torch.Tensor, classes: int) 
     scores = checked_scores(network, scores, len(x), classes)
     if all(torch.equal(scores[0], other) for other in scores[1:]):
         rule = f"{network} must lead from its input to its scores"
-        raise FedloomError(rule, "they are the same for every input", "mend its `flow`")
+        raise FedloomError(rule, "they are the same for every input", "fix its `flow`")
     for slot, gradient in zip(space.slots, gradients_of(scores, rows), strict=True):
         if gradient is None or not gradient.any():
             rule = f"every slot of search space {shown(space.family)} must lead to the scores"
             found = f"no option of slot {shortened(slot.name, 80)} changes them"
-            advice = "mend its network's `flow`, or take more cells if it has too few"
+            advice = "fix its network's `flow`, or use more cells if it has too few"
             raise FedloomError(rule, found, advice)
 
 
@@ -192,7 +192,7 @@ def checked_scores(network: str, scores: object, samples: int, classes: int) -> 
         raise FedloomError(rule, f"it gives {list(scores.shape)}", GUIDE)
     if not bool(scores.isfinite().all()):
         rule = f"{network} must give finite scores"
-        raise FedloomError(rule, "some are infinite or no numbers", "mend its `flow`")
+        raise FedloomError(rule, "some are infinite or NaN", "fix its `flow`")
     return scores
 
 
@@ -200,7 +200,7 @@ def gradients_of(
     scores: torch.Tensor,
     rows: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor | None]:
-    """How the scores follow from each slot's weights; None: not at all."""
+    """Returns the gradients of the scores by each slot's weights; None: there is none."""
     generator = torch_rng(0, "directions")
     directions = torch.randn(scores.shape, generator=generator)  # a plain sum may cancel out
     total = (scores * directions).sum()
@@ -210,7 +210,7 @@ def gradients_of(
 
 
 def check_architectures(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
-    """What it draws and derives is its own, and can be cut out and computed."""
+    """Architectures that it samples and derives must fit the space, be cut out and be computed."""
     name = space.family
     drawn = asked(name, "draw an architecture", lambda: space.sample(rng(0, "first look")))
     strength = [even_strength(slot) for slot in space.slots]
@@ -229,12 +229,13 @@ def check_architectures(space: Space, net: Supernet, x: torch.Tensor, classes: i
 
 
 def check_own(space: Space, question: str, arch: Arch) -> None:
-    """What a space draws or derives must be an architecture of its own."""
+    """An architecture that a space samples or derives must belong to the space."""
     try:
         asked(space.family, "accept its own architectures", partial(space.check, arch))
     except FedloomError as error:
-        rule = f"`{question}` of search space {shown(space.family)} must give an own architecture"
-        raise FedloomError(rule, shortened(str(error), 200), f"mend its `{question}`") from None
+        name = shown(space.family)
+        rule = f"`{question}` of search space {name} must return an architecture of that space"
+        raise FedloomError(rule, shortened(str(error), 200), f"fix its `{question}`") from None
 
 
 def even_strength(slot: Slot) -> np.ndarray:
@@ -247,7 +248,7 @@ def cut_answer(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
 
 
 def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> None:
-    """A formula that a search under a limit asks, and every result."""
+    """The cost formula must return whole numbers: searches under a limit and all results use it."""
     for arch in (space.full(), space.sample(rng(0, "first look"))):
         question = partial(space.cost, shape, classes, arch, size)
         cost: object = asked(space.family, "say what it costs", question)
@@ -267,9 +268,10 @@ def check_paths(
     classes: int,
     size: Size,
 ) -> None:
-    """What a search for tiers of devices asks of a chain: a cost for every option of every slot.
+    """A space with a cost table must have a cost for every option of every slot, and path layers.
 
-    Its paths are scored layer by layer. A space without such a table is none of its spaces.
+    A search for tiers of devices needs both: it scores paths layer by layer. A space without such a
+    table cannot be searched in that way, and is not refused here.
     """
     question = partial(space.cost_table, shape, classes, size)
     table: object = asked(space.family, "say what its operations cost", question)
@@ -285,7 +287,7 @@ def check_paths(
             f"`cost_table` of search space {shown(space.family)} must have a cost for each option"
         )
         found = f"its rows have {costs} costs, and the slots {options} options"
-        raise FedloomError(rule, found, "mend it")
+        raise FedloomError(rule, found, "fix it")
     if not isinstance(net, PathNetwork):
         network = f"the network of search space {shown(space.family)}, which has a `cost_table`,"
         rule = f"{network} must be a fedloom.spaces.paths.PathNetwork"
@@ -293,10 +295,10 @@ def check_paths(
 
 
 def check_owners(space: Space, net: Supernet) -> None:
-    """A weight must be there whenever its owner is, and only then; one that nobody owns always."""
+    """A weight must exist exactly when its owner is alive; a weight without an owner, always."""
     owners = {key: owner_of(space, net, key) for key in net.state_dict()}
     for arch in masks(space):
-        with torch.device("meta"):  # sizes alone
+        with torch.device("meta"):  # only the sizes are needed
             part = asked(space.family, "build a part of its network", partial(net.smaller, arch))
         existing = set(part.state_dict())
         for key, owner in owners.items():
@@ -305,7 +307,7 @@ def check_owners(space: Space, net: Supernet) -> None:
 
 
 def is_alive(owner: OpId | None, arch: Arch) -> bool:
-    """Whether a weight of this owner must be there; one that nobody owns always must."""
+    """Whether a weight of this owner must exist; a weight without an owner always must."""
     return owner is None or owner.op in arch.choice[owner.slot]
 
 
@@ -318,17 +320,17 @@ def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
         raise wrong_type(space.family, "owner", "a fedloom.spaces.space.OpId or None", owner)
     slots = space.slots
     if not (0 <= owner.slot < len(slots) and 0 <= owner.op < len(slots[owner.slot].options)):
-        rule = f"the network of search space {shown(space.family)} must own its weights"
-        found = f"{weight} is said to be of {shortened(repr(owner), 80)}, which is no operation"
-        raise FedloomError(rule, found, "mend its `owner`")
+        rule = f"the network of search space {shown(space.family)} must name its weights' owners"
+        found = f"the owner of {weight} is {shortened(repr(owner), 80)}, which is no operation"
+        raise FedloomError(rule, found, "fix its `owner`")
     return owner
 
 
 def masks(space: Space) -> Iterator[Arch]:
-    """Parts in which about half of all operations are alive, at least one in a slot.
+    """Yields random parts in which about half of all operations are alive, at least one per slot.
 
-    Two operations are told apart by a part that has only one of them: each part does that with a
-    chance of about a half.
+    A part that has only one of two operations tells them apart. Each part does so with a
+    probability of about one half.
     """
     generator = rng(0, "masks")
     for _ in range(MASKS):
@@ -342,19 +344,20 @@ def masks(space: Space) -> Iterator[Arch]:
 
 
 def not_owned(space: Space, key: str, owner: OpId | None, arch: Arch) -> FedloomError:
-    rule = f"the network of search space {shown(space.family)} must own its weights"
-    whose = "everybody's"
+    rule = f"the network of search space {shown(space.family)} must name its weights' owners"
+    owner_name = "shared by all operations"
     if owner is not None:
         slot = space.slots[owner.slot]
-        whose = f"of {slot.options[owner.op]} in slot {slot.name}"
-    when = "it is still there where that is not alive"
+        owner_name = f"owned by {slot.options[owner.op]} in slot {slot.name}"
+    mistake = "it still exists where that operation is not alive"
     if is_alive(owner, arch):
-        when = "it is missing where that is alive"
-    found = f"{shortened(key, 80)} is said to be {shortened(whose, 80)}, and {when}"
-    return FedloomError(rule, found, "mend its `owner`, or build only what `arch` names")
+        mistake = "it is missing where it should exist"
+    found = f"{shortened(key, 80)} is said to be {shortened(owner_name, 80)}, and {mistake}"
+    return FedloomError(rule, found, "fix its `owner`, or build only what `arch` names")
 
 
 def made_up(kind: str, shape: tuple[int, ...], classes: int) -> torch.Tensor:
+    """Returns a batch of random samples of this kind and shape."""
     generator = torch_rng(0, "made up")
     if kind == "text":
         return torch.randint(0, classes, (SAMPLES, *shape), generator=generator)

@@ -1,17 +1,15 @@
-"""What a supernet computes of all that it could.
+"""The choice that a supernet computes under: which of its operations, and with which weights.
 
-It is a mixture, a part, or whatever an object answers on the way:
+- None: the sum of all operations that exist.
+- `Arch`: only the operations that it names: a mask, or a single path.
+- `Mixture`: all operations, weighted by one number for every operation of every slot.
+- Any other object is *asked during the forward pass*, place by place, with the inputs of the cell
+  or layer. It may answer differently for each sample. It returns weights of all options or, if it
+  has a method `routes`, the one option that each sample takes: then a network of edges sends every
+  sample through that operation only (spaces/routing.py).
 
-- None: everything that exists, summed.
-- `Arch`: only what it names: a mask, or a single path.
-- `Mixture`: everything, weighed by a number for every operation of every slot.
-- anything else is *asked during the forward pass*, place by place, with what goes into the cell or
-  layer; it may answer differently for each sample. It answers with weights of all options, or, if
-  it has a method `routes`, with the one option that each sample takes: then a network of edges
-  sends every sample through its own operation and through no other (spaces/routing.py).
-
-A network asks for each place's part of a choice with `part_of`, and need not know which kind it was
-given.
+A network gets each place's part of a choice from `part_of`, and need not know which kind of choice
+it was given.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ from fedloom.types import Arch
 if TYPE_CHECKING:
     from fedloom.spaces.space import Slot
 
-GUIDE = "see docs/add-a-space.md, A choice that is asked on the way"
+GUIDE = "see docs/add-a-space.md, A choice that is asked during the forward pass"
 
 
 @dataclass(frozen=True)
 class Mixture:
     """A weight for every operation of every slot, usually softmax(α)."""
 
-    weights: tuple[torch.Tensor, ...]  # one vector a slot
+    weights: tuple[torch.Tensor, ...]  # one vector per slot
 
     @classmethod
     def softmax(cls, alpha: Sequence[torch.Tensor]) -> Mixture:
@@ -45,16 +43,16 @@ class Mixture:
     def softmax_of_live(
         cls, alpha: Sequence[torch.Tensor], arch: Arch, slots: Sequence[Slot]
     ) -> Mixture:
-        """The softmax over the options that `arch` has; every other weighs 0.
+        """The softmax over the options that `arch` has; all other options get weight 0.
 
-        A row of α has an entry for each of them, in the order in which `arch` names them. A network
-        takes weights by the number of the option, so they are put there.
+        A row of α has one entry for each option of `arch`, in the order in which `arch` names them.
+        A network indexes weights by the number of the option, so they are scattered to it.
         """
         rows = []
         for row, live, slot in zip(alpha, arch.choice, slots, strict=True):
-            numbers = torch.tensor(live, dtype=torch.int64, device=row.device)
-            absent = row.new_zeros(len(slot.options))
-            rows.append(absent.scatter(0, numbers, torch.softmax(row, dim=0)))
+            live_options = torch.tensor(live, dtype=torch.int64, device=row.device)
+            zeros = row.new_zeros(len(slot.options))
+            rows.append(zeros.scatter(0, live_options, torch.softmax(row, dim=0)))
         return cls(tuple(rows))
 
     def scales(self, slots: slice) -> list[list[torch.Tensor]]:
@@ -64,22 +62,22 @@ class Mixture:
 class Place(NamedTuple):
     """A cell or layer of a network. Several may share their slots, as the cells of one kind do."""
 
-    number: int  # in the order of computing
-    slots: range  # of the space
+    number: int  # in the order in which they are computed
+    slots: range  # numbers of the space's slots
 
 
 class AskedChoice(Protocol):
-    """Decides while the network computes.
+    """A choice that decides during the forward pass.
 
-    It may be a sampler that looks at its input, or a rule of the user's own.
+    It may be a sampler that looks at its input, or a rule that the user wrote.
     """
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """For every slot of this place, a weight for each of its options.
+        """Returns, for every slot of this place, a weight for each of its options.
 
-        `inputs` is what goes into the cell or layer. A row is [options], the same for the whole
-        batch, or [batch, options]: every sample has weights of its own, 0 and 1 if it takes one
-        way.
+        `inputs` are the inputs of the cell or layer. A row has the shape [options], the same for
+        the whole batch, or [batch, options]: every sample has its own weights, which are 0 and 1
+        if it takes a single option.
         """
         ...
 
@@ -87,9 +85,9 @@ class AskedChoice(Protocol):
 class Routes(Sequence[Sequence[torch.Tensor]]):
     """The option that every sample takes in every slot of a place, and its factor.
 
-    As a sequence it is the weights of all options, slot by slot: for each option a number a sample,
-    its factor where the sample takes it and 0 elsewhere. A network that knows nothing of routes
-    computes all options and weighs them so, with the same result.
+    As a sequence, it holds the weights of all options, slot by slot: for each option one number per
+    sample, which is its factor where the sample takes the option and 0 elsewhere. A network that
+    knows nothing of routes computes all options with these weights, and gets the same result.
     """
 
     def __init__(
@@ -98,9 +96,9 @@ class Routes(Sequence[Sequence[torch.Tensor]]):
         factors: torch.Tensor | None,
         options: Sequence[int],
     ) -> None:
-        """`ops` [batch, slots]: numbers of options. `factors` [batch, slots]; None: all are 1.
+        """`ops` [batch, slots] are numbers of options; `factors` [batch, slots], None: all are 1.
 
-        `options`: how many each slot has.
+        `options` is the number of options of each slot.
         """
         self.ops = ops
         self.factors = factors
@@ -127,37 +125,37 @@ class Routes(Sequence[Sequence[torch.Tensor]]):
             return [self[number] for number in range(len(self))[slot]]
         weights = []
         for option in range(self.options[slot]):
-            taken = self.ops[:, slot] == option
+            takes_option = self.ops[:, slot] == option
             if self.factors is None:
-                weights.append(taken.to(torch.get_default_dtype()))
+                weights.append(takes_option.to(torch.get_default_dtype()))
             else:
-                weights.append(self.factors[:, slot] * taken)
+                weights.append(self.factors[:, slot] * takes_option)
         return weights
 
 
 class RoutedChoice(Protocol):
-    """Decides while the network computes, one option for every sample."""
+    """A choice that decides during the forward pass, with one option for every sample."""
 
     def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
-        """For every sample and every slot of this place, the option that is taken."""
+        """Returns the option that every sample takes in every slot of this place."""
         ...
 
 
 @dataclass(frozen=True)
 class DispatchedOps:
-    """The option that every sample takes, [batch, slots]: values, or steps for later.
+    """The option that every sample takes, [batch, slots]: values, or a tracer's proxies for them.
 
-    None: there is one option in every slot of this place.
+    None: every slot of this place has one option.
     """
 
     ops: Any
 
 
 class Dispatch:
-    """Routes that can be written down: what each sample takes is computed, not looked at.
+    """Routes for tracing: the option that each sample takes is computed, and never read as a value.
 
-    A network that is given one can be followed by torch.fx. `samplers` are asked place by place;
-    None: there is nothing to choose at that place.
+    torch.fx can therefore trace a network under it. `samplers` has an entry for each place; None:
+    there is nothing to choose at that place.
     """
 
     def __init__(self, samplers: Sequence[Any]) -> None:
@@ -174,21 +172,21 @@ Choice = Mixture | Arch | AskedChoice | RoutedChoice | Dispatch | None
 
 
 def is_asked(choice: Choice) -> TypeGuard[AskedChoice | RoutedChoice]:
-    """Whether it decides on the way, instead of being known before."""
+    """Whether the choice decides during the forward pass, instead of being known before it."""
     return not (choice is None or isinstance(choice, Mixture | Arch | Dispatch))
 
 
 def is_routed(choice: object) -> TypeGuard[RoutedChoice]:
-    """Whether it says for every sample which one option it takes."""
+    """Whether the choice names, for every sample, the one option that it takes."""
     return callable(getattr(choice, "routes", None))
 
 
 @dataclass(frozen=True)
 class CheckedChoice:
-    """An asked choice whose every answer must fit the slots that it is for."""
+    """An asked choice whose every answer is checked against the slots that it is for."""
 
     choice: AskedChoice
-    options: tuple[int, ...]  # how many there are in every slot of the space
+    options: tuple[int, ...]  # the number of options of every slot of the space
 
     @classmethod
     def of(
@@ -204,7 +202,7 @@ class CheckedChoice:
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         rows: object = self.choice.weights(place, inputs)
         answer = f"what a choice answers for place {place.number}"
-        rule = f"{answer} must have {len(place.slots)} rows, one a slot"
+        rule = f"{answer} must have {len(place.slots)} rows, one per slot"
         if not isinstance(rows, Sequence):
             raise FedloomError(rule, f"it is {shortened(repr(rows), 80)}", GUIDE)
         if len(rows) != len(place.slots):
@@ -226,7 +224,7 @@ class CheckedChoice:
 
 @dataclass(frozen=True)
 class CheckedRoutes:
-    """A routed choice whose every answer must fit the slots that it is for."""
+    """A routed choice whose every answer is checked against the slots that it is for."""
 
     choice: RoutedChoice
     options: tuple[int, ...]
@@ -237,16 +235,16 @@ class CheckedRoutes:
         if not isinstance(routes, Routes):
             rule = f"{answer} must be Routes"
             raise FedloomError(rule, f"it is {shortened(repr(routes), 80)}", GUIDE)
-        wanted = (len(inputs[0]), len(place.slots))
+        expected = (len(inputs[0]), len(place.slots))
         for tensor in (routes.ops, routes.factors):
-            if tensor is not None and tuple(tensor.shape) != wanted:
-                rule = f"{answer} must be of shape {list(wanted)}, a number a sample and slot"
+            if tensor is not None and tuple(tensor.shape) != expected:
+                rule = f"{answer} must be of shape {list(expected)}, a number per sample and slot"
                 raise FedloomError(rule, f"its shape is {list(tensor.shape)}", GUIDE)
         limits = torch.tensor(self.options[place.slots.start : place.slots.stop])
         ops = routes.ops.cpu()
         if bool(((ops < 0) | (ops >= limits)).any()):
             rule = f"{answer} must be numbers of options"
-            found = f"they go from {int(ops.min())} to {int(ops.max())}"
+            found = f"they range from {int(ops.min())} to {int(ops.max())}"
             raise FedloomError(rule, found, GUIDE)
         return routes
 
@@ -258,14 +256,14 @@ Live = Sequence[Sequence[int]] | None
 
 
 class Part(NamedTuple):
-    """What one place computes of all that it could."""
+    """The part of a choice that concerns one place."""
 
     scales: Scales = None
     live: Live = None
 
 
 def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
-    """One place's part of a choice; a choice that wants to be asked is asked here."""
+    """Returns one place's part of a choice. An asked choice is asked here."""
     if choice is None:
         return Part()
     if isinstance(choice, Dispatch):
@@ -277,8 +275,8 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
     if isinstance(choice, Arch):
         return Part(live=choice.choice[first:last])
     if not all(isinstance(value, torch.Tensor) for value in inputs):
-        needs = "needs the values themselves, not steps for later"
-        raise TypeError(f"a choice that is asked on the way {needs}")
+        needs = "needs the values themselves, not steps that are computed later"
+        raise TypeError(f"a choice that is asked during the forward pass {needs}")
     if is_routed(choice):
         return Part(scales=choice.routes(place, inputs))
     asked = cast(AskedChoice, choice)
@@ -286,5 +284,5 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
 
 
 def scales_of(answer: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """An answer as a cell takes it: for every slot and option a number, or a number a sample."""
+    """Splits an answer by slot and option: each entry is one number, or one number per sample."""
     return [list(row.unbind(dim=-1)) for row in answer]

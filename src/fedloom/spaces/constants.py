@@ -1,4 +1,4 @@
-"""What a space says of itself before it is asked for anything, and answers of the wrong type."""
+"""Checks of a space's class attributes, and the error for an answer of the wrong type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GUIDE = "see docs/add-a-space.md"
 
 
 def check_constants(space: Space) -> None:
-    """Which kinds of data it is for, and how large it usually is."""
+    """Checks the kinds of data that a space is for, and its usual size."""
     kinds: object = asked(space.family, "say which kinds of data it is for", lambda: space.kinds)
     if not is_tuple_of(str, kinds) or not kinds:
         raise wrong_type(space.family, "kinds", "a tuple of names", kinds)

@@ -1,7 +1,7 @@
-"""What every operation of every slot costs, where a path's cost is a sum: one table, asked often.
+"""The cost of every operation of every slot, for spaces in which the cost of a path is a sum.
 
 A sampler under a limit draws hundreds of thousands of paths: it takes a table's plain numbers once
-(`numbers("macs")`) and adds.
+(`numbers("macs")`) and adds them up.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Literal
 from fedloom.types import Arch, UnitCosts
 
 Unit = Literal["params", "macs", "macs_paper"]
-# What a limit can be in. Milliseconds are not a space's to say: they are of a device's profile.
+# The units of a limit. Milliseconds come from a device's profile, not from a space.
 LimitUnit = Literal["params", "macs", "macs_paper", "latency_ms"]
 
 
 @dataclass(frozen=True)
 class OpCost:
-    """Of one sample's forward pass.
+    """The cost of one operation in one sample's forward pass.
 
-    `macs` are products, as the meter counts. `macs_paper` also counts what FedorAS's tool does:
-    biases, 2 for an element of BN, 1 for an element of ReLU and for an input element of a pool.
+    `macs` are products, as the meter counts them. `macs_paper` also counts what FedorAS's tool
+    counts: biases, 2 per element of BN, 1 per element of ReLU and per input element of a pool.
     """
 
     params: int = 0
     macs: int = 0
     macs_paper: int = 0
-    activations: int = 0  # elements of every tensor that is made
+    activations: int = 0  # elements of all tensors that are created
 
     def of(self, unit: Unit) -> int:
         if unit == "params":
@@ -54,7 +54,7 @@ def together(costs: Iterable[OpCost]) -> OpCost:
 
 @dataclass(frozen=True)
 class CostTable:
-    """A path costs the fixed part, and one entry of every row."""
+    """The costs of a space's operations: a path costs the fixed part and one entry of every row."""
 
     fixed: OpCost
     rows: tuple[tuple[OpCost, ...], ...]  # by slot and option
@@ -64,27 +64,27 @@ class CostTable:
         return tuple(tuple(cost.of(unit) for cost in row) for row in self.rows)
 
     def in_unit(self, unit: LimitUnit, latency: UnitCosts | None = None) -> UnitCosts:
-        """What a limit in this unit is about; `latency` is what a profile says."""
+        """Returns the costs in the unit of a limit; `latency` comes from a device's profile."""
         if unit == "latency_ms":
-            assert latency is not None  # a limit in milliseconds comes with them
+            assert latency is not None  # callers with a limit in milliseconds pass it
             return latency
         return UnitCosts(self.fixed.of(unit), self.numbers(unit))
 
     def of(self, arch: Arch, unit: Unit) -> int:
-        """Of a path, or of everything that a part of the network has."""
+        """Returns the cost of a path, or of all operations in a part of the network."""
         cost = self.fixed.of(unit)
         for row, live in zip(self.rows, arch.choice, strict=True):
             cost += sum(row[op].of(unit) for op in live)
         return cost
 
     def cheapest(self, unit: Unit) -> int:
-        """Of the path that costs least."""
+        """Returns the cost of the cheapest path."""
         return self.fixed.of(unit) + sum(min(row) for row in self.numbers(unit))
 
     def dearest(self, unit: Unit) -> int:
-        """Of the path that costs most."""
+        """Returns the cost of the most expensive path."""
         return self.fixed.of(unit) + sum(max(row) for row in self.numbers(unit))
 
     def everything(self, unit: Unit) -> int:
-        """Of all operations of all slots: the supernet."""
+        """Returns the cost of all operations of all slots: the supernet."""
         return self.fixed.of(unit) + sum(sum(row) for row in self.numbers(unit))

@@ -1,4 +1,4 @@
-"""Architectures as a person sees them: lines for a terminal, and a self-contained SVG."""
+"""Drawings of architectures: lines of text for a terminal, and a self-contained SVG."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedloom.spaces.space import NONE, Space
 from fedloom.svg import printable, text
 from fedloom.types import Arch
 
-MARGIN = 24.0  # around everything
-HEADING = 28.0  # for a line of heading
+MARGIN = 24.0  # around the whole drawing
+HEADING = 28.0  # the height of one line of heading
 
 
 def graphs_of(arch: Arch) -> list[Graph] | None:
-    """The drawing that its space makes of an architecture; None: it brings none."""
+    """Returns the graphs of an architecture's cells; None: its space has no drawing."""
     return space_of(arch.space).graphs(arch)
 
 
@@ -28,20 +28,20 @@ def links(
     edges: Sequence[tuple[int, int]],
     first_slot: int,
 ) -> tuple[Link, ...]:
-    """The edges of one cell. One on which nothing but `none` is alive does not exist."""
+    """Returns the edges of one cell, without those on which only `none` is alive."""
     existing = []
-    for number, (source, target) in enumerate(edges, first_slot):
-        options = space.slots[number].options
-        names = tuple(options[op] for op in sorted(arch.choice[number]))
+    for slot, (source, target) in enumerate(edges, first_slot):
+        options = space.slots[slot].options
+        names = tuple(options[op] for op in sorted(arch.choice[slot]))
         if set(names) - {NONE}:
-            existing.append(Link(source, target, names, number))
+            existing.append(Link(source, target, names, slot))
     return tuple(existing)
 
 
 def as_text(arch: Arch) -> str:
-    """Every node of every cell: where it takes its inputs from, and what it does to them.
+    """Lists every node of every cell with its inputs and the operations on them.
 
-    An architecture of a space without a drawing is told slot by slot.
+    An architecture of a space without a drawing is listed slot by slot.
     """
     graphs = graphs_of(arch)
     if graphs is None:
@@ -53,7 +53,7 @@ def as_text(arch: Arch) -> str:
 
 
 def slot_by_slot(arch: Arch) -> str:
-    """In words, which every space can be told in."""
+    """Lists an architecture's operations by slot, which works for every space."""
     return "\n".join(slot_lines(arch))
 
 
@@ -85,7 +85,7 @@ def text_lines(graph: Graph) -> Iterator[str]:
 
 
 def branch(number: int, count: int) -> str:
-    """The line to the input of this number, of so many into one node."""
+    """The line that connects a node to its input with this number, of `count` inputs."""
     if count == 1:
         return "──"
     if number == 0:
@@ -96,12 +96,12 @@ def branch(number: int, count: int) -> str:
 
 
 def as_svg(arch: Arch, title: str = "") -> str:
-    """The cells one below the other. It brings its own colours, for light and for dark."""
+    """Draws the cells one below the other, with colours for light and for dark mode."""
     title = printable(title)
     graphs = graphs_of(arch)
     if graphs is None:
         rule = "an architecture must be of a space that can be drawn"
-        raise FedloomError(rule, f"{arch.space} brings no drawing", "read it as JSON, or as text")
+        raise FedloomError(rule, f"{arch.space} has no drawing", "read it as JSON, or as text")
     content_width = len(title) * CHAR * 1.2
     y = MARGIN
     parts = []
@@ -121,9 +121,9 @@ def as_svg(arch: Arch, title: str = "") -> str:
         y += height + MARGIN
     full_width = content_width + 2 * MARGIN
     size = f'width="{full_width:g}" height="{y:g}" viewBox="0 0 {full_width:g} {y:g}"'
-    about = f'class="fl-cell" role="img" aria-label={quoteattr(label)}'
+    attributes = f'class="fl-cell" role="img" aria-label={quoteattr(label)}'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {about} {size}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {attributes} {size}>',
         f"<style>{STYLE}</style>",
         '<rect class="ground" width="100%" height="100%" rx="8"/>',
         *parts,
@@ -133,7 +133,10 @@ def as_svg(arch: Arch, title: str = "") -> str:
 
 
 def cell(layout: Layout, marked: Collection[tuple[int, int]] = ()) -> str:
-    """Lines first, so that boxes lie over them. `marked`: edges whose operations stand out."""
+    """Draws one cell: the lines first, so that boxes cover them.
+
+    The operations on `marked` edges are highlighted.
+    """
     graph = layout.graph
     parts = [lane(layout, place) for place in layout.lanes]
     for state in layout.states:
@@ -143,17 +146,17 @@ def cell(layout: Layout, marked: Collection[tuple[int, int]] = ()) -> str:
         parts.append(gathering(layout, node))
     for state in layout.states:
         for link, box in layout.boxes(state):
-            drawn = operation(link, box)
+            shape = operation(link, box)
             if (link.source, link.target) in marked:
-                drawn = f'<g class="marked">{drawn}</g>'
-            parts.append(drawn)
+                shape = f'<g class="marked">{shape}</g>'
+            parts.append(shape)
     for state in layout.states:
         parts.append(node_box(graph, state, layout.node(state)))
     return "\n".join(parts)
 
 
 def lane(layout: Layout, place: Place) -> str:
-    """A state on its way through a column."""
+    """The line of a state that passes through a column."""
     column = layout.columns[place.column]
     begin = layout.out(place.state, place.column - 1)
     line = curve(begin, (column.left, layout.y[place]))
@@ -161,7 +164,7 @@ def lane(layout: Layout, place: Place) -> str:
 
 
 def edge(layout: Layout, link: Link, box: Box) -> str:
-    """From its source to the operation, and on to its node."""
+    """The line of an edge, from its source to the operation and on to its node."""
     begin = layout.out(link.source, layout.column[link.target] - 1)
     node = layout.node(link.target)
     to_operation = curve(begin, (box.x, box.y))
@@ -170,7 +173,7 @@ def edge(layout: Layout, link: Link, box: Box) -> str:
 
 
 def gathering(layout: Layout, node: int) -> str:
-    """From a node to the output, which is the concatenation of several."""
+    """The line from a node to the output, which concatenates several nodes."""
     output = layout.states[-1]
     into = layout.node(output)
     begin = layout.out(node, layout.column[output] - 1)
@@ -232,7 +235,7 @@ class Paint(NamedTuple):
 
 
 def colours(ground: str, ink: str, line: str, boxes: Mapping[str, Paint]) -> str:
-    """The rules of one mode, light or dark."""
+    """The CSS rules of one mode, light or dark."""
     rules = [
         f".ground{{fill:{ground}}}",
         f"text{{fill:{ink}}}",

@@ -1,8 +1,8 @@
-"""What cells cost by formula: the edges of one cell, and what every network of cells ends with.
+"""Cost formulas of cells: the edges of one cell, and the classifier that ends every network.
 
-Activations are the elements of every tensor that one sample's forward pass through the cut network
-makes: what its operations make, the ReLU and the pools of each state once however many operations
-want them, the sums of nodes and their concatenation.
+Activations are the elements of all tensors that one sample's forward pass through the cut network
+creates: the results of operations, the ReLU and the pools of each state (once, however many
+operations use them), the sums of nodes and their concatenation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MapSize = tuple[int, int]
 
 
 def classifier(channels: int, classes: int, size: MapSize, head: HeadChoice) -> Cost:
-    """The head on the last map, then a linear layer with a bias."""
+    """The cost of the head on the last map, and of a linear layer with a bias."""
     length = vector_length(settled(head, *size), channels)
     return Cost((length + 1) * classes, length * classes, length + classes)
 
 
 @dataclass(frozen=True)
 class EdgeCosts:
-    """The edges of one cell; the arguments of `fedloom.spaces.edges.Edges`."""
+    """The edges of one cell, with the arguments of `fedloom.spaces.edges.Edges`."""
 
     pairs: Sequence[tuple[int, int]]
     slots: Sequence[Slot]
@@ -43,8 +43,9 @@ class EdgeCosts:
         return -(-self.size[0] // stride), -(-self.size[1] // stride)
 
     def cost(self) -> Cost:
-        taken: dict[tuple[int, str], int] = {}  # elements of what is taken of a source, once
-        terms = {target: 0 for _, target in self.pairs}  # operations that lead into a node
+        # The elements of the ReLU and the pools of each source, which are computed once.
+        taken: dict[tuple[int, str], int] = {}
+        terms = {target: 0 for _, target in self.pairs}  # the number of operations into each node
         costs = []
         for edge, (source, target) in enumerate(self.pairs):
             for number in self.live[edge]:
@@ -55,7 +56,7 @@ class EdgeCosts:
         maps = 0
         for node, count in terms.items():
             additions = count - 1
-            maps += additions if count else 1  # nothing leads into a node: a map of zeros
+            maps += additions if count else 1  # a node without operations is a map of zeros
             if count and self.nodes_are_means and self._edges_into(node) > 1:
                 maps += 1  # the division
         activations = sum(taken.values()) + maps * self.channels * area(self.out, 1)
@@ -65,7 +66,7 @@ class EdgeCosts:
         return sum(target == node for _, target in self.pairs)
 
     def op(self, name: str, edge: int, source: int, taken: dict[tuple[int, str], int]) -> Cost:
-        """What an operation adds; what it takes of its source is noted in `taken`."""
+        """Returns what an operation costs; the ReLU or pool that it uses is added to `taken`."""
         stride = self.strides[edge]
         size = self.out
         if stride > 1 or max(self.strides) == 1:

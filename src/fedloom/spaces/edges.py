@@ -1,10 +1,11 @@
-"""The cell's forward pass, in one place for every space, so that a native backend can take it over.
+"""The forward pass of a cell, in one place for all spaces, so that a native backend can replace it.
 
-A node is the sum of its incoming operations. What several operations need of one source (its ReLU,
-its pools) is computed once. Operations that are not alive do not exist here; `none` never does.
+A node is the sum of its incoming operations. What several operations need from one source (its
+ReLU, its pools) is computed once. Operations that are not alive are not built here; `none` never
+is.
 
-Every step goes through a `Run`: `now` computes it, `spaces.joint` notes it down for later, so that
-several architectures can share what they have in common.
+Every step goes through a `Run`: `now` computes it at once, `spaces.joint` records it for later, so
+that several architectures can share what they have in common.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets import remade
-from fedloom.nets.remade import worth_remaking
+from fedloom.nets.remade import worth_recomputing
 from fedloom.spaces import merged
 from fedloom.spaces.choice import DispatchedOps, Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
@@ -31,8 +32,8 @@ from fedloom.spaces.routing import (
 )
 from fedloom.spaces.space import NONE, Slot
 
-Value = Any  # a tensor, or what stands for one that is computed later
-Run = Callable[..., Value]  # (work, *inputs) → what the work makes of them
+Value = Any  # a tensor, or a placeholder for one that is computed later
+Run = Callable[..., Value]  # (work, *inputs) → work(*inputs), now or later
 
 
 def now(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
@@ -40,52 +41,53 @@ def now(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
 
 
 class Sources:
-    """The states of a cell, and what operations take of them, computed once."""
+    """The states of a cell, and their ReLU and pools, each computed once."""
 
     def __init__(self, run: Run, states: list[Value]) -> None:
         self.run = run
         self.states = states
         self.computed: dict[tuple[int, Takes, int], Value] = {}
 
-    def take(self, source: int, what: Takes, stride: int) -> Value:
-        if what == "raw":
+    def take(self, source: int, takes: Takes, stride: int) -> Value:
+        if takes == "raw":
             return self.states[source]
-        if what == "relu":  # the same for every stride
+        if takes == "relu":  # the same for every stride
             stride = 1
-        key = (source, what, stride)
+        key = (source, takes, stride)
         if key not in self.computed:
-            self.computed[key] = self.run(make, self.states[source], what, stride)
+            self.computed[key] = self.run(make, self.states[source], takes, stride)
         return self.computed[key]
 
 
-def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
-    if what == "relu":
-        if worth_remaking(state):
+def make(state: torch.Tensor, takes: Takes, stride: int) -> torch.Tensor:
+    """Computes the ReLU or the pool of a state."""
+    if takes == "relu":
+        if worth_recomputing(state):
             return remade.relu(state)
         return functional.relu(state)
-    if what == "max":
-        if worth_remaking(state):
+    if takes == "max":
+        if worth_recomputing(state):
             return remade.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
 
 
-def dispatched_source(state: Value, what: Takes, stride: int) -> Value:
-    """What an operation takes of its samples, by torch's own functions."""
-    if what == "relu":
+def dispatched_source(state: Value, takes: Takes, stride: int) -> Value:
+    """Returns what an operation takes from its samples, computed by torch's own functions."""
+    if takes == "relu":
         return functional.relu(state)
-    if what == "max":
+    if takes == "max":
         return functional.max_pool2d(state, 3, stride, 1)
-    if what == "avg":
+    if takes == "avg":
         return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
     return state
 
 
 class Term(NamedTuple):
-    """One operation of one edge; terms are added up in this order."""
+    """One operation of one edge. A node's terms are added up in the order of these tuples."""
 
     edge: int
-    number: int  # of the option
+    number: int  # the number of the option
 
 
 class Edges(nn.Module):
@@ -104,9 +106,9 @@ class Edges(nn.Module):
         *,
         nodes_are_means: bool = False,
     ) -> None:
-        """`pairs` are source and target of every edge, `size` is that of the cell's inputs.
+        """`pairs` are the source and target of every edge; `size` is the size of the cell's inputs.
 
-        `nodes_are_means`: a node is the mean of its edges, instead of their sum.
+        With `nodes_are_means`, a node is the mean of its edges instead of their sum.
         """
         super().__init__()
         self.nodes_are_means = nodes_are_means
@@ -135,7 +137,7 @@ class Edges(nn.Module):
         scales: Scales,
         live: Live,
     ) -> list[Value]:
-        """The states of `nodes` further nodes, one after the other."""
+        """Computes `nodes` further nodes one after the other, and returns their states."""
         if isinstance(run, SideBySide):
             assert scales is not None and live is None
             return self._flow_merged(run, states, nodes, scales)
@@ -174,7 +176,7 @@ class Edges(nn.Module):
         scales: Scales,
         live: Live,
     ) -> list[Value]:
-        """What the live operations of an edge make of its source."""
+        """Returns the results of an edge's live operations on its source."""
         ops: nn.ModuleDict = getattr(self, str(edge))
         terms = []
         for number, name in enumerate(self.slots[edge].options):
@@ -190,7 +192,7 @@ class Edges(nn.Module):
         return terms
 
     def _flow_routed(self, states: list[Value], nodes: int, routes: Routes) -> list[Value]:
-        """Every sample through its own operations: see spaces/routing.py."""
+        """Sends every sample through its own operations: see spaces/routing.py."""
         sources = RoutedSources(states)
         groups = groups_of(routes)
         first = len(states)
@@ -207,8 +209,8 @@ class Edges(nn.Module):
     def _routed_node(
         self, node: int, into_node: Mapping[int, RoutedEdge], routes: Routes
     ) -> torch.Tensor:
-        """`into_node`: by the number of the edge."""
-        if all(edge.is_whole for edge in into_node.values()):  # to the bit as a path is computed
+        """Adds up the edges in `into_node`, which are keyed by the number of the edge."""
+        if all(edge.is_whole for edge in into_node.values()):  # the same bits as a path's
             terms = []
             for number, edge in into_node.items():
                 (result,) = edge.results()
@@ -225,7 +227,7 @@ class Edges(nn.Module):
     def _flow_dispatched(
         self, states: list[Value], nodes: int, dispatched: DispatchedOps
     ) -> list[Value]:
-        """The same in steps that do not look at values, for a network that is written down."""
+        """The same in steps that read no values, for a network that is traced."""
         first = len(states)
         for node in range(first, first + nodes):
             terms = []
@@ -236,9 +238,9 @@ class Edges(nn.Module):
         return states[first:]
 
     def _dispatched(self, edge: int, state: Value, dispatched: DispatchedOps) -> Value:
-        """Every operation computes the samples that take it, maybe none, and puts them back.
+        """Every operation computes the samples that take it, if any, and writes them back.
 
-        Where there is one operation, all samples take it.
+        Where there is only one operation, all samples take it.
         """
         ops = self._by_number(edge)
         if len(ops) == 1:
@@ -248,13 +250,13 @@ class Edges(nn.Module):
         result = state.new_zeros((state.shape[0], self.channels, *self.out))
         for number, op in ops.items():
             samples = torch.nonzero(chosen == number)[:, 0]
-            taken = torch.index_select(state, 0, samples)
-            taken = dispatched_source(taken, op.takes, self.strides[edge])
-            result = torch.index_copy(result, 0, samples, op(taken))
+            inputs = torch.index_select(state, 0, samples)
+            inputs = dispatched_source(inputs, op.takes, self.strides[edge])
+            result = torch.index_copy(result, 0, samples, op(inputs))
         return result
 
     def _by_number(self, edge: int) -> dict[int, Op]:
-        """The operations that exist on an edge; `none` is one too."""
+        """Returns the operations that exist on an edge, including `none`."""
         ops: nn.ModuleDict = getattr(self, str(edge))
         existing: dict[int, Op] = {}
         for number, name in enumerate(self.slots[edge].options):
@@ -278,7 +280,11 @@ class Edges(nn.Module):
         first = len(states)
         terms = self._merged_terms(range(first), sources, run, scales)
         for node in range(first, first + nodes):
-            into_node = [terms[term] for term in sorted(terms) if self.pairs[term.edge][1] == node]
+            into_node = []
+            for term in sorted(terms):
+                _, target = self.pairs[term.edge]
+                if target == node:
+                    into_node.append(terms[term])
             if into_node:
                 states.append(run(add, *into_node))
             else:
@@ -293,7 +299,7 @@ class Edges(nn.Module):
         run: SideBySide,
         scales: Sequence[Sequence[torch.Tensor]],
     ) -> dict[Term, Value]:
-        """What all edges make of the states that have just become ready."""
+        """Returns the results of all operations on the states that have just become ready."""
         terms = {}
         waiting: dict[merged.Kind, dict[Term, merged.Waiting]] = {}
         for edge, (source, _) in enumerate(self.pairs):
@@ -319,14 +325,14 @@ class Edges(nn.Module):
         return terms
 
     def _zero(self, like: torch.Tensor) -> torch.Tensor:
-        """A node into which nothing leads."""
+        """The state of a node without incoming operations."""
         return like.new_zeros(like.shape[0], self.channels, *self.out)
 
 
 def add(*terms: torch.Tensor) -> torch.Tensor:
-    """Their sum.
+    """Returns the sum of the terms.
 
-    Only the running total is written in place, never a term: it may be another node's state.
+    Only the running total is written in place, never a term, which may be another node's state.
     """
     if len(terms) == 1:
         return terms[0]
@@ -341,5 +347,5 @@ def join(*states: torch.Tensor) -> torch.Tensor:
 
 
 def pooled(state: torch.Tensor) -> torch.Tensor:
-    """The mean over the map, for a space that has no choice of heads."""
+    """Returns the mean over the map, for a space without a choice of heads."""
     return state.mean((2, 3))

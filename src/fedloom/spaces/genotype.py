@@ -1,6 +1,6 @@
-"""A found architecture as a fixed network, from its file.
+"""Reads an architecture from a file and builds it as a fixed network.
 
-The file is of a run, of an export, or as papers print architectures.
+The file comes from a run or an export, or has the form in which papers print architectures.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import Head, HeadChoice
 from fedloom.reading import Unreadable, read_json
-from fedloom.registry import is_file
+from fedloom.registry import CELLS, is_file
 from fedloom.spaces import DEFAULT, SPACES, family_in, open_family, space_of, split_name
 from fedloom.spaces.asking import asked
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
-from fedloom.spaces.space import Size
+from fedloom.spaces.space import Size, Space
 from fedloom.types import Arch
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class GenotypeFile(BaseModel):
-    """What a genotype's file may say beside its operations.
+    """What a genotype's file may contain besides its operations.
 
-    An export's file has more, which is not looked at.
+    An export's file has further fields, which are ignored.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
@@ -46,7 +46,7 @@ class GenotypeFile(BaseModel):
 
 
 class FoundArchitecture(BaseModel):
-    """As a run writes it under architectures/, and an export."""
+    """An architecture as runs (under architectures/) and exports write it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
@@ -57,7 +57,7 @@ class FoundArchitecture(BaseModel):
         arch = Arch(self.space, tuple(tuple(live) for live in self.choice))
         family, _ = split_name(self.space)
         if is_file(family) and Path(family.partition(".py:")[0]).is_absolute():
-            open_family(family)  # the user named this file, and it names that one
+            open_family(family)  # the user named this file, and it names the space's file
         space = space_of(arch.space)
         asked(family, "check an architecture", lambda: space.check(arch))
         return arch
@@ -65,13 +65,13 @@ class FoundArchitecture(BaseModel):
 
 @dataclass(frozen=True)
 class FixedArchitecture:
-    """A network as the registry of networks wants one.
+    """A network in the form that the registry of networks expects.
 
     It is a callable that knows which kinds of data it is for.
     """
 
     arch: Arch
-    about: GenotypeFile
+    settings: GenotypeFile
 
     @property
     def takes_head(self) -> bool:
@@ -89,31 +89,35 @@ class FixedArchitecture:
         *,
         head: HeadChoice = "auto",
     ) -> Supernet:
-        """With the head that the file names, unless another one is asked for.
+        """Builds the network, with the head that the file names unless `head` asks for another.
 
-        Before there was a choice (`old`) it was the mean.
+        Before there was a choice of heads (`old`), it was the mean.
         """
         space = space_of(self.arch.space)
-        if space.has_own_size and width != 1:
-            rule = f"a network of the space {space.title} must have width 1"
-            raise FedloomError(rule, f"got {width:g}", "leave width out, or define a wider space")
-        size = scaled(self.about.size(space.usual), width)
+        arch = self.arch
+        size = self.settings.size(space.usual)
+        if not space.has_own_size:
+            size = scaled(size, width)
+        elif width != 1:
+            arch = resized(space, arch, width)
+            space = space_of(arch.space)
+            size = self.settings.size(space.usual)
         if head != "auto":
             size = size._replace(head=head)
-        affine = self.about.affine
-        build = partial(space.network, shape, classes, size, arch=self.arch, affine=affine)
+        affine = self.settings.affine
+        build = partial(space.network, shape, classes, size, arch=arch, affine=affine)
         return asked(space.family, "build a network", build)
 
 
 def read(file: Path) -> FixedArchitecture:
-    """A network from a file.
+    """Reads a network from a file.
 
-    The file is what a run wrote under architectures/, an export's architecture.json, or what a
-    space's papers print, such as {"normal": [[op, input], …], "reduce": […]}.
+    The file is one that a run wrote under architectures/, an export's architecture.json, or has the
+    form that a space's papers print, such as {"normal": [[op, input], …], "reduce": […]}.
 
-    `"cells"` may say how many cells, `"channels"` how many channels the first has (the space's
-    usual ones, times the width), `"affine"` whether BN has weights (yes): an export says all of
-    them.
+    `"cells"` may give the number of cells and `"channels"` the channels of the first cell (default:
+    the space's usual size, with the channels times the width), `"affine"` whether BN has weights
+    (default: yes). An export gives all of them.
     """
     try:
         raw = read_json(file)
@@ -122,15 +126,15 @@ def read(file: Path) -> FixedArchitecture:
     if not isinstance(raw, dict):
         raise no_genotype(file, f"it is a {type(raw).__name__}")
     try:
-        about = GenotypeFile.model_validate(raw)
+        settings = GenotypeFile.model_validate(raw)
         arch = arch_in(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise no_genotype(file, f"{where}: {first['msg']}") from None
     if arch is None:
-        raise no_genotype(file, "it names no space, and no space prints its architectures so")
-    return FixedArchitecture(arch, about)
+        raise no_genotype(file, "it names no space, and no space prints architectures in this form")
+    return FixedArchitecture(arch, settings)
 
 
 def arch_in(raw: Mapping[str, Any]) -> Arch | None:
@@ -140,24 +144,26 @@ def arch_in(raw: Mapping[str, Any]) -> Arch | None:
 
 
 def recall(options: Mapping[str, Any]) -> None:
-    """Open the space in a file that a run's own options name, for the run's architectures.
+    """Opens the file of the space that a run's own options name, for the run's architectures.
 
-    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
-    it.
+    A file that is gone or no longer works is ignored, and the architectures cannot be described:
+    not everybody who reads a run needs that.
     """
-    named = options.get("space")
+    space = options.get("space")
     network = options.get("network")
     with suppress(FedloomError):
-        if named is not None and is_file(split_name(str(named))[0]):
-            family_in(str(named))
-        if isinstance(network, str) and network.endswith(".json"):
-            read(Path(network))
+        if space is not None and is_file(split_name(str(space))[0]):
+            family_in(str(space))
+        if isinstance(network, str):
+            file = network.removeprefix(CELLS)
+            if file != network or file.endswith(".json"):
+                read(Path(file))
 
 
 def published(raw: Mapping[str, Any]) -> Arch | None:
-    """An architecture as the papers of some space print it.
+    """Reads an architecture in the form that the papers of some space print.
 
-    Ours are asked before the installed ones.
+    Built-in spaces are tried before installed ones. None: no space knows this form.
     """
     for name in SPACES.builtin:
         arch = open_family(name).published(raw)
@@ -166,7 +172,7 @@ def published(raw: Mapping[str, Any]) -> Arch | None:
     for name in SPACES.names():
         if name in SPACES.builtin:
             continue
-        # One that does not work is no reason to refuse what another may know.
+        # A space that fails is skipped: another one may know the form.
         with suppress(FedloomError):
             arch = asked(name, "read an architecture", partial(open_family(name).published, raw))
             if isinstance(arch, Arch):
@@ -175,8 +181,28 @@ def published(raw: Mapping[str, Any]) -> Arch | None:
 
 
 def scaled(size: Size, width: float) -> Size:
-    """With `width` times the channels, at least one."""
+    """Returns the size with `width` times the channels, at least one."""
     return size._replace(channels=max(1, round(size.channels * width)))
+
+
+def resized(space: Space, arch: Arch, width: float) -> Arch:
+    """Returns the same operations in a space that is defined with `width` times the channels."""
+    other = asked(space.family, "change its channels", lambda: space.resized(arch, width))
+    if other is None:
+        rule = f"a network of the space {space.title} must have width 1"
+        raise FedloomError(rule, f"got {width:g}", "leave width out, or define a wider space")
+    return other
+
+
+def named_file(file: str) -> FixedArchitecture:
+    """Returns the network that `cells:FILE` stands for, whatever the file's extension is."""
+    if not file:
+        raise FedloomError(
+            "cells: must name a genotype's file",
+            "got cells:",
+            "try cells:RUN/architectures/client-0.json",
+        )
+    return read(Path(file))
 
 
 def no_genotype(file: Path, found: str) -> FedloomError:

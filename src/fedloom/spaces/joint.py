@@ -1,9 +1,9 @@
-"""Several architectures of one network on one batch, what they have in common computed once.
+"""Computes several architectures of one network on one batch, and what they share only once.
 
-The forward passes are noted down first, step by step. A step is known by its work and its inputs,
-so the same step of two architectures is one, and two architectures part only where their operations
-do. Then the steps are carried out in order, and a result is kept for as long as a later step needs
-it: memory holds one pass, and what others share with it.
+The forward passes are recorded first, step by step. A step is identified by its work and its
+inputs, so the same step of two architectures is recorded once, and two architectures diverge only
+where their operations do. Then the steps are computed in order, and a result is kept for as long as
+a later step needs it: memory holds one pass, and what other passes share with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedloom.types import Arch
 
 @dataclass(frozen=True)
 class Later:
-    """A tensor that will be there."""
+    """A placeholder for the tensor that a recorded step will compute."""
 
     step: int
 
@@ -31,12 +31,12 @@ class Step(NamedTuple):
 
 
 class Joint:
-    """`joint(x)` yields what each architecture answers, to the bit what it answers alone."""
+    """`joint(x)` yields the scores of each architecture, bit for bit those it would give alone."""
 
     def __init__(self, net: Supernet, archs: Sequence[Arch]) -> None:
         self.steps: list[Step] = []
-        self.results: dict[Step, Later] = {}  # of every step that was noted
-        images = self._later(lambda: torch.empty(0))  # its place; a call brings them
+        self.results: dict[Step, Later] = {}  # the placeholder of every recorded step
+        images = self._later(lambda: torch.empty(0))  # step 0 stands for the images of a call
         self.answers = [net.flow(self._later, images, arch) for arch in archs]
         self.uses = [0] * len(self.steps)
         for step in self.steps:
@@ -56,7 +56,7 @@ class Joint:
                 self.uses[value.step] += 1
 
     def __call__(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
-        results = {0: x}  # by the step that made them
+        results = {0: x}  # by the number of the step
         uses_to_come = list(self.uses)
         next_step = 1
 

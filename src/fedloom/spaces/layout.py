@@ -1,8 +1,8 @@
-"""Where the parts of a cell's drawing stand, in columns from left to right.
+"""The layout of a cell's drawing, in columns from left to right.
 
-A node stands right of everything that leads into it. The operations on its edges are boxes stacked
-before it, so that no two labels can meet. A state that is needed further right gets a lane of its
-own through the columns between.
+A node stands to the right of everything that leads into it. The operations on its edges are boxes
+stacked in front of it, so that no two labels overlap. A state that is used further to the right
+gets its own lane through the columns in between.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 # Pixels. The font is monospaced, of 12 pixels.
-CHAR = 7.4  # width of a letter
+CHAR = 7.4  # width of a character
 LINE = 16.0  # height of a line
 PAD = 9.0  # inside a box
 GAP = 10.0  # between boxes
-BEND = 48.0  # room for curves between columns
-LEAD = 28.0  # room between an operation and its node
+BEND = 48.0  # space for curves between columns
+LEAD = 28.0  # space between an operation and its node
 NODE = 28.0  # height of a node
 
 
@@ -27,7 +27,7 @@ class Link(NamedTuple):
     source: int
     target: int
     ops: tuple[str, ...]
-    slot: int | None = None  # of the architecture, where the edge is one
+    slot: int | None = None  # the architecture's slot, if the edge is one
 
     @property
     def width(self) -> float:
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """From state to state."""
+    """A connection from one state to another."""
 
     source: int
     target: int
@@ -50,10 +50,10 @@ class Graph:
     """One cell: its states by number, and the operations between them."""
 
     title: str
-    names: tuple[str, ...]  # of the states: inputs, nodes, output
+    names: tuple[str, ...]  # the names of the states: inputs, nodes, output
     inputs: int
     links: tuple[Link, ...]
-    # The states whose concatenation is the output; none: the last node is it.
+    # The states whose concatenation is the output. If empty, the last node is the output.
     gathered: tuple[int, ...] = ()
 
     def into(self, state: int) -> list[Link]:
@@ -61,7 +61,7 @@ class Graph:
 
     @property
     def arrows(self) -> list[Arrow]:
-        """All that leads from state to state: the operations and the concatenation."""
+        """All connections between states: the operations and the concatenation."""
         arrows = [Arrow(link.source, link.target) for link in self.links]
         output = len(self.names) - 1
         for state in self.gathered:
@@ -76,7 +76,7 @@ class Graph:
 
 
 class Box(NamedTuple):
-    """The middle of its left side, and its size."""
+    """A rectangle: the middle of its left side, and its size."""
 
     x: float
     y: float
@@ -85,13 +85,15 @@ class Box(NamedTuple):
 
 
 class Column(NamedTuple):
-    left: float  # of its operations and lanes
-    middle: float  # left of its nodes
+    """The horizontal positions of a column."""
+
+    left: float  # the left side of its operations and lanes
+    middle: float  # the left side of its nodes
     right: float
 
 
 class Place(NamedTuple):
-    """A state in a column: its own, or one that it passes through."""
+    """A state in a column, which is its own or one that it passes through."""
 
     column: int
     state: int
@@ -114,14 +116,14 @@ class Layout:
 
     @cached_property
     def column(self) -> list[int]:
-        """Of every state: one further right than all that leads to it.
+        """The column of every state: one further right than all of its sources.
 
-        The output stands further right than everything.
+        The output is in the rightmost column.
         """
         columns = [0] * self.graph.inputs
         for state in range(self.graph.inputs, len(self.graph.names)):
-            before = [columns[source] for source in self.graph.sources_of(state)]
-            columns.append(1 + max(before, default=0))
+            source_columns = [columns[source] for source in self.graph.sources_of(state)]
+            columns.append(1 + max(source_columns, default=0))
         columns[-1] = 1 + max(columns[:-1])
         return columns
 
@@ -131,7 +133,7 @@ class Layout:
 
     @cached_property
     def lanes(self) -> list[Place]:
-        """Wherever a state passes through a column."""
+        """The places where a state passes through a column."""
         lanes = []
         for state in self.states:
             targets = [self.column[target] for target in self.graph.targets_of(state)]
@@ -163,7 +165,7 @@ class Layout:
 
     @cached_property
     def heights(self) -> dict[Place, float]:
-        """The height that a state takes in a column."""
+        """The height that a state needs in a column."""
         heights = dict.fromkeys(self.lanes, LINE)
         for state in self.states:
             boxes = [link.height for link in self.graph.into(state)]
@@ -173,9 +175,9 @@ class Layout:
 
     @cached_property
     def y(self) -> dict[Place, float]:
-        """The middle of a state in a column.
+        """The vertical middle of a state in a column.
 
-        Members of a column follow the order of what they come from.
+        The states of a column are ordered by the heights of their sources.
         """
         middles: dict[Place, float] = {}
         for number in range(self.column_count):
@@ -189,7 +191,7 @@ class Layout:
         return middles
 
     def _source_height(self, middles: dict[Place, float], place: Place) -> float:
-        """The mean height of what leads into a member of a column."""
+        """The mean of the middles of a state's sources in the column before."""
         if place.column == 0:
             return 0.0
         sources = self.graph.sources_of(place.state)
@@ -209,9 +211,9 @@ class Layout:
         return Box(column.middle, self.y[Place(number, state)], column.right - column.middle, NODE)
 
     def boxes(self, state: int) -> list[PlacedLink]:
-        """The operations before a node, those from above on top.
+        """The operations in front of a node, ordered by the heights of their sources.
 
-        All are as wide as the widest of the column.
+        All boxes of a column are as wide as its widest.
         """
         number = self.column[state]
         links = self.graph.into(state)
@@ -228,7 +230,7 @@ class Layout:
         return placed
 
     def out(self, state: int, number: int) -> tuple[float, float]:
-        """Where a state leaves a column, its own or one that it passes through."""
+        """The point where a state leaves a column, its own or one that it passes through."""
         return self.columns[number].right, self.y[Place(number, state)]
 
     @cached_property

@@ -1,18 +1,18 @@
-"""The search step of small maps: what is alike is computed in one call, where calls cost the most.
+"""A faster search step for small maps: operations of one kind are computed in a single call.
 
 A call of a convolution takes some 50 µs before it computes anything, which for maps of 8×8 is
-nearly all of its time. So two things are done side by side:
+nearly all of its time. So two things are computed side by side:
 
-- The same operation on several edges of a cell whose sources are there at the same time, in the
-  channels of one map: depthwise convolutions and BN, which know every channel by itself, and 1×1
+- The same operation on several edges of a cell whose sources are ready at the same time, in the
+  channels of one map: depthwise convolutions and BN, which treat every channel separately, and 1×1
   convolutions as groups.
 - The two batches of a search step, training and validation samples, in one batch. BN normalises
-  either by its own statistics and notes those of the training samples alone; weights learn from
-  the training samples alone; and nothing is propagated back where neither weights nor α want it,
-  so that as many MACs are computed as for one batch after the other.
+  each by its own statistics and records only those of the training samples; weights learn only
+  from the training samples; and nothing is propagated back where neither weights nor α need it, so
+  that as many MACs are computed as for one batch after the other.
 
-The numbers are those of single calls up to rounding. It is for mixtures alone that train, of which
-no cut network has to answer the same.
+The results equal those of single calls up to rounding. So it is used only for mixtures in training:
+no cut network has to reproduce their scores to the bit.
 """
 
 from __future__ import annotations
@@ -53,26 +53,27 @@ from fedloom.spaces.ops import (
     Stem,
 )
 
-MOST_ELEMENTS = 1 << 15  # of a cell's input, for one batch: beyond, computing outweighs calling
-BLOCK = 8  # oneDNN computes groups of whole blocks of channels fast
-KNOWN = (SepConv, DilConv, FactorizedReduce, ReluConv, MaxPool, AvgPool, Skip, Noise)
+# The most elements of a cell's input, for one batch: above, computing takes longer than calling.
+MOST_ELEMENTS = 1 << 15
+BLOCK = 8  # oneDNN is fast for groups that are whole blocks of channels
+MERGEABLE = (SepConv, DilConv, FactorizedReduce, ReluConv, MaxPool, AvgPool, Skip, Noise)
 
 
 def pays(x: torch.Tensor, channels: int) -> bool:
-    """Whether calls are what costs, for a batch of these images and a first cell so wide."""
+    """Whether merging is faster, for a batch of these images and a first cell of this width."""
     if not isinstance(x, torch.Tensor) or x.device.type != "cpu" or x.dtype != torch.float32:
         return False
     if len(x) * channels * x.shape[-2] * x.shape[-1] > MOST_ELEMENTS or channels % BLOCK:
         return False
-    if len(x) < 2:  # BN itself says what is wrong with it
+    if len(x) < 2:  # BN itself raises the error
         return False
     return torch.is_grad_enabled() and not x.requires_grad and not is_transformed()
 
 
 def can_merge(ops: Sequence[Op]) -> bool:
-    """Whether all are known here, and their BNs train and have no weights of their own."""
+    """Whether all operations can be merged: their BNs train and have no weights."""
     for op in ops:
-        if type(op) not in KNOWN:  # one from outside may compute anything
+        if type(op) not in MERGEABLE:  # an operation that is not ours may compute anything
             return False
         for bn in norms_of(op):
             if not bn.training or bn.weight is not None or bn.momentum is None:
@@ -81,7 +82,7 @@ def can_merge(ops: Sequence[Op]) -> bool:
 
 
 def norms_of(op: Op) -> list[nn.BatchNorm2d]:
-    """Its BNs; what it ends in is the last of them."""
+    """Returns the BNs of an operation. It ends in the last of them."""
     if isinstance(op, SepConv):
         return [op.bn1, op.bn2]
     if isinstance(op, DilConv | FactorizedReduce | ReluConv | Pool):
@@ -93,14 +94,14 @@ class State(NamedTuple):
     """A map of all samples."""
 
     map: torch.Tensor
-    inward: int  # the first so many samples' gradient is wanted
+    inward: int  # gradients are needed for this many samples, counted from the first
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A `Run` (spaces/edges.py) over states, of samples to train on and of others behind them."""
+    """A `Run` (spaces/edges.py) over `State`s: first the training samples, then all others."""
 
-    trained: int
+    trained: int  # the number of training samples
     notes: list[Note] = field(default_factory=list)
 
     def __call__(self, work: Callable[..., torch.Tensor], *inputs: Any) -> State:
@@ -118,29 +119,29 @@ class SideBySide:
         return State(work(*arguments), inward)
 
     def one_by_one(self, op: Op, state: State, scale: torch.Tensor) -> State:
-        """An operation without weights; α learns from all samples."""
+        """Computes an operation without weights; α learns from all samples."""
         return State(op(state.map, scale), state.map.shape[0])
 
     def compute(self, kind: Kind, waiting: Sequence[Waiting]) -> list[State]:
-        """What each of them makes of its source."""
-        ops: list[Any] = [one.op for one in waiting]
-        pieces: dict[int, torch.Tensor] = {}  # by the source; edges that leave it share them
+        """Returns the result of each waiting operation on its source."""
+        ops: list[Any] = [entry.op for entry in waiting]
+        inputs: dict[int, torch.Tensor] = {}  # by the source: the edges that leave it share them
         for op, source, _ in waiting:
-            if id(source) not in pieces:
-                pieces[id(source)] = piece_of(op, source.map)
+            if id(source) not in inputs:
+                inputs[id(source)] = convolution_input(op, source.map)
         scales = None
         inward = kind.inward
         if waiting[0].scale is not None:
-            scales = [one.scale for one in waiting if one.scale is not None]
+            scales = [entry.scale for entry in waiting if entry.scale is not None]
             inward = kind.size[0]  # α learns from all samples
         sequence = BlockSequence(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
-        y = sequence(joined([pieces[id(one.source)] for one in waiting], dim=1), scales)
+        y = sequence(joined([inputs[id(entry.source)] for entry in waiting], dim=1), scales)
         if len(waiting) == 1:
             return [State(y, inward)]
         return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
 
     def _stem(self, stem: Stem, x: torch.Tensor) -> torch.Tensor:
-        """There is nothing to learn of others than those to train on."""
+        """Computes the stem, with gradients only for the training samples."""
         if self.trained == x.shape[0]:
             y: torch.Tensor = stem(x)
             return y
@@ -163,18 +164,18 @@ class SideBySide:
 
 
 class Kind(NamedTuple):
-    """Operations of one kind can be merged."""
+    """What operations must have in common to be merged."""
 
     type: type[Op]
     kernel: int
     stride: int
-    size: torch.Size  # of its source
-    inward: int  # samples for which the gradient of its source is wanted
-    is_constant: bool  # the source: no gradient of it is computed
+    size: torch.Size  # the shape of the source
+    inward: int  # samples for which the gradient of the source is needed
+    is_constant: bool  # whether the source needs no gradient at all
 
 
 class Waiting(NamedTuple):
-    """An operation with its source, to be computed with others of its kind."""
+    """An operation and its source, waiting to be computed with others of its kind."""
 
     op: Op
     source: State
@@ -194,20 +195,21 @@ def kind_of(op: Op, source: State) -> Kind:
     return Kind(type(op), kernel, stride, source.map.shape, source.inward, is_constant)
 
 
-def piece_of(op: Op, x: torch.Tensor) -> torch.Tensor:
-    """What an operation's first convolutions take of its source."""
+def convolution_input(op: Op, x: torch.Tensor) -> torch.Tensor:
+    """Returns the pixels of a source that an operation's first convolutions read."""
     if isinstance(op, FactorizedReduce):
-        piece: torch.Tensor = EvenAndOdd.apply(x, op.pad)  # type: ignore[no-untyped-call]
-        return piece
+        pixels: torch.Tensor = EvenAndOdd.apply(x, op.pad)  # type: ignore[no-untyped-call]
+        return pixels
     if isinstance(op, ReluConv):
         return every(op.stride, x)
     return x
 
 
 class EvenAndOdd(torch.autograd.Function):
-    """What the halves of a `FactorizedReduce` look at, side by side in the channels.
+    """The pixels that the two halves of a `FactorizedReduce` read, side by side in the channels.
 
-    Slices of slices would each leave a map of zeros with a few gradients in it.
+    It is an autograd function because the backward pass of each slice would create a map that is
+    mostly zeros.
     """
 
     @staticmethod
@@ -221,15 +223,15 @@ class EvenAndOdd(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor, None]:
         _, channels, height, width = ctx.size
-        of_x = torch.zeros(ctx.size, dtype=outer[0].dtype)
-        of_x = of_x.to(memory_format=torch.channels_last)
-        of_x[:, :, ::2, ::2] = outer[0][:, :channels]
-        of_x[:, :, 1::2, 1::2] = outer[0][:, channels:, : height // 2, : width // 2]
-        return of_x, None
+        x_grad = torch.zeros(ctx.size, dtype=outer[0].dtype)
+        x_grad = x_grad.to(memory_format=torch.channels_last)
+        x_grad[:, :, ::2, ::2] = outer[0][:, :channels]
+        x_grad[:, :, 1::2, 1::2] = outer[0][:, channels:, : height // 2, : width // 2]
+        return x_grad, None
 
 
 def blocks_of(ops: Sequence[Any]) -> tuple[Block, ...]:
-    """Operations of one type side by side, each with its part of the channels."""
+    """Returns the blocks of several operations of one type, each on its part of the channels."""
     first = ops[0]
     if isinstance(first, SepConv):
         return (
@@ -246,11 +248,11 @@ def blocks_of(ops: Sequence[Any]) -> tuple[Block, ...]:
         for op in ops:
             halves += [op.even.weight, op.odd.weight]
         return (Block((PointwiseConvs(tuple(halves)),), norms),)
-    return (Block((), norms),)  # a pool is BN alone
+    return (Block((), norms),)  # a pool has only a BN
 
 
 def separable(ops: Sequence[Any], depth: str, point: str) -> tuple[Convs, ...]:
-    """The depthwise and the 1×1 convolutions of these names."""
+    """Returns the depthwise and the 1×1 convolutions that have these attribute names."""
     depthwise = [getattr(op, depth) for op in ops]
     pointwise = [getattr(op, point) for op in ops]
     return (

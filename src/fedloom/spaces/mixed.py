@@ -1,4 +1,4 @@
-"""Supernets as methods use them: built from options, weighed by α, cut by an architecture."""
+"""Supernets as methods use them: built from options, weighted by α, cut to an architecture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedloom.spaces.space import OpId, Size, Slot, Space
 from fedloom.spaces.supernet import BothScores, Supernet
 from fedloom.types import ALPHA, Arch, Json, Task, Tensors
 
-SPREAD = 1e-3  # of the first α
+SPREAD = 1e-3  # the standard deviation of the initial α
 
 
 def supernet_model(
@@ -31,9 +31,9 @@ def supernet_model(
     weights: Tensors | None = None,
     affine: bool = False,
 ) -> Model:
-    """The supernet, or the part of it that `arch` names.
+    """Returns the supernet, or the part of it that `arch` names.
 
-    Its weights are as the seed makes them, or as given.
+    Its weights are those that are given, or else initialised from the seed.
     """
     return model_of_space(
         task,
@@ -54,39 +54,39 @@ def model_of_space(
     weights: Tensors | None = None,
     affine: bool = False,
 ) -> Model:
-    """A space's network with its input normalisation inside.
+    """Returns a space's network with its input normalisation.
 
-    It has these weights, or is as the seed makes it.
+    Its weights are those that are given, or else initialised from the seed.
     """
     classes = len(task.labels)
-    kept_as = None
+    key_of_kept = None
     if space.refillable:
-        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
+        key_of_kept = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
 
     def build() -> Model:
         with seeded(key(task.seed, "init")):
             net = space.network(task.shape, classes, size, arch=arch, affine=affine)
         model = Model(laid_out(net, task.kind), task.mean, task.std)
         if space.family in SPACES.builtin:
-            model.same_cost = kept_as
+            model.same_cost = key_of_kept
         return model
 
     name = f"the search space {shown(space.family)}"
     check_kind(name, task.kind, space.kinds, "use a method that trains a fixed network")
-    model = kept.network(kept_as, build, weights, constants(task.mean, task.std))
+    model = kept.network(key_of_kept, build, weights, constants(task.mean, task.std))
     assert isinstance(model, Model)
     return model
 
 
 def plain(model: Model) -> Model:
-    """The same as plain torch, without a choice left in it."""
+    """Replaces the supernet in a model by plain torch modules, without a choice left in it."""
     assert isinstance(model.net, Supernet)
     model.net = model.net.cut(model.net.arch)
     return model
 
 
 def fresh_alpha(options: SpaceChoice, seed: int) -> dict[str, torch.Tensor]:
-    """The first α of every slot, drawn from the seed."""
+    """Draws the initial α of every slot from the seed."""
     generator = torch_rng(seed, "alpha")
     alpha = {}
     for number, slot in enumerate(chosen_space(options).slots):
@@ -96,12 +96,12 @@ def fresh_alpha(options: SpaceChoice, seed: int) -> dict[str, torch.Tensor]:
 
 
 def alpha_key(number: int, slot: Slot) -> str:
-    """`alpha/003.normal.1-3`: names sort as the space lists its slots."""
+    """Returns a name such as `alpha/003.normal.1-3`. Names sort in the order of the slots."""
     return f"{ALPHA}{number:03d}.{slot.name}"
 
 
 def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """α by name, in the order of the slots."""
+    """Returns α by name, in the order of the slots."""
     alpha = {}
     for name in sorted(tensors):
         if name.startswith(ALPHA):
@@ -110,7 +110,7 @@ def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def live_alpha(alpha: Mapping[str, torch.Tensor], arch: Arch) -> dict[str, torch.Tensor]:
-    """Of every slot's α the entries of the operations that `arch` names, in its order."""
+    """Returns, for every slot, the entries of α of the operations in `arch`, in that order."""
     entries = {}
     for (name, row), live in zip(alpha.items(), arch.choice, strict=True):
         entries[name] = row[list(live)]
@@ -118,7 +118,7 @@ def live_alpha(alpha: Mapping[str, torch.Tensor], arch: Arch) -> dict[str, torch
 
 
 class Mixed(nn.Module):
-    """A supernet whose every edge is the mixture that α says."""
+    """A supernet in which every edge is the mixture of its operations by α."""
 
     def __init__(self, model: Model, alpha: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -137,13 +137,13 @@ class Mixed(nn.Module):
         return scores
 
     def mix_to_train(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Scores that a training loss is taken of: for symbols, those of every position."""
+        """Returns the scores for a training loss: for text, those of every position."""
         return training_scores(self.model, x, self.mixture(alpha))
 
     def mix_both_to_train(
         self, train: torch.Tensor, validation: torch.Tensor, alpha: Sequence[torch.Tensor]
     ) -> BothScores | None:
-        """Scores of two batches in one pass, or None: see `Supernet.forward_both`."""
+        """Returns the scores of two batches in one pass, or None: see `Supernet.forward_both`."""
         net = self.model.net
         if not isinstance(net, Supernet):
             return None
@@ -163,7 +163,7 @@ class Mixed(nn.Module):
 
     @property
     def architecture(self) -> Json:
-        """What would be derived now."""
+        """The architecture that the current α would derive."""
         assert isinstance(self.model.net, Supernet)
         mixture = self.mixture(list(self.alpha.values()))
         strength = [row.numpy() for row in mixture.weights]
@@ -171,7 +171,7 @@ class Mixed(nn.Module):
 
 
 class MixedPart(Mixed):
-    """A part of a supernet, several operations a slot, and α of these operations alone."""
+    """A part of a supernet with several operations per slot, and α of these operations only."""
 
     def mixture(self, alpha: Sequence[torch.Tensor]) -> Mixture:
         net = self.model.net

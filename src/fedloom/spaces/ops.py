@@ -1,9 +1,9 @@
-"""The operations that can stand on an edge, each with its cost formula.
+"""The operations on the edges of cells, each with its cost formula.
 
-An operation says what it takes of its source (`takes`): the state itself, its ReLU, or a pooled
-version. The cell computes each of these once a source, however many operations want it. An
-operation that ends in a BN takes the weight of a mixture there (`scale`), as if it were the BN's
-own: no scaled copy is made, and none is kept for the backward pass.
+An operation says what it takes from its source (`takes`): the state itself, its ReLU, or a pooled
+version. The cell computes each of these once per source, however many operations use it. An
+operation that ends in a BN applies its weight in a mixture (`scale`) there, as if it were the BN's
+own weight: no scaled copy is created, and none is kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
 from fedloom.nets.folding import Folded, norm_alone, product
-from fedloom.nets.remade import norm, norm_relu, worth_remaking
+from fedloom.nets.remade import norm, norm_relu, worth_recomputing
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
-CROSSED = "conv_7x1"  # the kind of `conv_7x1_1x7`, as names are parsed
+CROSSED = "conv_7x1"  # the kind of `conv_7x1_1x7`, as `OpName.parse` splits names
 
 Takes = Literal["raw", "relu", "max", "avg"]
 
 
 class Step(NamedTuple):
-    """What a latency table calls a piece of work, and what it does to a map."""
+    """A row of a latency table: the name of the work, and what it does to a map."""
 
     op: str
     stride: int
-    outputs: int  # channels afterwards
+    outputs: int  # channels of the result
 
 
 class Op(nn.Module):
     takes: ClassVar[Takes] = "raw"
 
     def step(self, channels: int) -> Step | None:
-        """Its line in a latency table, for a source of `channels`; None: it passes its input on."""
+        """Its row in a latency table, for a source of `channels`; None: it has no work to do."""
         raise NotImplementedError
 
     def folded(self) -> Folded | None:
-        """Itself as it is in evaluation, with its BN inside; None: it is called as it is."""
+        """The operation in evaluation mode with its BN folded in; None: it is called as it is."""
         return None
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
@@ -49,18 +49,17 @@ class Op(nn.Module):
 
 
 def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) -> torch.Tensor:
-    """BN, and its result times `scale`.
+    """Returns the result of the BN, times `scale`.
 
-    For one number γ and β are scaled instead, which costs nothing.
+    If `scale` is a single number, γ and β are scaled instead, which costs nothing.
     """
     if scale is None or scale.dim() > 0:
         y: torch.Tensor = bn(x)
         return scaled(y, scale)
     running_mean = bn.running_mean
     running_var = bn.running_var
-    if (
-        bn.training and not bn.track_running_stats
-    ):  # as nn.BatchNorm2d has it: they stay as they are
+    if bn.training and not bn.track_running_stats:
+        # They stay unchanged, as in nn.BatchNorm2d.
         running_mean = None
         running_var = None
     elif bn.training and bn.num_batches_tracked is not None:
@@ -68,7 +67,7 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
     weight = scaled_weight(bn, scale)
     bias = None if bn.bias is None else scale * bn.bias
     momentum = 0.0 if bn.momentum is None else bn.momentum
-    if bn.training and worth_remaking(x):
+    if bn.training and worth_recomputing(x):
         return norm(x, weight, bias, running_mean, running_var, momentum, bn.eps)
     return functional.batch_norm(
         x, running_mean, running_var, weight, bias, bn.training, momentum, bn.eps
@@ -76,22 +75,22 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
 
 
 def scaled_weight(bn: nn.BatchNorm2d, scale: torch.Tensor) -> torch.Tensor:
-    """γ times a number; a BN without weights has γ = 1."""
+    """Returns γ times a number; a BN without weights has γ = 1."""
     if bn.weight is not None:
         return scale * bn.weight
     # contiguous: torch's channels-last kernel reads γ by its address, and an expanded tensor has
-    # but one element there
+    # only one element in memory
     return scale.expand(bn.num_features).contiguous()
 
 
 def scaled(x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """`x` times a number, or every sample of it times a number of its own."""
+    """Returns `x` times a number, or times one number for every sample."""
     if scale is None:
         return x
     if scale.dim() == 0:
         return scale * x
-    a_number_a_sample = (-1,) + (1,) * (x.dim() - 1)
-    return scale.view(a_number_a_sample) * x
+    one_per_sample = (-1,) + (1,) * (x.dim() - 1)
+    return scale.view(one_per_sample) * x
 
 
 def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
@@ -99,9 +98,9 @@ def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
 
 
 class Stem(nn.Sequential):
-    """What a network of cells begins with: a 3×3 convolution and BN.
+    """The first layers of a network of cells: a 3×3 convolution and BN.
 
-    It is no operation that could be chosen.
+    The stem is not an operation of a slot.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -146,7 +145,7 @@ class SepConv(Op):
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         x = self.point1(self.depth1(x))
         trains = self.bn1.training and self.bn1.momentum is not None
-        if scale is not None and trains and worth_remaking(x):
+        if scale is not None and trains and worth_recomputing(x):
             x = norm_relu(x, self.bn1)
         else:
             x = self.relu(self.bn1(x))
@@ -177,7 +176,7 @@ class DilConv(Op):
 
 
 class CrossedConv(Op):
-    """A full 1×7 and a full 7×1 convolution, one after the other, and one BN."""
+    """A full 1×7 convolution, a full 7×1 convolution and one BN."""
 
     takes = "relu"
 
@@ -204,7 +203,7 @@ class CrossedConv(Op):
 class ReluConv(Op):
     """A full convolution and BN on the source's ReLU.
 
-    It is a cell's preprocessing, and NAS-Bench-201's convolutions.
+    Cells use it as preprocessing, and NAS-Bench-201 for its convolutions.
     """
 
     takes = "relu"
@@ -230,7 +229,7 @@ class ReluConv(Op):
 class FactorizedReduce(Op):
     """Halves the map without losing pixels.
 
-    It is two strided 1×1 convolutions, the second one pixel on.
+    It has two 1×1 convolutions of stride 2; the second reads the map shifted by one pixel.
     """
 
     takes = "relu"
@@ -240,7 +239,7 @@ class FactorizedReduce(Op):
         self.even = nn.Conv2d(inputs, outputs // 2, 1, bias=False)
         self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, bias=False)
         self.bn = bn(outputs, affine)
-        # An odd side needs one more pixel to be shifted by one.
+        # A map with an odd side needs one more pixel before it is shifted by one.
         self.pad = (0, size[1] % 2, 0, size[0] % 2)
 
     def step(self, channels: int) -> Step:
@@ -252,14 +251,14 @@ class FactorizedReduce(Op):
         return normalised(torch.cat([even, odd], dim=1), self.bn, scale)
 
     def shifted(self, x: torch.Tensor) -> torch.Tensor:
-        """One pixel on."""
+        """Returns the map shifted by one pixel in both directions."""
         if any(self.pad):
             x = functional.pad(x, self.pad)
         return x[:, :, 1:, 1:]
 
 
 class Pool(Op):
-    """BN on the source's pooled state, which the cell makes."""
+    """BN on the pooled state of the source, which the cell computes."""
 
     def __init__(self, channels: int, affine: bool) -> None:
         super().__init__()
@@ -284,7 +283,7 @@ class AvgPool(Pool):
 
 
 class PlainAvgPool(Op):
-    """NAS-Bench-201's average pooling has no BN."""
+    """Average pooling without BN, as in NAS-Bench-201."""
 
     takes = "avg"
 
@@ -304,9 +303,9 @@ class Skip(Op):
 
 
 class Noise(Op):
-    """Gaussian noise of the source's size.
+    """Gaussian noise with the size of the source.
 
-    It is an operation that no search should keep (Zela et al. 2020, s4).
+    No search should keep this operation (Zela et al. 2020, s4).
     """
 
     def __init__(self, stride: int) -> None:
@@ -322,12 +321,12 @@ class Noise(Op):
 
 
 def square(conv: nn.Conv2d) -> str:
-    """Its kernel, as names have it: `3x3`."""
+    """Returns the kernel size as it is written in names: `3x3`."""
     return f"{conv.kernel_size[0]}x{conv.kernel_size[1]}"
 
 
 class OpName(NamedTuple):
-    """`sep_conv_3x3` in its parts."""
+    """The parts of a name such as `sep_conv_3x3`."""
 
     kind: str
     kernel: int
@@ -345,7 +344,10 @@ def build_op(
     size: tuple[int, int],
     affine: bool,
 ) -> Op | None:
-    """The operation of an edge, for a source of `size`; None for `none`: it is never computed."""
+    """Builds the operation of an edge, for a source of `size`.
+
+    It returns None for `none`, which is never computed.
+    """
     if name == NONE:
         return None
     if name == "skip_connect" and stride == 1:
@@ -369,9 +371,9 @@ def build_op(
 
 
 def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
-    """By formula, for a source of `size`.
+    """Returns the cost of an operation by formula, for a source of `size`.
 
-    The source's ReLU, which operations share, is not the operation's own.
+    The source's ReLU is not included, because operations share it.
     """
     out = area(size, stride)
     if name == NONE:
@@ -403,7 +405,7 @@ def conv_cost(
     size: tuple[int, int],
     affine: bool,
 ) -> Cost:
-    """A full convolution and its BN."""
+    """The cost of a full convolution and its BN."""
     weights = inputs * outputs * kernel**2
     out = area(size, stride)
     return Cost(weights + norm_params(outputs, affine), weights * out, 2 * outputs * out)
@@ -412,7 +414,7 @@ def conv_cost(
 def crossed_cost(
     channels: int, kernel: int, stride: int, size: tuple[int, int], affine: bool
 ) -> Cost:
-    """CrossedConv: the first convolution halves one side alone."""
+    """The cost of a `CrossedConv`, whose first convolution reduces only one side of the map."""
     weights = channels * channels * kernel
     between = size[0] * -(-size[1] // stride)
     out = area(size, stride)
@@ -424,9 +426,9 @@ def crossed_cost(
 
 
 def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> Cost:
-    """FactorizedReduce: its two halves, their concatenation and BN.
+    """The cost of a `FactorizedReduce`: its two halves, their concatenation and BN.
 
-    A source with odd sides is copied and padded first.
+    A source with an odd side is copied and padded first.
     """
     weights = inputs * outputs
     out = area(size, 2)
@@ -437,12 +439,12 @@ def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) 
 
 
 def norm_params(channels: int, affine: bool) -> int:
-    """γ and β of a BN, if it has them."""
+    """The number of elements of γ and β of a BN, if it has them."""
     if not affine:
         return 0
     return 2 * channels
 
 
 def area(size: tuple[int, int], stride: int) -> int:
-    """Pixels of what comes out: padded operations round up."""
+    """The number of pixels of the result: padded operations round the size up."""
     return -(-size[0] // stride) * -(-size[1] // stride)

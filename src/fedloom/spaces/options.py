@@ -1,7 +1,7 @@
-"""The options that say which space is searched, and how large its supernet is.
+"""The options that choose the search space and the size of its supernet.
 
-What a space's own parameters are, the space says (`schema`). They are given beside these options
-(`ops=s2`) or in the space's name (`space=darts:s2:4`).
+A space declares its own parameters in its `schema`. They are given next to these options (`ops=s2`)
+or in the space's name (`space=darts:s2:4`).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from fedloom.types import Task
 MOST_CELLS = 1000
 MOST_CHANNELS = 1 << 16
 CHOICE_OF_SPACE = (
-    "which space is searched: a name (`fedloom list spaces`) or path/file.py:Name, maybe with its "
-    "parameters, NAME:PARAMETERS"
+    "which space is searched: a name (`fedloom list spaces`) or path/file.py:Name, optionally with "
+    "its parameters, NAME:PARAMETERS"
 )
-AUTO = "auto"  # as a space's name: the usual one for the kind and size of the data
+AUTO = "auto"  # a space's name that means: the usual space for the kind and shape of the data
 
 
 class SpaceChoice(Options):
-    """Which space is searched, with its own parameters. Its network has the space's usual size.
+    """Options that choose a space and its parameters. Its network has the space's usual size.
 
-    Subclasses may have another space by default, or `auto`: the usual one for the data.
+    Subclasses may have another default space, or `auto`: the usual space for the data.
     """
 
     space: str = Field(DEFAULT, description=CHOICE_OF_SPACE)
@@ -73,11 +73,11 @@ class SpaceChoice(Options):
 
     @property
     def parameters(self) -> Options:
-        """The space's own, by its schema."""
+        """The space's own parameters, an instance of its schema."""
         return self._parameters
 
     def searched(self, task: Task) -> SearchedSpace:
-        """What a task with these options searches."""
+        """The space and size that a task with these options searches."""
         space = self.space_of(task)
         check_constants(space)
         size = space.usual
@@ -93,7 +93,7 @@ class SpaceChoice(Options):
     @model_validator(mode="wrap")
     @classmethod
     def _with_parameters(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """What is no option of the method is offered to the space."""
+        """Passes whatever is not an option of the method to the space, as its parameters."""
         choice = choice_of_space(cls, raw)
         if choice is None:
             return handler(raw)
@@ -110,7 +110,7 @@ class SpaceChoice(Options):
         parameters = choice.parameters(given)
         if choice.space_is_made_of_parameters:
             own["space"] = choice.family.family
-            space = configured_space(choice.family, parameters)  # which may refuse their values
+            space = configured_space(choice.family, parameters)  # it may refuse the values
             if "cells" in cls.model_fields and space.searches_usual_cells:
                 own.setdefault("cells", space.usual.cells)
         options = handler(own)
@@ -119,15 +119,15 @@ class SpaceChoice(Options):
 
     @model_serializer(mode="wrap")
     def _beside_each_other(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The space's parameters stand beside the other options, as they may be given."""
+        """Stores the space's parameters next to the other options, as users give them."""
         return {**handler(self), **self._parameters.model_dump(mode="json")}
 
     @field_validator("space")
     @classmethod
     def _registered(cls, name: str) -> str:
-        """Refuses a name that nobody has.
+        """Refuses an unknown space.
 
-        A file gets its full path, so that it is found from any folder.
+        A file's path becomes absolute, so that the file is found from any folder.
         """
         if is_left_to_data(cls, name):
             return name
@@ -164,7 +164,7 @@ class SpaceChoice(Options):
 
     @classmethod
     def check_place(cls, name: str, given: Mapping[str, Any]) -> None:
-        """Refuses a parameter that the chosen space does not have, or that its name says."""
+        """Refuses a parameter that the chosen space lacks, or that its name already gives."""
         choice = choice_of_space(cls, given)
         if choice is None or name in cls.model_fields:
             return
@@ -173,24 +173,24 @@ class SpaceChoice(Options):
             full_name = shortened(str(given["space"]), 80)
             raise FedloomError(
                 f"the parameters of search space {family} must be given once",
-                f"its name {full_name} says them, and `{name}` is given too",
+                f"its name {full_name} gives them, and `{name}` is given too",
                 f"leave {name} out, or say space={family}",
             )
         owners = list(families_with(name))
         if owners:
-            known = ", ".join(choice.family.schema.model_fields) or "none"
+            parameters = ", ".join(choice.family.schema.model_fields) or "none"
             raise FedloomError(
                 f"`{name}` must be a parameter of the search space that is chosen",
-                f"{family} has {known}",
+                f"{family} has {parameters}",
                 f"leave {name} out, or choose space={' or '.join(owners)}, which has it",
             )
 
     @classmethod
     def without_ignored(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Earlier versions kept the default space's parameters in every run.
+        """Drops the default space's parameters, which earlier versions stored in every run.
 
-        The run's space took from them what it had a use for. A space whose file is gone keeps them:
-        not everybody who reads a run needs it.
+        The run's space used those that it had a use for. If the space's file is gone, they stay:
+        not everybody who reads a run needs the space.
         """
         options = dict(raw)
         kept_by_all = open_family(DEFAULT).once_kept_by_all
@@ -205,7 +205,7 @@ class SpaceChoice(Options):
 
 
 class SpaceOptions(SpaceChoice):
-    """Which space, and how large."""
+    """Options that choose a space and the size of its network."""
 
     cells: int = Field(
         8,
@@ -227,20 +227,20 @@ class SpaceOptions(SpaceChoice):
 
 @dataclass(frozen=True)
 class ChoiceOfSpace:
-    """The space that options name, and what its parameters are where nobody gives them."""
+    """The space that options name, and the values of parameters that are not given."""
 
     family: type[Space]
     values: Mapping[str, Any]
-    is_complete: bool  # whether its name has its parameters
+    is_complete: bool  # whether its name includes its parameters
 
     @property
     def space_is_made_of_parameters(self) -> bool:
-        """Not so where a space declares none, and reads its name itself."""
+        """False if the space declares no parameters and reads its name itself."""
         return not self.is_complete or bool(self.values)
 
     @property
     def open_parameters(self) -> dict[str, FieldInfo]:
-        """Those that may be given, with their defaults."""
+        """The parameters that may still be given, with their defaults."""
         if self.is_complete:
             return {}
         fields = {}
@@ -253,17 +253,18 @@ class ChoiceOfSpace:
         return fields
 
     def parameters(self, given: Mapping[str, Any]) -> Options:
-        settled = validated(self.family.schema, {**self.values, **given}, prefix="options.")
-        assert isinstance(settled, Options)
-        return settled
+        parameters = validated(self.family.schema, {**self.values, **given}, prefix="options.")
+        assert isinstance(parameters, Options)
+        return parameters
 
 
 def choice_of_space(schema: type[SpaceChoice], given: Any) -> ChoiceOfSpace | None:
-    """Which space is named by options, or by a method's default.
+    """Returns the space that options name, or a method's default space.
 
-    None: it is left to the data, or named by nothing that can be read.
+    None: the space is left to the data, or the options cannot be read.
 
-    A method whose default has parameters keeps them where the same space is named without.
+    If a method's default space has parameters, they also apply where the same space is named
+    without parameters.
     """
     if not isinstance(given, Mapping):
         return None
@@ -276,7 +277,7 @@ def choice_of_space(schema: type[SpaceChoice], given: Any) -> ChoiceOfSpace | No
     space_class = open_family(family)
     for parameter in space_class.schema.model_fields:
         if parameter in schema.model_fields:
-            rule = f"a parameter of search space {shown(family)} must not be named as an option"
+            rule = f"a parameter of search space {shown(family)} must not be named like an option"
             raise FedloomError(rule, f"the method has an option {parameter} too", "rename it")
     if parameters and "space" in given:
         return ChoiceOfSpace(space_class, values_in(name), is_complete=True)
@@ -288,12 +289,12 @@ def choice_of_space(schema: type[SpaceChoice], given: Any) -> ChoiceOfSpace | No
 
 
 def is_left_to_data(schema: type[SpaceChoice], name: str) -> bool:
-    """Whether the usual space for the data is asked for, of a method that knows `auto`."""
+    """Whether the name is `auto`, for a method that supports it."""
     return name == AUTO and schema.model_fields["space"].default == AUTO
 
 
 def values_in(name: str) -> dict[str, Any]:
-    """The parameters of a space that is named with them."""
+    """Returns the parameters in the name of a space."""
     space = open_space(name)
     return asked(
         space.family, "have each of its parameters as an attribute", lambda: values_of(space)
@@ -301,7 +302,7 @@ def values_in(name: str) -> dict[str, Any]:
 
 
 def families_with(parameter: str) -> Iterator[str]:
-    """The registered spaces that have such a parameter."""
+    """Yields the registered spaces that have a parameter of this name."""
     for name in SPACES.names():
         with suppress(FedloomError):
             if parameter in open_family(name).schema.model_fields:

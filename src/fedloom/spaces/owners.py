@@ -1,4 +1,4 @@
-"""Whose the tensors of a supernet are, told without building it."""
+"""Finds the operation that owns each tensor of a supernet, without allocating its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from fedloom.spaces.space import OpId, Size, Space
 from fedloom.spaces.supernet import Supernet
 
-NET = "net."  # of a key: the network inside the model that normalises its input
+NET = "net."  # the prefix of keys of the network inside the model that normalises its input
 
 
 def weightless(
@@ -21,7 +21,7 @@ def weightless(
     *,
     affine: bool = False,
 ) -> Supernet:
-    """The supernet of which nothing is computed: it has names and shapes, and no weights."""
+    """Returns the supernet on torch's meta device: it has names and shapes, but no weights."""
     with torch.device("meta"):
         net = space.network(shape, classes, size, affine=affine)
     assert isinstance(net, Supernet)
@@ -37,7 +37,7 @@ def owners_in(
     *,
     affine: bool = False,
 ) -> Mapping[str, OpId | None]:
-    """By key of the model; None: it is everybody's."""
+    """Returns the owner of each key of the model; None: all operations share it."""
     net = weightless(space, shape, classes, size, affine=affine)
     owners = {}
     for name in net.state_dict():

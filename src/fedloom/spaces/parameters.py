@@ -1,4 +1,4 @@
-"""A space's own parameters: as its schema declares them, and as they stand in its name.
+"""A space's own parameters, as its schema declares them and as its name contains them.
 
 A space declares them as methods declare their options, and has an attribute for each:
 
@@ -8,9 +8,9 @@ A space declares them as methods declare their options, and has an attribute for
     class Chain(Space):
         schema = Lengths
 
-They are given beside a method's options (`--depth 4`) or in the space's name, in the order of the
-schema: `chain:4`. The last `optional_in_name` of them may be left out there. A name with its
-parameters is all that an architecture keeps of a space.
+They are given next to a method's options (`--depth 4`) or in the space's name, in the order of the
+schema: `chain:4`. The last `optional_in_name` of them may be left out there. An architecture stores
+only the space's name with these parameters.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
 
 
 def values_of(space: Space) -> dict[str, Any]:
-    """A space's parameters by name."""
+    """Returns a space's parameters by name."""
     return {name: getattr(space, name) for name in space.schema.model_fields}
 
 
 def parameters_in(family: type[Space], text: str) -> Options:
-    """The parameters that stand behind a space's name: `s2:4` of `darts:s2:4`."""
+    """Reads the parameters that follow a space's name: `s2:4` in `darts:s2:4`."""
     names = list(family.schema.model_fields)
     if text and not names:
         name = shown(family.family)
-        rule = f"the space {name} must be named without anything behind it"
+        rule = f"the space {name} must be named without parameters"
         raise FedloomError(rule, f"got {shortened(repr(text), 80)}", f"say {name}")
     values = text.split(":") if text else []
     least = len(names) - family.optional_in_name
     if not least <= len(values) <= len(names):
         raise misnamed(family, text)
-    given = dict(zip(names, values, strict=False))  # those that are left out have their defaults
+    given = dict(
+        zip(names, values, strict=False)
+    )  # parameters that are left out get their defaults
     try:
         return family.schema.model_validate(given)
     except ValidationError as error:
@@ -64,9 +66,9 @@ def misnamed(family: type[Space], text: str, error: ValidationError | None = Non
 
 
 def pattern_of(family: type[Space]) -> str:
-    """How a space's name looks with its parameters: `darts:OPS:NODES`.
+    """Returns the pattern of a space's name with its parameters: `darts:OPS:NODES`.
 
-    Brackets are around those that may be left out: `stacks:BASE_CELLS:PERSONAL_CELLS:NODES[:NODE]`.
+    Optional parameters are in brackets: `stacks:BASE_CELLS:PERSONAL_CELLS:NODES[:NODE]`.
     """
     pattern = shown(family.family)
     least = len(family.schema.model_fields) - family.optional_in_name

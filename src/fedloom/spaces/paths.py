@@ -1,13 +1,13 @@
-"""Networks of layers that follow one another, and paths through them: an operation a layer.
+"""Networks of consecutive layers, and paths through them: one operation per layer.
 
-Such a network can be run layer by layer. Paths that begin alike share what they have in common:
+Such a network can be run layer by layer, so that paths with a common beginning share it:
 
     state = net.begin(x)
     for layer, op in enumerate(path):
-        state = net.layer(layer, op, state)   # one that is kept can be gone on from twice
+        state = net.layer(layer, op, state)   # a state that is kept can be continued twice
     scores = net.finish(state)
 
-That gives the bits of `net(x, arch)`.
+The result equals `net(x, arch)` to the bit.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from fedloom.types import Arch
 
 
 class Passing(NamedTuple):
-    """What goes from layer to layer."""
+    """The state between two layers."""
 
-    entry: Value  # what the next layer reads
-    total: Value = None  # the sum of the layers before it that read the same
+    entry: Value  # the input of the next layer
+    total: Value = None  # the sum of the results of the layers before it that read the same input
 
 
 class PathNetwork(Supernet):
     """A supernet whose slot number n is its layer number n."""
 
     def begin(self, x: Value, run: Run = now) -> Passing:
-        """Up to the first layer."""
+        """Computes everything before the first layer."""
         raise NotImplementedError
 
     def through(self, number: int, part: Part, state: Passing, run: Run = now) -> Passing:
-        """One layer, computing this part of it."""
+        """Computes this part of one layer."""
         raise NotImplementedError
 
     def finish(self, state: Passing, run: Run = now) -> Value:
-        """From the last layer to the scores."""
+        """Computes the scores from the result of the last layer."""
         raise NotImplementedError
 
     def layer(self, number: int, op: int, state: Passing) -> Passing:
-        """One layer of a path, which takes operation number `op`."""
+        """Computes one layer of a path, with its operation number `op`."""
         return self.through(number, Part(live=((op,),)), state)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         return self.finish(self.up_to_the_end(run, x, choice), run)
 
     def up_to_the_end(self, run: Run, x: Value, choice: Choice) -> Passing:
-        """Behind the last layer."""
+        """Computes all layers, but not the scores."""
         state = self.begin(x, run)
         for number in range(len(self.space.slots)):
             part = part_of(choice, Place(number, range(number, number + 1)), (state.entry,))
@@ -67,18 +67,18 @@ class PathNetwork(Supernet):
 
 
 class EveryPosition(ABC):
-    """A network over symbols that can foretell the next one at every position of a window."""
+    """A network over symbols that can predict the next symbol at every position of a window."""
 
     @abstractmethod
     def every_position(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
-        """Scores [samples, symbols, classes]; the last of each are those of a forward pass."""
+        """Returns scores [samples, symbols, classes]; a forward pass returns only the last ones."""
 
 
 def training_scores(net: nn.Module, x: torch.Tensor, *choice: Any) -> torch.Tensor:
-    """The scores that a training loss is taken of.
+    """Returns the scores for a training loss.
 
-    They are those of every position, [samples, symbols, classes], where a network can tell them,
-    and those of its forward pass, [samples, classes], everywhere else.
+    They are the scores of every position, [samples, symbols, classes], if the network can compute
+    them, and otherwise those of its forward pass, [samples, classes].
     """
     if isinstance(net, Model) and isinstance(net.net, EveryPosition):
         return net.net.every_position(net.normalised(x), *choice)
@@ -87,7 +87,7 @@ def training_scores(net: nn.Module, x: torch.Tensor, *choice: Any) -> torch.Tens
 
 
 def path_of(space: Space, names: Sequence[str]) -> Arch:
-    """The architecture that takes these operations, one a slot, by name."""
+    """Returns the architecture with these operations, one name per slot."""
     slots = space.slots
     if len(names) != len(slots):
         rule = f"a path through {shortened(space.title, 80)} must have {len(slots)} operations"
@@ -101,12 +101,12 @@ def path_of(space: Space, names: Sequence[str]) -> Arch:
 
 
 def names_on(space: Space, arch: Arch) -> tuple[str, ...]:
-    """The operations of a path, by name; of a part that has several in a slot, an error."""
+    """Returns the names of a path's operations; several operations in one slot are an error."""
     space.check(arch)
     names = []
     for slot, live in zip(space.slots, arch.choice, strict=True):
         if len(live) != 1:
-            rule = "a path must have one operation a layer"
+            rule = "a path must have one operation per layer"
             found = f"layer {slot.name} has {len(live)}"
             raise FedloomError(rule, found, "choose one of them")
         names.append(slot.options[live[0]])
@@ -114,17 +114,17 @@ def names_on(space: Space, arch: Arch) -> tuple[str, ...]:
 
 
 def check_operations(space: Space, names: Sequence[str]) -> None:
-    """Refuses an operation that no layer of the space has, with its nearest match."""
-    known: set[str] = set()
+    """Refuses an operation that no layer of the space has, and suggests its nearest match."""
+    operations: set[str] = set()
     for slot in space.slots:
-        known.update(slot.options)
+        operations.update(slot.options)
     for name in names:
-        if name not in known:
-            raise unknown(f"an operation of {shortened(space.title, 80)}", name, known)
+        if name not in operations:
+            raise unknown(f"an operation of {shortened(space.title, 80)}", name, operations)
 
 
 def scale_of(part: Part, op: int) -> Any:
-    """The weight of an operation in a layer's mixture; None: 1."""
+    """Returns the weight of an operation in a layer's mixture; None means 1."""
     if part.scales is None:
         return None
     return part.scales[0][op]

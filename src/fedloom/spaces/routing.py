@@ -1,13 +1,14 @@
-"""A batch whose every sample takes one operation of an edge: each computes its own, and no other.
+"""Routing: every sample of a batch takes one operation of an edge, and only that one is computed.
 
-Samples of one operation are gathered, computed together and added to the node at their places. What
-operations take of a source (its ReLU, its pools) is computed of the samples that want it. Gathering
-and joining are steps of autograd of their own: torch's would make, for the gradient of every group,
-a map of the whole batch, mostly zeros, and add them all up.
+The samples that take the same operation are gathered, computed together and added to the node at
+their places. What operations take from a source (its ReLU, its pools) is computed only for the
+samples that need it. Gathering and joining are our own autograd functions: torch's would create,
+for the gradient of every group, a map of the whole batch that is mostly zeros, and add all of them
+up.
 
-BN takes the statistics of the samples that take its operation. Where that is one number a channel,
-one sample on a map of one pixel, there are none: that call uses the running statistics and leaves
-them as they are. An operation that nobody takes is not computed, so it has no gradient.
+BN uses the statistics of the samples that take its operation. A single sample on a map of one pixel
+has only one number per channel, and so no statistics: that call uses the running statistics and
+leaves them unchanged. An operation that no sample takes is not computed, so it has no gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedloom.spaces.ops import Op, Skip
 
 
 class Nothing(Op):
-    """`none` for samples that take it: a map of zeros."""
+    """The operation `none`, for samples that take it: a map of zeros."""
 
     def __init__(self, channels: int, size: tuple[int, int]) -> None:
         super().__init__()
@@ -41,11 +42,11 @@ class Group(NamedTuple):
     """The samples that take one operation."""
 
     op: int  # the number of the option
-    samples: torch.Tensor | None  # their numbers; None: all of them, in their order
+    samples: torch.Tensor | None  # the numbers of the samples; None: all samples, in their order
 
 
 def groups_of(routes: Routes) -> list[list[Group]]:
-    """Of every slot, all samples by the operation that they take. One sort serves all slots."""
+    """Returns, for every slot, the samples grouped by operation. One sort serves all slots."""
     batch, slots = routes.ops.shape
     most = max(routes.options)
     order = torch.argsort(routes.ops.T, dim=1, stable=True)
@@ -66,7 +67,7 @@ def groups_of(routes: Routes) -> list[list[Group]]:
 class RoutedSource:
     """A state that samples are gathered from.
 
-    Its ReLU is computed once for all edges whose samples all want it.
+    Its ReLU is computed once for all edges on which all samples take it.
     """
 
     def __init__(self, state: torch.Tensor) -> None:
@@ -81,7 +82,7 @@ class RoutedSource:
 
 
 class RoutedSources:
-    """The states of a cell, some of them still to come."""
+    """The states of a cell, some of which are computed later."""
 
     def __init__(self, states: list[torch.Tensor]) -> None:
         self.states = states
@@ -94,7 +95,7 @@ class RoutedSources:
 
 
 class RoutedEdge(NamedTuple):
-    """An edge whose every sample takes its own operation."""
+    """An edge on which each sample takes its own operation."""
 
     source: RoutedSource
     stride: int
@@ -103,26 +104,26 @@ class RoutedEdge(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all samples take one operation."""
+        """Whether all samples take the same operation."""
         return len(self.groups) == 1
 
     def results(self) -> Iterator[torch.Tensor]:
-        """What every group's operation makes of its samples.
+        """Yields the result of every group's operation on its samples.
 
-        One that all samples take is computed to the bit as on a path.
+        An operation that all samples take is computed to the bit as on a path.
         """
-        for group, taken in zip(self.groups, self.taken(), strict=True):
+        for group, inputs in zip(self.groups, self.inputs(), strict=True):
             op = self.ops[group.op]
             compute: Folded = op
             if not self.is_whole:
-                compute = in_evaluation(op)
-            yield computed(op, compute, taken, self.stride)
+                compute = folded_in_evaluation(op)
+            yield result_of(op, compute, inputs, self.stride)
 
-    def taken(self) -> Iterable[torch.Tensor]:
-        """What every group's operation takes of its samples: the state, or its ReLU.
+    def inputs(self) -> Iterable[torch.Tensor]:
+        """The input of every group's operation: its samples of the state, or of its ReLU.
 
-        Without gradients each is gathered when it is wanted, so that it is still in the processor's
-        cache when it is computed with.
+        Without gradients, each is gathered only when it is needed, so that it is still in the
+        processor's cache when it is used.
         """
         takes_relu = [self.ops[group.op].takes == "relu" for group in self.groups]
         if self.is_whole and takes_relu[0]:
@@ -141,8 +142,11 @@ class RoutedEdge(NamedTuple):
         return gathered(self.source.state, samples, takes_relu)
 
 
-def in_evaluation(op: Op) -> Folded:
-    """An operation with its BN folded while weights stay, else the operation itself."""
+def folded_in_evaluation(op: Op) -> Folded:
+    """Returns the operation with its BN folded in, if the weights stay fixed; else the operation.
+
+    It is folded only inside `nets.folding.weights_stay`, in evaluation mode and without gradients.
+    """
     folded = FOLDED.get()
     if folded is None or op.training or torch.is_grad_enabled():
         return op
@@ -151,34 +155,37 @@ def in_evaluation(op: Op) -> Folded:
     return folded[op]
 
 
-def computed(op: Op, compute: Folded, taken: torch.Tensor, stride: int) -> torch.Tensor:
-    """What an operation makes of its samples, computed by itself or as it was folded."""
+def result_of(op: Op, compute: Folded, inputs: torch.Tensor, stride: int) -> torch.Tensor:
+    """Returns the result of an operation; `compute` is the operation itself or its folded form."""
     if op.takes == "max":
-        taken = functional.max_pool2d(taken, 3, stride, 1)
+        inputs = functional.max_pool2d(inputs, 3, stride, 1)
     elif op.takes == "avg":
-        taken = functional.avg_pool2d(taken, 3, stride, 1, count_include_pad=False)
+        inputs = functional.avg_pool2d(inputs, 3, stride, 1, count_include_pad=False)
     if isinstance(op, Skip):
-        return taken
-    if op.training and is_one_number_a_channel(taken, op, stride):
+        return inputs
+    if op.training and has_one_number_per_channel(inputs, op, stride):
         with running_statistics(op):
-            return compute(taken)
-    return compute(taken)
+            return compute(inputs)
+    return compute(inputs)
 
 
-def is_one_number_a_channel(taken: torch.Tensor, op: Op, stride: int) -> bool:
-    """Whether BN would have nothing to take statistics of."""
-    if len(taken) > 1:
+def has_one_number_per_channel(inputs: torch.Tensor, op: Op, stride: int) -> bool:
+    """Whether BN would see a single number per channel, which has no statistics."""
+    if len(inputs) > 1:
         return False
-    if op.takes != "relu":  # a pool has been taken before
+    if op.takes != "relu":  # a pool has already applied the stride
         stride = 1
-    pixels = -(-taken.shape[2] // stride) * -(-taken.shape[3] // stride)
+    pixels = -(-inputs.shape[2] // stride) * -(-inputs.shape[3] // stride)
     return pixels == 1
 
 
 @contextmanager
 def running_statistics(op: nn.Module) -> Iterator[None]:
-    """Inside, BN takes the running statistics and leaves them as they are."""
-    norms = [part for part in op.modules() if isinstance(part, nn.BatchNorm2d) and part.training]
+    """Inside, the operation's BN uses its running statistics and leaves them unchanged."""
+    norms = []
+    for module in op.modules():
+        if isinstance(module, nn.BatchNorm2d) and module.training:
+            norms.append(module)
     for norm in norms:
         norm.eval()
     try:
@@ -189,9 +196,9 @@ def running_statistics(op: nn.Module) -> Iterator[None]:
 
 
 def joined(edges: Sequence[RoutedEdge], factors: torch.Tensor | None, divisor: int) -> torch.Tensor:
-    """A node: the sum of its edges, every sample at its place, over a divisor.
+    """Returns a node: the sum of its edges, with every sample at its place, over a divisor.
 
-    `factors` [batch, edges]: of every sample in every edge; None: all are 1.
+    `factors` [batch, edges] has one factor for every sample and edge; None: all are 1.
     """
     parts = []
     for number, edge in enumerate(edges):
@@ -200,24 +207,24 @@ def joined(edges: Sequence[RoutedEdge], factors: torch.Tensor | None, divisor: i
     results = chain.from_iterable(edge.results() for edge in edges)
     batch = len(edges[0].source.state)
     if not torch.is_grad_enabled():
-        return total_of(parts, results, factors_but_ones(factors), batch, divisor)
+        return total_of(parts, results, none_if_all_ones(factors), batch, divisor)
     node: torch.Tensor = Joined.apply(  # type: ignore[no-untyped-call]
         parts, batch, divisor, factors, *results
     )
     return node
 
 
-# Samples by number, there and back
+# Gathering samples by number, and writing them back
 
 
 class Rows(NamedTuple):
-    """Maps as rows of numbers, a row a sample, in the order in which they lie in memory.
+    """The layout of maps as rows of numbers: one row per sample, in the order of memory.
 
-    torch's `index_select` would give maps with the channels last back with the channels first,
-    which takes ten times as long as copying rows, and makes everything behind it slower.
+    torch's `index_select` would return channels-last maps with the channels first, which takes ten
+    times as long as copying rows, and makes everything after it slower.
     """
 
-    shape: tuple[int, ...]  # of one map, channels first
+    shape: tuple[int, ...]  # the shape of one map, channels first
     channels_last: bool
 
     @classmethod
@@ -244,20 +251,20 @@ class Rows(NamedTuple):
 def gathered(
     state: torch.Tensor, samples: Sequence[torch.Tensor], takes_relu: Sequence[bool]
 ) -> Iterator[torch.Tensor]:
-    """The samples of every group, of a state or of its ReLU."""
+    """Yields the samples of every group, from a state or from its ReLU."""
     layout = Rows.like(state)
     rows = layout.of(state)
-    for numbers, takes in zip(samples, takes_relu, strict=True):
+    for numbers, is_relu in zip(samples, takes_relu, strict=True):
         part = rows.index_select(0, numbers)
-        if takes:
+        if is_relu:
             part.relu_()
         yield layout.as_maps(part)
 
 
 class Gathered(torch.autograd.Function):
-    """`gathered`, where every sample is in one group.
+    """`gathered` as an autograd function, for groups that contain every sample once.
 
-    The gradients are put together in one map, and can be differentiated again.
+    Its backward pass writes all gradients into one map, and supports double differentiation.
     """
 
     @staticmethod
@@ -279,15 +286,15 @@ class Gathered(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         whole = ctx.layout.zeros(ctx.batch, gradients[0])
         relu_parts = iter(ctx.saved_tensors)
-        for gradient, numbers, takes in zip(gradients, ctx.samples, ctx.takes_relu, strict=True):
-            if takes:
+        for gradient, numbers, is_relu in zip(gradients, ctx.samples, ctx.takes_relu, strict=True):
+            if is_relu:
                 gradient = torch.ops.aten.threshold_backward(gradient, next(relu_parts), 0)
             whole.index_add_(0, numbers, ctx.layout.of(gradient))
         return ctx.layout.as_maps(whole), None, None
 
 
 class Part(NamedTuple):
-    """What a result is of: some samples, on one edge into a node."""
+    """The samples and the edge that one result belongs to."""
 
     edge: int
     samples: torch.Tensor | None  # None: all
@@ -310,8 +317,8 @@ class Part(NamedTuple):
             rows.index_copy_(0, self.samples, values)
 
 
-def factors_but_ones(factors: torch.Tensor | None) -> torch.Tensor | None:
-    """None if all are 1, as those of drawn operations are: nothing has to be multiplied."""
+def none_if_all_ones(factors: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns None if all factors are 1, as for sampled operations: no product is needed."""
     if factors is None or bool((factors == 1).all()):
         return None
     return factors
@@ -324,7 +331,7 @@ def total_of(
     batch: int,
     divisor: int,
 ) -> torch.Tensor:
-    """Results times their factors, added up at the places of their samples, over a divisor."""
+    """Adds up results times their factors, at the places of their samples, over a divisor."""
     layout = None
     for part, result in zip(parts, results, strict=True):
         if layout is None:
@@ -344,7 +351,7 @@ def total_of(
 
 
 class Joined(torch.autograd.Function):
-    """`total_of`. Its gradients can be differentiated again."""
+    """`total_of` as an autograd function, which supports double differentiation."""
 
     @staticmethod
     def forward(
@@ -355,13 +362,13 @@ class Joined(torch.autograd.Function):
         factors: torch.Tensor | None,
         *results: torch.Tensor,
     ) -> torch.Tensor:
-        not_ones = factors_but_ones(factors)
-        total = total_of(parts, results, not_ones, batch, divisor)
+        needed_factors = none_if_all_ones(factors)
+        total = total_of(parts, results, needed_factors, batch, divisor)
         ctx.parts = parts
         ctx.divisor = divisor
         ctx.layout = Rows.like(total)
         ctx.has_factors = factors is not None
-        ctx.multiplies = not_ones is not None
+        ctx.multiplies = needed_factors is not None
         if factors is not None:
             ctx.save_for_backward(factors, *results)
         return total
@@ -370,19 +377,19 @@ class Joined(torch.autograd.Function):
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[Any, ...]:
         layout = ctx.layout
         rows = layout.of(outer[0]) / ctx.divisor
-        of_results = []
+        result_grads = []
         if not ctx.has_factors:
             for part in ctx.parts:
-                of_results.append(layout.as_maps(part.of(rows)))
-            return None, None, None, None, *of_results
+                result_grads.append(layout.as_maps(part.of(rows)))
+            return None, None, None, None, *result_grads
         factors, *results = ctx.saved_tensors
-        of_factors = torch.zeros_like(factors)
+        factor_grads = torch.zeros_like(factors)
         for part, result in zip(ctx.parts, results, strict=True):
-            of_result = part.of(rows)
-            products = torch.linalg.vecdot(of_result, layout.of(result))
-            part.add_to(of_factors[:, part.edge], products)
-            # What is differentiated again depends on the factors even where they are 1.
+            result_grad = part.of(rows)
+            products = torch.linalg.vecdot(result_grad, layout.of(result))
+            part.add_to(factor_grads[:, part.edge], products)
+            # The second derivative depends on the factors even where they are 1.
             if ctx.multiplies or torch.is_grad_enabled():
-                of_result = of_result * part.of(factors)[:, part.edge, None]
-            of_results.append(layout.as_maps(of_result))
-        return None, None, None, of_factors, *of_results
+                result_grad = result_grad * part.of(factors)[:, part.edge, None]
+            result_grads.append(layout.as_maps(result_grad))
+        return None, None, None, factor_grads, *result_grads

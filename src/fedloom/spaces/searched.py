@@ -1,4 +1,4 @@
-"""Which space a task searches, and how large its network is: what a method's recipe answers."""
+"""The space that a task searches and the size of its network, as a method's recipe returns them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedloom.spaces.space import Size, Space
 class SearchedSpace(NamedTuple):
     space: Space
     size: Size
-    final: Size | None = None  # of a final network that repeats the cells that were searched
+    final: Size | None = None  # the size of a final network that repeats the searched cells
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is none of ours: those have tests."""
+        """Whether the space is not built in: built-in spaces have tests."""
         return is_foreign(self.space.family)

@@ -1,8 +1,8 @@
-"""What a search space is: slots to choose in, and the answers to everything that others ask of one.
+"""The base class of search spaces: slots to choose in, and everything other code asks about them.
 
-A space is one class. It knows its slots and draws, changes, derives and checks architectures. It
-builds the network that they are parts of, says what one costs without building it, and how it
-looks. Nobody else knows which space it is.
+A space is one class. It knows its slots, and samples, mutates, derives and checks architectures. It
+builds the network that they are parts of, computes their cost without building them, and draws
+them. No other code knows which space it works with.
 """
 
 from __future__ import annotations
@@ -30,42 +30,41 @@ NONE = "none"  # an option of this name computes nothing
 
 
 class Slot(NamedTuple):
-    """One place where a choice is made, and the names of what can be chosen there."""
+    """A place where one or more options are chosen, and the names of its options."""
 
     name: str
     options: tuple[str, ...]
 
 
 class OpId(NamedTuple):
-    """One operation of one slot; shared by all cells of its kind."""
+    """One operation of one slot. All cells of the same kind share it."""
 
     slot: int
     op: int
 
 
 class Size(NamedTuple):
-    """How large a space's network is built."""
+    """The size of a space's network."""
 
     cells: int
     channels: int  # of the first cell
-    head: HeadChoice = (
-        "mean"  # what the classifier sees of the last map; absent where there was no choice yet
-    )
+    # What the classifier sees of the last map. Files from before there was a choice lack it.
+    head: HeadChoice = "mean"
 
 
 class Example(NamedTuple):
-    """Samples of this shape, in so many classes."""
+    """The shape of example samples, and their number of classes."""
 
     shape: tuple[int, ...]
     classes: int
 
 
 class Cost(NamedTuple):
-    """Of one sample's forward pass."""
+    """The cost of one sample's forward pass."""
 
     params: int = 0
     macs: int = 0
-    activations: int = 0  # elements of every tensor that is made
+    activations: int = 0  # elements of all tensors that are created
 
     def minus(self, other: Cost) -> Cost:
         return Cost(
@@ -88,71 +87,71 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 class Rivals(NamedTuple):
-    """Slots of which only some stay alive in a derived network: the inputs of one node."""
+    """Slots of which a derived network keeps only some: the inputs of one node."""
 
     slots: tuple[int, ...]
     kept: int
 
 
 class Space(ABC):
-    """The base of every space. `family` is the name that it is registered under."""
+    """The base class of every space. `family` is the name that it is registered under."""
 
     family: ClassVar[str] = ""
-    kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
-    # Whether its networks keep nothing but their tensors, and may serve again.
+    kinds: ClassVar[tuple[str, ...]] = MAPS  # the kinds of data that its networks take
+    # Whether its networks hold no state besides their tensors, and can be reused.
     refillable: ClassVar[bool] = False
-    takes_head: ClassVar[bool] = (
-        False  # whether its networks end in a map and do with it what `Size.head` says
-    )
-    # Whether its networks are as large as the space itself says: `Size.cells` and `Size.channels`
-    # then say nothing.
+    # Whether its networks end in a map, to which they apply `Size.head`.
+    takes_head: ClassVar[bool] = False
+    # Whether the space itself fixes the size of its networks. `Size.cells` and `Size.channels` are
+    # then ignored.
     has_own_size: ClassVar[bool] = False
     usual: ClassVar[Size] = Size(cells=8, channels=16)
-    # Whether a search that names no number of cells takes the usual one of this space, not 8.
+    # Whether a search without a number of cells uses this space's usual number instead of 8.
     searches_usual_cells: ClassVar[bool] = False
-    # Where the limits of device tiers lie, if nobody gives them.
+    # The limits of device tiers, if none are given.
     tier_rule: ClassVar[TierRule] = TierRule.usual(2)
-    # Options of a method that trains it in its paper's way, unless a run names them.
+    # Method options with which the space's paper trains, unless a run sets them.
     usual_options: ClassVar[Mapping[str, Any]] = {}
-    # Networks of it that can be named and trained as they are, as "module:attribute": `darts-v2`.
-    # Only our own spaces are asked; a package names its networks by entry points.
+    # Its networks that can be named and trained as they are, as "module:attribute": `darts-v2`.
+    # Only built-in spaces are asked; a package registers its networks by entry points.
     networks: ClassVar[Mapping[str, str]] = {}
-    # How its papers print an architecture, shortened: an error shows it to who gave something else.
+    # How its papers print an architecture, shortened. The error for an unreadable file shows it.
     published_example: ClassVar[str] = ""
-    # What makes a network of the rest of a name: of `s2:4:8`, if the name is `supernet:s2:4:8`.
+    # By prefix, the function that builds a network from the rest of a name: from `s2:4:8`, if the
+    # name is `supernet:s2:4:8`.
     sized_networks: ClassVar[Mapping[str, str]] = {}
-    # Its own parameters, a field each, in the order in which its name has them. Many have none.
+    # Its own parameters, one field each, in the order of its name. Many spaces have none.
     schema: ClassVar[type[Options]] = Options
-    # How many of them, at the end, a name may leave out.
+    # How many parameters at the end of a name may be left out.
     optional_in_name: ClassVar[int] = 0
-    # Values of parameters that make it small enough for a test: a method's contract suite searches
-    # it with these where the test does not say otherwise.
+    # Parameter values that make it small enough for tests. A method's contract suite searches it
+    # with these values unless the test sets others.
     tiny: ClassVar[Mapping[str, Any]] = {}
-    # Parameters that every run kept, whatever it searched, before spaces declared theirs. Only the
-    # default space of that time has some.
+    # Parameters that every run stored, whatever space it searched, before spaces declared their
+    # own. Only the default space of that time has some.
     once_kept_by_all: ClassVar[tuple[str, ...]] = ()
 
-    # How the names of tensors begin that a client may fit to its own task, where the network has
-    # such a part; the names of their slots begin in the same way.
+    # The prefixes of the names of tensors that a client may fit to its own task, if the network has
+    # such a part. The names of their slots have the same prefixes.
     personal: ClassVar[tuple[str, ...]] = ()
-    # Options that have no convolution: pools, skips.
+    # Options without a convolution: pools and skip connections.
     light_options: ClassVar[tuple[str, ...]] = ()
 
-    # Its parameters, and its name
+    # Its parameters and its name
 
     @classmethod
     def configured(cls, parameters: Any) -> Self:
-        """The space with these parameters: an instance of its `schema`."""
+        """Returns the space with these parameters, which are an instance of its `schema`."""
         return cls(**parameters.model_dump())
 
     @classmethod
     def named(cls, parameters: str) -> Self:
-        """The space with these parameters as a name has them: `s2:4` of `darts:s2:4`."""
+        """Returns the space with the parameters in a name: `s2:4` in `darts:s2:4`."""
         return cls.configured(parameters_in(cls, parameters))
 
     @property
     def parameters(self) -> str:
-        """What `named` makes the same space from."""
+        """The text from which `named` returns the same space."""
         return ":".join(str(value) for value in values_of(self).values())
 
     @property
@@ -163,7 +162,7 @@ class Space(ABC):
 
     @property
     def title(self) -> str:
-        """What a sentence calls it; its name may hold a whole definition."""
+        """The space's name in sentences. `name` may hold a whole definition."""
         return self.name
 
     @classmethod
@@ -173,11 +172,11 @@ class Space(ABC):
 
     @property
     def example(self) -> Example:
-        """The data that its tables are for where nobody names others."""
+        """The data that its tables describe unless other data are named."""
         return Example((3, 32, 32), classes=10)
 
     def __eq__(self, other: object) -> bool:
-        """A name says everything of a space: it is all that an architecture keeps of one."""
+        """Spaces with the same name are equal: an architecture stores only its space's name."""
         return isinstance(other, Space) and self.name == other.name
 
     def __hash__(self) -> int:
@@ -191,32 +190,32 @@ class Space(ABC):
 
     @abstractmethod
     def sample(self, rng: np.random.Generator) -> Arch:
-        """A network that could be the result of a search, uniformly."""
+        """Samples, uniformly, an architecture that could be the result of a search."""
 
     @abstractmethod
     def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
-        """A neighbour: one decision drawn anew."""
+        """Returns a neighbour of `arch`, with one decision redrawn."""
 
     @abstractmethod
     def derive(self, strength: Sequence[np.ndarray]) -> Arch:
-        """The network that a strength for every operation of every slot stands for.
+        """Returns the architecture that the strengths of all operations of all slots imply.
 
-        The strength is the softmax of α.
+        The strengths are the softmax of α.
         """
 
     def full(self) -> Arch:
-        """Everything alive: the supernet."""
+        """Returns the supernet as an architecture: all options of all slots are alive."""
         choice = []
         for slot in self.slots:
             choice.append(tuple(range(len(slot.options))))
         return Arch(self.name, tuple(choice))
 
     def bare(self) -> Arch | None:
-        """Nothing alive in any slot, if the network can do without; None: it cannot."""
+        """Returns the architecture with no option alive in any slot; None: it is not possible."""
         return None
 
     def check(self, arch: Arch) -> None:
-        """Refuses what does not fit, naming the slot and its options."""
+        """Refuses an architecture that does not fit, and names the slot and its options."""
         if arch.space != self.name or len(arch.choice) != len(self.slots):
             found = f"it is of {shortened(arch.space, 80)} with {len(arch.choice)} slots"
             rule = f"an architecture must be of {self.title} with {len(self.slots)} slots"
@@ -227,20 +226,28 @@ class Space(ABC):
             if unknown or twice:
                 options = ", ".join(f"{number} {name}" for number, name in enumerate(slot.options))
                 rule = f"slot {slot.name} must choose among {options}"
-                raise FedloomError(rule, f"got {shortened(repr(list(live)), 80)}", "mend it")
+                raise FedloomError(rule, f"got {shortened(repr(list(live)), 80)}", "fix it")
 
     @classmethod
     def published(cls, raw: Mapping[str, Any]) -> Arch | None:
-        """An architecture as this space's papers print it, from JSON.
+        """Reads, from JSON, an architecture in the form that this space's papers print.
 
-        None: this is not how they print them.
+        None: the JSON does not have that form.
+        """
+        return None
+
+    def resized(self, arch: Arch, width: float) -> Arch | None:
+        """Returns the same operations with `width` times the channels, if the space fixes its size.
+
+        The result is an architecture of another space, whose definition has these channels. None:
+        there is no such space. It is not called for spaces whose channels come from `Size`.
         """
         return None
 
     # What a search asks
 
     def together(self) -> list[tuple[int, ...]]:
-        """The slots that a search may decide at one moment.
+        """Returns groups of slots that a search may decide at the same time.
 
         An example is the same edge of two kinds of cells.
         """
@@ -250,14 +257,14 @@ class Space(ABC):
         return [(slot,) for slot in range(len(self.slots))]
 
     def slots_by_cell(self) -> list[range]:
-        """The slots of one cell or layer after the other, where none shares its slots."""
+        """Returns the slots of each cell or layer, if no two of them share slots."""
         return [range(slot, slot + 1) for slot in range(len(self.slots))]
 
     def rivals(self) -> list[Rivals]:
-        """Where a derived network keeps only some slots. Many spaces keep all."""
+        """Returns groups of slots of which a derived network keeps only some. Many have none."""
         return []
 
-    # Its network, what that costs and how it looks
+    # Its network, the network's cost and its drawing
 
     @abstractmethod
     def network(
@@ -269,9 +276,9 @@ class Space(ABC):
         arch: Arch | None = None,
         affine: bool = False,
     ) -> Supernet:
-        """The supernet, or the part of it that `arch` names.
+        """Builds the supernet, or the part of it that `arch` names.
 
-        `affine`: the BN of operations has weights.
+        With `affine`, the BN of operations has weights.
         """
 
     @abstractmethod
@@ -284,7 +291,7 @@ class Space(ABC):
         *,
         affine: bool = False,
     ) -> Cost:
-        """Of what `network` would build with the same arguments, by formula."""
+        """Returns, by formula, the cost of what `network` would build with these arguments."""
 
     def op_cost(
         self,
@@ -295,7 +302,7 @@ class Space(ABC):
         *,
         affine: bool = False,
     ) -> Cost:
-        """What one operation adds to the supernet, in all cells that share its slot."""
+        """Returns what one operation adds to the supernet's cost, in all cells with its slot."""
         everything = self.full()
         choice = list(everything.choice)
         choice[op.slot] = tuple(other for other in choice[op.slot] if other != op.op)
@@ -304,13 +311,13 @@ class Space(ABC):
         return whole.minus(self.cost(shape, classes, without, size, affine=affine))
 
     def cost_table(self, shape: tuple[int, ...], classes: int, size: Size) -> CostTable | None:
-        """What every operation costs, where the cost of a path is their sum; None: it is not."""
+        """Returns the cost of every operation; None: the cost of a path is not their sum."""
         return None
 
     def short_name(self, option: str) -> str:
-        """What a table's cell calls an option of a slot."""
+        """Returns the short name of an option, for cells of tables."""
         return option
 
     def graphs(self, arch: Arch) -> list[Graph] | None:
-        """Its drawing; None: this space brings none, and its architectures are told in words."""
+        """Returns the drawing of an architecture; None: it is described in text instead."""
         return None

@@ -1,4 +1,4 @@
-"""Networks that repeat cells: whose a weight is, and which slots a cell has."""
+"""Networks that repeat cells: the owner of each weight, and the slots of each cell."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import OpId
 from fedloom.spaces.supernet import Supernet
 
-MOST_OPERATIONS = 50_000  # in all cells together: building them takes a millisecond each
+MOST_OPERATIONS = 50_000  # in all cells together; each takes about a millisecond to build
 
 
 class StackedCells(Supernet):
-    """A supernet whose operations are `cells.NUMBER.edges.EDGE.NAME`.
+    """A supernet whose operations are named `cells.NUMBER.edges.EDGE.NAME`.
 
     Several cells may share their slots.
     """
 
     def first_slot(self, cell: int) -> int:
-        """Where the slots of this cell's kind begin."""
+        """Returns the first slot of this cell's kind."""
         raise NotImplementedError
 
     def owner(self, key: str) -> OpId | None:
@@ -34,7 +34,7 @@ class StackedCells(Supernet):
         return OpId(slot, self.space.slots[slot].options.index(name))
 
     def place(self, cell: int, edges: int) -> Place:
-        """A cell of so many edges, as a choice is asked for it."""
+        """Returns the place of a cell with this many edges, for which a choice is asked."""
         first = self.first_slot(cell)
         return Place(cell, range(first, first + edges))
 
@@ -46,14 +46,14 @@ def check_counts(cells: int, channels: int) -> None:
 
 
 def check_weights(operations: int, cells: int, channels: int) -> None:
-    """Refuses what no memory holds and nobody waits for, before anything is allocated.
+    """Refuses a network that is too large for memory or too slow, before anything is allocated.
 
-    `operations` are those of all cells. Counted roughly: each has two 1×1 convolutions with the
-    last cells' channels.
+    `operations` is the number of operations in all cells. The number of weights is an estimate: two
+    1×1 convolutions per operation, with the channels of the last cells.
     """
     weights = 2 * operations * (4 * channels) ** 2
     if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
         most = f"{MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
         rule = f"a network must have at most {most}"
         found = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
-        raise FedloomError(rule, found, "take fewer cells or channels")
+        raise FedloomError(rule, found, "use fewer cells or channels")

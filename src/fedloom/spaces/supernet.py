@@ -1,6 +1,7 @@
-"""What every space's network can do.
+"""The base class of every space's network.
 
-It computes under a choice, says whose a weight is, and can be cut down to plain torch.
+A supernet computes under a choice, knows the owner of each weight, and can be cut down to a plain
+torch module.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from fedloom.types import Arch, Json
 
 
 class BothScores(NamedTuple):
-    """Of the two batches of a search step."""
+    """The scores of the two batches of a search step."""
 
     train: torch.Tensor
     validation: torch.Tensor
 
 
 class Supernet(nn.Module):
-    """A network of which architectures are parts.
+    """A network that contains all architectures of a space.
 
     Every step of `flow` goes through a `Run`: see spaces/edges.py.
     """
@@ -49,7 +50,7 @@ class Supernet(nn.Module):
         self.size = size
         if arch is None:
             arch = space.full()
-        self.arch = arch  # what exists in it
+        self.arch = arch  # the operations that exist in it
         self.affine = affine
         space.check(self.arch)
 
@@ -62,25 +63,26 @@ class Supernet(nn.Module):
     def forward_both(
         self, train: torch.Tensor, validation: torch.Tensor, mixture: Mixture
     ) -> BothScores | None:
-        """Both batches in one pass; weights and BN's statistics learn from the first alone.
+        """Computes both batches in one pass; weights and BN statistics learn only from `train`.
 
-        None: they have to go one after the other, as they do where that is no slower.
+        None: the batches must be computed one after the other, which is also the answer where that
+        is no slower.
         """
         return None
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
-        """From samples to scores, step by step."""
+        """Computes the scores of samples, step by step."""
         raise NotImplementedError
 
     def owner(self, key: str) -> OpId | None:
-        """Whose a state_dict key is, parameter or buffer.
+        """Returns the operation that owns a state_dict key, parameter or buffer.
 
-        None: it is everybody's, as the stem, the preprocessing and the classifier are.
+        None: all operations share it, like the stem, the preprocessing and the classifier.
         """
         raise NotImplementedError
 
     def smaller(self, arch: Arch) -> Supernet:
-        """The same network with only the operations of `arch`, weights drawn anew."""
+        """Returns the same network with only the operations of `arch` and fresh weights."""
         return self.space.network(
             self.shape,
             self.classes,
@@ -90,7 +92,10 @@ class Supernet(nn.Module):
         )
 
     def cut(self, arch: Arch, *, inherit: bool = True) -> nn.Module:
-        """Plain torch: only what `arch` names, with this network's weights or fresh ones."""
+        """Returns a plain torch module with only the operations of `arch`.
+
+        It inherits this network's weights, or has fresh ones.
+        """
         self._check_part(arch)
         if inherit:
             with torch.device("meta"):  # no fresh weights are drawn
@@ -106,8 +111,8 @@ class Supernet(nn.Module):
         graph = tracer.trace(part, concrete_args={"choice": None})
         plain = without_choice(fx.GraphModule(tracer.root, graph, type(part).__name__))
         plain.train(self.training)
-        # what reports and exports say of it; mypy expects every attribute of a module to be a
-        # tensor
+        # Reports and exports read these attributes. `setattr`, because mypy expects every attribute
+        # of a module to be a tensor.
         setattr(plain, "architecture", part.architecture)  # noqa: B010
         setattr(plain, "size", part.size)  # noqa: B010
         setattr(plain, "head", head_of_network(part))  # noqa: B010
@@ -119,8 +124,8 @@ class Supernet(nn.Module):
         for live, existing in zip(arch.choice, self.arch.choice, strict=True):
             if not set(live) <= set(existing):
                 rule = "an architecture must be part of the network it is cut from"
-                found = "it names operations that were cut before"
-                raise FedloomError(rule, found, "cut the larger one")
+                found = "it names operations that were removed before"
+                raise FedloomError(rule, found, "cut it from the larger network")
 
     @property
     def architecture(self) -> Json:
@@ -128,9 +133,9 @@ class Supernet(nn.Module):
 
 
 class PlainTracer(fx.Tracer):
-    """Goes through everything but torch's own layers and modules that stand alone.
+    """Traces into all modules except torch's own layers and modules that stand alone.
 
-    One of those may loop over time, which a tracer cannot follow.
+    A module that stands alone may loop over time, which a tracer cannot follow.
     """
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -141,12 +146,12 @@ class PlainTracer(fx.Tracer):
 
 
 def without_choice(traced: fx.GraphModule) -> fx.GraphModule:
-    """A traced network as a function of its images alone, which can be saved as a whole."""
+    """Removes the argument `choice` from a traced network, so that it can be saved as a whole."""
     for node in reversed(traced.graph.nodes):
-        node.type = None  # annotations are text here, and the module could not be saved with them
+        node.type = None  # annotations are strings here, with which the module cannot be saved
         checks_choice = any(is_choice(argument) for argument in node.all_input_nodes)
         if is_choice(node) or checks_choice:
-            traced.graph.erase_node(node)  # the argument, and torch's check that it is None
+            traced.graph.erase_node(node)  # the argument, or torch's check that it is None
     traced.recompile()
     return traced
 

@@ -1,7 +1,7 @@
-"""What searches of a group of cells share whose clients train single networks, by w alone.
+"""What searches for a group of cells share if their clients train single paths.
 
 A *path* is a network that could be the result: one architecture of the group. It inherits its
-weights from the supernet that all paths have in common, and only these are sent. There is no α:
+weights from the supernet that all paths share, and only its weights are sent. There is no α:
 networks are judged by their accuracy.
 """
 
@@ -24,7 +24,7 @@ from fedloom.types import Arch, Fields, Order, Reply, Round, Setup, State
 
 @dataclass(frozen=True)
 class PretrainWeights(PretrainStage):
-    """The whole supernet, every operation of an edge with the same weight."""
+    """All clients train the whole supernet. On an edge all operations have the same weight."""
 
     fields = {SEARCH: Fields(tensors=("*",), meta=("loss",), writes=False)}
 
@@ -47,10 +47,10 @@ class PretrainWeights(PretrainStage):
         return Reply(order.client, weights, float(len(part)), {"loss": trained.loss}), None
 
     def _uniform(self, order: Order) -> Mixed:
-        equal = {}
+        uniform_alpha = {}
         for name, row in fresh_alpha(self.options, self.task.seed).items():
-            equal[name] = torch.zeros_like(row)
-        return Mixed(self.group_model(weights=order.tensors), alpha_in(equal))
+            uniform_alpha[name] = torch.zeros_like(row)
+        return Mixed(self.group_model(weights=order.tensors), alpha_in(uniform_alpha))
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         return self._uniform(order)
@@ -66,7 +66,7 @@ class PathStage(GroupStage):
     }
 
     def pretrained(self, setup: Setup, previous: State | None) -> State:
-        """What pretraining left; without it, the supernet as the seed makes it."""
+        """Returns the pretrained state, or the supernet as the seed draws it."""
         if previous is not None:
             return previous
         return PretrainWeights(self.options, self.task).init(setup, None)
@@ -78,7 +78,7 @@ class PathStage(GroupStage):
         clients: Sequence[int],
         r: Round,
     ) -> list[Order]:
-        """These clients train this path."""
+        """Returns orders by which these clients train this path."""
         tensors = self.weights_in(state.tensors, arch)
         meta = {**self.order_meta(r), "arch": arch.to_plain()}
         return [Order(client, SEARCH, tensors, meta) for client in clients]
@@ -103,11 +103,11 @@ class PathStage(GroupStage):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """Every tensor is the mean of those who trained it; what nobody trained stays."""
+        """Averages every tensor over the clients that trained it. The other tensors stay."""
         return server_step(self.options, state, orders, replies)
 
     def served(self, state: State) -> Arch:
-        """The path that clients evaluate."""
+        """Returns the path that clients evaluate."""
         raise NotImplementedError
 
     def serve(self, state: State, client: int) -> Order:

@@ -1,7 +1,7 @@
-"""What FINCH and the searches it is compared with share.
+"""What FINCH shares with the searches that it is compared with.
 
-They search one group of cells, begin with a supernet that all clients pretrain, judge networks in
-the same way, and end by stacking the best group and training that.
+They search one group of cells. They begin with a supernet that all clients pretrain, judge networks
+in the same way, and end by training a stack of the best group.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ from fedloom.types import (
     Together,
 )
 
-BY_UPDATES = "updates"  # of `clusters`
+BY_UPDATES = "updates"  # a value of `clusters`
 SEARCH = "search"  # kinds of orders
 SCORE = "score"
-CANDIDATES = "candidates"  # of the meta that a search hands on: architectures
+CANDIDATES = "candidates"  # key in the meta that a search hands on: architectures
 CLASSIFIER = f"{NET}classifier."
-# Of the server's state: clients' classifier updates in pretraining, and whose they are.
+# Names in the server's state: classifier updates of clients in pretraining, and the clients' ids.
 UPDATES = f"{SERVER}updates"
 UPDATED = f"{SERVER}updated"
-PROJECTED = 64  # numbers that stand for a classifier's update
-SCORED_AT_ONCE = 256  # samples, at most
+PROJECTED = 64  # dimensions that a classifier's update is projected to
+SCORED_AT_ONCE = 256  # samples in a batch, at most
 SCORING = Fields(meta=("right", "samples"), writes=False, beforehand=True)
 
 
 class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
-    """A group of cells is searched, stacked and trained."""
+    """Options of a search for a group of cells, which is then stacked and trained."""
 
     space: str = Field(GROUP, description="which space is searched: a group of cells")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
-    stack: int = Field(5, ge=1, le=100, description="times that the final network has the group")
-    batch: int = Field(50, ge=1, description="samples a step")
+    stack: int = Field(5, ge=1, le=100, description="how often the final network repeats the group")
+    batch: int = Field(50, ge=1, description="samples per step")
     weight_decay: float = Field(4e-5, ge=0, description="L2 decay of the weights")
     bn: BnPolicy = Field(RECEIVED, description=BN_POLICIES)
     lambda2: int = Field(
         2,
         ge=1,
-        description="how often a round has λ₁ iterations; in clusters a mean follows each time",
+        description="how often a round repeats λ₁ iterations; in clusters a mean follows each time",
     )
     train_share: float = Field(
         0.5,
@@ -103,24 +103,25 @@ class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
     pretrain: int = Field(
         100,
         ge=0,
-        description="local iterations on the whole supernet at first, flat; at most a tenth of "
-        "the budget (0: none)",
+        description="local iterations on the whole supernet at first, without clusters; at most "
+        "a tenth of the budget (0: none)",
     )
     search_share: float = Field(
         0.5,
         gt=0,
         lt=1,
-        description="share of the budget behind pretraining for the search; the rest trains",
+        description="share of the budget after pretraining for the search; the rest trains the "
+        "final network",
     )
     score_clients: int = Field(
         5,
         ge=1,
-        description="clients that score networks where the server has no samples",
+        description="clients that score networks if the server has no samples",
     )
 
     @field_validator("space")
     @classmethod
-    def _of_groups(cls, name: str) -> str:
+    def _repeats_cells(cls, name: str) -> str:
         if not family_in(name).searches_usual_cells:
             raise ValueError(f"a space whose few cells are repeated, such as {GROUP}")
         return name
@@ -145,22 +146,22 @@ class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
         return SearchedSpace(self.group_space, self.searched_size, self.final_size)
 
     def with_steps(self, steps: int) -> Self:
-        """The same for an order of so many local iterations."""
+        """Returns the same options for an order of so many local iterations."""
         return self.model_copy(update={"lambda1": steps})
 
 
 class ClusteredGroupOptions(GroupOptions, ClusterOptions, SearchingOptions):
-    """A group of cells is searched by α, in clusters of clients."""
+    """Options of a search for a group of cells by α, in clusters of clients."""
 
     @property
     def clusters(self) -> str:
-        """Who is together."""
+        """How clients are clustered."""
         return self.usual_clusters
 
 
 @dataclass(frozen=True)
 class GroupStage(Method):
-    """A stage whose networks are of the group of cells."""
+    """A stage whose networks are made of the group of cells."""
 
     options: GroupOptions
     task: Task
@@ -180,27 +181,27 @@ class GroupStage(Method):
     # Its networks
 
     def group_model(self, arch: Arch | None = None, weights: Tensors | None = None) -> Model:
-        """The supernet, or the part of it that `arch` names."""
+        """Returns the supernet, or the part of it that `arch` names."""
         space = self.options.group_space
         size = self.options.searched_size
         return model_of_space(self.task, space, size, arch=arch, weights=weights)
 
     def mixed(self, tensors: Tensors, about: Meta) -> Mixed:
-        """What an order brings: the supernet with its α, or a part of both."""
+        """Returns the network of an order: the supernet with its α, or a part of both."""
         if "arch" not in about:
             return Mixed(self.group_model(weights=tensors), alpha_in(tensors))
         arch = Arch.from_plain(about["arch"])
         return MixedPart(self.group_model(arch, tensors), alpha_in(tensors))
 
     def part(self, tensors: Tensors, arch: Arch) -> dict[str, torch.Tensor]:
-        """The weights, BN statistics and entries of α that a part of the supernet has."""
+        """Returns the weights, BN statistics and entries of α of a part of the supernet."""
         part = self.weights_in(tensors, arch)
         for name, row in live_alpha(alpha_in(tensors), arch).items():
             part[f"{ALPHA}{name}"] = row
         return part
 
     def weights_in(self, tensors: Tensors, arch: Arch) -> dict[str, torch.Tensor]:
-        """The weights and BN statistics that a part of the supernet has."""
+        """Returns the weights and BN statistics of a part of the supernet."""
         space = self.options.group_space
         size = self.options.searched_size
         owners = owners_in(space, self.task.shape, len(self.task.labels), size)
@@ -213,14 +214,17 @@ class GroupStage(Method):
     # A round
 
     def order_meta(self, r: Round) -> dict[str, float | int]:
-        """What an order says of the work: where there is one hop, it is the work of all of them."""
+        """Returns what an order says about the work.
+
+        If the round has one hop only, that hop does the work of all λ₂.
+        """
         steps = self.options.lambda1
         if r.hops == 1:
             steps *= self.options.lambda2
         return {"lr": self.options.rate(r.progress), "steps": steps, "hops": r.hops}
 
     def together(self, state: State, clients: Sequence[int], r: Round) -> tuple[Together, ...]:
-        """The clusters of these clients; flat, each is one by itself."""
+        """Returns the clusters of these clients. Without clusters, each client is one by itself."""
         updates = None
         if UPDATED in state.tensors:
             updates = self._updates_of(state, clients)
@@ -230,11 +234,14 @@ class GroupStage(Method):
         return clusters
 
     def _updates_of(self, state: State, clients: Sequence[int]) -> dict[int, np.ndarray]:
-        """Of a client that took no part in pretraining it is the mean of the others'."""
+        """Returns every client's update in pretraining.
+
+        A client that took no part in it gets the mean of the others' updates.
+        """
         rows = state.tensors[UPDATES].numpy()
-        known = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
+        updates = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
         mean = rows.mean(axis=0)
-        return {client: known.get(client, mean) for client in clients}
+        return {client: updates.get(client, mean) for client in clients}
 
     def trained(
         self,
@@ -244,7 +251,7 @@ class GroupStage(Method):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """λ₁ steps on w alone, and the momentum until the round's next hop."""
+        """Takes λ₁ steps on w alone. The momentum is kept until the round's next hop."""
         momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         options = self.options.with_steps(order.meta["steps"])
         with received_statistics(net, data, options, run):
@@ -261,12 +268,12 @@ class GroupStage(Method):
         clients: Sequence[int],
         r: Round,
     ) -> list[float | None]:
-        """Accuracies on the server's samples, or on those that a few clients search with.
+        """Returns accuracies on the server's samples, or on those that a few clients search with.
 
-        None: nobody answered.
+        An accuracy is None if no client answered.
         """
+        figures: list[float | None] = []
         if r.server_data is not None:
-            figures: list[float | None] = []
             for tensors, arch in zip(parts, archs, strict=True):
                 net = self.judged(tensors, arch)
                 right = right_answers(net, r.server_data, "cpu", self.options.bn)
@@ -274,12 +281,19 @@ class GroupStage(Method):
             return figures
         count = min(self.options.score_clients, len(clients))
         draw = r.rng("score clients").choice(clients, size=count, replace=False)
-        asked = sorted(draw.tolist())
-        return [
-            self._told(tensors, arch, asked, r) for tensors, arch in zip(parts, archs, strict=True)
-        ]
+        scoring = sorted(draw.tolist())
+        for tensors, arch in zip(parts, archs, strict=True):
+            figures.append(self._accuracy_at(scoring, tensors, arch, r))
+        return figures
 
-    def _told(self, tensors: Tensors, arch: Arch, clients: Sequence[int], r: Round) -> float | None:
+    def _accuracy_at(
+        self,
+        clients: Sequence[int],
+        tensors: Tensors,
+        arch: Arch,
+        r: Round,
+    ) -> float | None:
+        """Returns the accuracy on all samples of these clients, or None if none answered."""
         orders = []
         for client in clients:
             orders.append(Order(client, SCORE, tensors, {"arch": arch.to_plain()}))
@@ -293,13 +307,13 @@ class GroupStage(Method):
         return right / samples
 
     def judged(self, tensors: Tensors, arch: Arch) -> nn.Module:
-        """A mixture where there is an α, else the network itself."""
+        """Returns the network to judge: a mixture if there is an α, else the plain network."""
         if alpha_in(tensors):
             return self.mixed(tensors, {"arch": arch.to_plain()})
         return self.group_model(arch, tensors)
 
     def scored(self, order: Order, data: Samples, run: ClientRun) -> Reply:
-        """A client's answer to a question of `accuracies`: on the samples that α learns from."""
+        """Returns a client's reply to an order of `accuracies`, on the samples that α trains on."""
         net = self.judged(order.tensors, Arch.from_plain(order.meta["arch"]))
         _, validation = data.split(self.options.train_share)
         right = right_answers(net.to(run.device), validation, run.device, self.options.bn)
@@ -309,16 +323,16 @@ class GroupStage(Method):
         if order.kind != SCORE:
             return refuse_accuracy(reply.meta.get("accuracy"))
         if not 0 <= reply.meta["right"] <= reply.meta["samples"] <= samples:
-            told = f"{reply.meta['right']} right answers of {reply.meta['samples']}"
-            return f"it counts {told}, and has {samples} samples"
+            counts = f"{reply.meta['right']} right answers of {reply.meta['samples']}"
+            return f"it counts {counts}, and has {samples} samples"
         return None
 
 
 def memory_of_round(own: State | None, run: ClientRun) -> Tensors:
-    """What the optimisers remember of this round's earlier hops.
+    """Returns the optimisers' memory of this round's earlier hops.
 
-    A client whose reply to the first hop was refused still has what an earlier round left: that is
-    of another sub-space.
+    A client whose reply to the first hop was refused still has the memory of an earlier round. That
+    belongs to another sub-space, so it is not used.
     """
     if own is None or own.meta["round"] != run.round:
         return {}
@@ -326,7 +340,7 @@ def memory_of_round(own: State | None, run: ClientRun) -> Tensors:
 
 
 def kept_for_next_hop(memory: Tensors, order: Order, run: ClientRun) -> State | None:
-    """None: the round has no further hop, and nobody will ask for it."""
+    """Returns the state that a client keeps, or None if the round has no further hop."""
     if run.hop + 1 < order.meta["hops"]:
         return State(memory, {"round": run.round})
     return None
@@ -334,16 +348,17 @@ def kept_for_next_hop(memory: Tensors, order: Order, run: ClientRun) -> State | 
 
 @torch.no_grad()
 def right_answers(net: nn.Module, data: Samples, device: str, bn: str = "averaged") -> int:
-    """BN takes the statistics of these samples, unless they are frozen.
+    """Returns how many samples the network classifies correctly.
 
-    The running ones are those of other networks: every round trains the same operations behind
-    other operations. `net` is not used again, so its running statistics may change.
+    BN uses the statistics of these samples, unless they are frozen. The running statistics are
+    those of other networks: every round trains the same operations behind other operations. `net`
+    is not used again, so its running statistics may change.
     """
     training_mode(net, bn)
-    if len(data) == 1:  # one sample has no statistics of its own
+    if len(data) == 1:  # one sample has no variance
         net.eval()
     right = 0
-    batches = math.ceil(len(data) / SCORED_AT_ONCE)  # of equal size, so that none is of one sample
+    batches = math.ceil(len(data) / SCORED_AT_ONCE)  # of equal size, so that none has one sample
     for x, y in zip(data.x.tensor_split(batches), data.y.tensor_split(batches), strict=True):
         answers = net(x.to(device)).argmax(dim=1).cpu()
         right += int((answers == y).sum())
@@ -351,32 +366,32 @@ def right_answers(net: nn.Module, data: Samples, device: str, bn: str = "average
 
 
 def refuse_accuracy(accuracy: Json) -> str | None:
-    """Why a client cannot have this accuracy; None: it can, or says none."""
+    """Returns why a client cannot have this accuracy, or None if it can or does not say one."""
     if accuracy is None or 0 <= accuracy <= 1:
         return None
     return f"its accuracy must be from 0 to 1, and it says {accuracy}"
 
 
-# The beginning: everybody trains the whole supernet
+# The beginning: all clients train the whole supernet
 
 
 @dataclass(frozen=True)
 class PretrainStage(GroupStage):
-    """A supernet that all clients train, as a whole; flat. A subclass says how."""
+    """All clients train the whole supernet, without clusters. A subclass says how."""
 
     def begun(self, alpha: Tensors) -> State:
-        """The supernet as the seed makes it, with this α."""
+        """Returns the first state: the supernet with weights that the seed draws, and this α."""
         net = self.group_model()
         parameters = [name for name, _ in net.named_parameters()]
         meta = {"parameters": [*parameters, *alpha], "iterations": 0}
         return State({**weights_of(net), **alpha}, meta)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        left = self.options.pretrain - state.meta["iterations"]
-        if left <= 0:
+        remaining = self.options.pretrain - state.meta["iterations"]
+        if remaining <= 0:
             return None
         meta = self.order_meta(r)
-        meta["steps"] = min(meta["steps"], left)
+        meta["steps"] = min(meta["steps"], remaining)
         tensors = shared(state)
         return state, [Order(client, SEARCH, tensors, meta) for client in r.cohort()]
 
@@ -408,7 +423,7 @@ class MixtureStage(GroupStage):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Searched, State | None]:
-        """λ₁ steps of Eq. 4, and what the optimisers remember until the round's next hop."""
+        """Takes λ₁ steps of Eq. 4. The optimisers' memory is kept until the round's next hop."""
         memory = memory_of_round(own, run)
         options = self.options.with_steps(order.meta["steps"])
         mixed = self.mixed(order.tensors, order.meta)
@@ -418,7 +433,7 @@ class MixtureStage(GroupStage):
 
 @dataclass(frozen=True)
 class Pretrain(PretrainStage, MixtureStage):
-    """Eq. 4 on the whole supernet, by everybody; flat."""
+    """All clients take steps of Eq. 4 on the whole supernet, without clusters."""
 
     options: ClusteredGroupOptions
 
@@ -435,9 +450,8 @@ class Pretrain(PretrainStage, MixtureStage):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         searched, _ = self.searched(order, data, None, run)
-        return Reply(
-            order.client, searched.tensors, float(len(data)), {"loss": searched.loss}
-        ), None
+        meta = {"loss": searched.loss}
+        return Reply(order.client, searched.tensors, float(len(data)), meta), None
 
     def merge(
         self,
@@ -452,21 +466,21 @@ class Pretrain(PretrainStage, MixtureStage):
         return State({**merged.tensors, **self._with_updates(state, replies)}, merged.meta)
 
     def _with_updates(self, state: State, replies: Collection[Reply]) -> dict[str, torch.Tensor]:
-        """The latest update of every client's classifier, as a few numbers drawn by the seed."""
-        known: dict[int, torch.Tensor] = {}
+        """Returns the latest update of every client's classifier, by a random projection."""
+        updates: dict[int, torch.Tensor] = {}
         if UPDATED in state.tensors:
             rows = state.tensors[UPDATES].unbind()
-            known = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
+            updates = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
         for reply in replies:
-            moved = []
+            differences = []
             for name in sorted(reply.tensors):
                 if name.startswith(CLASSIFIER):
                     difference = reply.tensors[name].double() - state.tensors[name].double()
-                    moved.append(difference.flatten())
-            known[reply.client] = projected(torch.cat(moved), self.task.seed)
-        clients = sorted(known)
+                    differences.append(difference.flatten())
+            updates[reply.client] = projected(torch.cat(differences), self.task.seed)
+        clients = sorted(updates)
         return {
-            UPDATES: torch.stack([known[client] for client in clients]),
+            UPDATES: torch.stack([updates[client] for client in clients]),
             UPDATED: torch.tensor(clients, dtype=torch.int64),
         }
 
@@ -475,13 +489,14 @@ class Pretrain(PretrainStage, MixtureStage):
 
 
 def projected(vector: torch.Tensor, seed: int) -> torch.Tensor:
+    """Returns a vector's random projection to a few dimensions. The seed draws the projection."""
     draws = rng(seed, "projection").standard_normal((len(vector), PROJECTED))
     numbers: torch.Tensor = vector @ torch.from_numpy(draws) / PROJECTED**0.5
     return numbers
 
 
 def region_of(arch: Arch, alpha: Mapping[str, torch.Tensor]) -> dict[str, Region]:
-    """Where the entries of α that a part has lie in the server's."""
+    """Returns where a part's entries of α lie in the server's α."""
     return {f"{ALPHA}{name}": (live,) for name, live in zip(alpha, arch.choice, strict=True)}
 
 
@@ -490,7 +505,7 @@ def region_of(arch: Arch, alpha: Mapping[str, torch.Tensor]) -> dict[str, Region
 
 @dataclass(frozen=True)
 class TrainGroup(GroupStage, Averaged):
-    """The candidate that is best on validation data, stacked and trained from fresh weights."""
+    """Trains a stack of the candidate that is best on validation data, from fresh weights."""
 
     fields = {
         "train": Fields(tensors=("*",), meta=("loss",), writes=True),
@@ -509,7 +524,7 @@ class TrainGroup(GroupStage, Averaged):
         )
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        """The search hands on its supernet and what it holds for the best groups."""
+        """The stage begins with the search's supernet and its candidates for the best group."""
         assert previous is not None
         return State(previous.tensors, {CANDIDATES: previous.meta[CANDIDATES]})
 
@@ -522,12 +537,12 @@ class TrainGroup(GroupStage, Averaged):
         meta = {**state.meta["build"], **self.order_meta(r)}
         tensors = shared(state)
         orders = [Order(client, "train", tensors, meta) for client in clients]
-        if UPDATED not in state.tensors:  # by any other rule the topology makes the clusters
+        if UPDATED not in state.tensors:  # clusters by any other rule are the topology's
             return state, orders
         return state, in_clusters(orders, self.together(state, clients, r), r)
 
     def serve(self, state: State, client: int) -> Order:
-        """Before the choice it is the first candidate, with the supernet's weights."""
+        """Before a candidate is chosen, clients evaluate the first, with the supernet's weights."""
         if "build" in state.meta:
             return Order(client, "evaluate", shared(state), state.meta["build"])
         first = Arch.from_plain(state.meta[CANDIDATES][0])
@@ -540,7 +555,7 @@ class TrainGroup(GroupStage, Averaged):
         return self.build(run.task, order.meta, order.tensors)
 
     def _with_best(self, state: State, clients: Sequence[int], r: Round) -> State:
-        """Choose among the candidates, once."""
+        """Chooses the best candidate, once."""
         archs = [Arch.from_plain(raw) for raw in state.meta[CANDIDATES]]
         figures: list[float | None] = [None] * len(archs)
         if len(archs) > 1:
@@ -557,8 +572,11 @@ class TrainGroup(GroupStage, Averaged):
                     "chosen": place == best,
                 }
             )
-        known = {name: state.tensors[name] for name in (UPDATES, UPDATED) if name in state.tensors}
-        return State({**begun.tensors, **known}, {**begun.meta, "judged": candidates})
+        tensors = dict(begun.tensors)
+        for name in (UPDATES, UPDATED):
+            if name in state.tensors:
+                tensors[name] = state.tensors[name]
+        return State(tensors, {**begun.meta, "judged": candidates})
 
     def client(
         self,
@@ -578,7 +596,7 @@ class TrainGroup(GroupStage, Averaged):
         return self.options.with_steps(order.meta["steps"]).work_of(samples)
 
     def sections(self, state: State) -> Sections:
-        """Until a round of the stage succeeds, nothing is chosen, and there is none."""
+        """Returns the final group. There is none until a round of this stage succeeds."""
         if "build" not in state.meta:
             return Sections()
         arch = Arch.from_plain(state.meta["build"]["arch"])
@@ -604,13 +622,12 @@ PRETRAIN_SHARE = 0.1  # of the budget, at most
 
 
 def group_stages(pretrain: PretrainStage, search: Method) -> tuple[Stage, ...]:
-    """Pretraining, a search, and the training of what it found.
-
-    The final network may halve the map more often than the group that is searched.
-    """
+    """Returns the stages: pretraining, a search, and the training of the group that it chose."""
     options = pretrain.options
     task = pretrain.task
-    if len(task.shape) == 3:  # a space says itself whether its networks fit
+    if len(task.shape) == 3:
+        # The final network may halve the map more often than the group that is searched. If it
+        # does not fit the images, building it says so.
         weightless(options.group_space, task.shape, len(task.labels), options.final_size)
     last = (
         Stage("search", search, options.search_share),
@@ -626,8 +643,11 @@ def in_clusters(
     clusters: Sequence[Together],
     r: Round,
 ) -> list[Order]:
-    """With the clusters as their groups; flat, as they are."""
+    """Returns the orders with their clusters as groups. Without clusters they do not change."""
     if r.grouping is None:
         return list(orders)
-    numbers = {client: cluster.number for cluster in clusters for client in cluster.members}
+    numbers = {}
+    for cluster in clusters:
+        for client in cluster.members:
+            numbers[client] = cluster.number
     return [replace(order, group=numbers[order.client]) for order in orders]

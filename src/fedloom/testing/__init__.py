@@ -1,16 +1,16 @@
-"""What every method and every search space must satisfy, as tests that you inherit.
+"""The contracts of methods and search spaces, as test classes to inherit from.
 
-In a test file of your own:
+In your own test file:
 
     from fedloom.testing import MethodContract, SpaceContract
 
     class TestMyMethod(MethodContract):
         method = "src/mine.py:mine"    # a registered name, or a file and the name of its recipe
-        options = {"lr": 0.1}          # beyond the suite's tiny ones
+        options = {"lr": 0.1}          # in addition to those that make the runs tiny
 
     class TestMySpace(SpaceContract):
         space = "src/mine.py:Mine:4"   # a registered name, or a file and a class, with parameters
-        shape = (1, 16, 16)            # of one sample; `kind`, `classes` and `size` are there too
+        shape = (1, 16, 16)            # of one sample; `kind`, `classes` and `size` can be set too
 
 Only this package needs pytest (`pip install fedloom[dev]`); nothing else in fedloom imports it.
 """
@@ -20,7 +20,7 @@ import pytest
 METHOD_PARTS = ("repeating", "crossing", "merging", "choosing", "serving")
 SPACE_PARTS = ("architectures", "networks")
 
-# Asserts are rewritten only if pytest is told before the import.
+# pytest rewrites asserts only in modules that are registered before they are imported.
 for part in (*METHOD_PARTS, *SPACE_PARTS):
     pytest.register_assert_rewrite(f"fedloom.testing.{part}")
 

@@ -1,4 +1,4 @@
-"""Architectures: drawn, changed, derived, named, written and told; without a network."""
+"""Tests of a space's architectures, without a network: drawing, mutating, deriving, writing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fedloom.spaces.space import Space
 from fedloom.testing.space_toy import SpaceSubject, SpaceToy
 from fedloom.types import Arch
 
-DRAWS = 600  # enough to meet every option of a slot that is empty in three of four architectures
-UNEVEN = 4  # how much rarer than its fair share an option may be
-CHANGES = 40
+DRAWS = 600  # enough to draw every option of a slot that is empty in three of four architectures
+UNEVEN = 4  # an option may be this many times rarer than its fair share
+CHANGES = 40  # mutations to try
 
 
 class Architectures(SpaceSubject):
@@ -38,7 +38,7 @@ class Architectures(SpaceSubject):
         assert toy.kind in toy.space.kinds, wrong_kind
 
     def test_its_parameters_make_it(self, toy: SpaceToy) -> None:
-        """Every parameter tells what it is, and another value makes another space."""
+        """Every parameter has a description, and another value of it makes another space."""
         schema = toy.space.schema
         if toy.space.parameters and not schema.model_fields:  # it reads its name itself
             assert space_of(toy.space.name) == toy.space
@@ -46,10 +46,10 @@ class Architectures(SpaceSubject):
         values = values_of(toy.space)
         assert configured_space(type(toy.space), schema(**values)) == toy.space
         for name, field in schema.model_fields.items():
-            assert field.description, f"parameter {name} must say what it is"
-            tried = other_values(field, values[name])
-            assert tried, f"test it with another value of {name} than its default"
-            for value in tried:
+            assert field.description, f"parameter {name} must have a description"
+            others = other_values(field, values[name])
+            assert others, f"test the space with another value of {name} than its default"
+            for value in others:
                 other = with_parameters(toy.space, {**values, name: value})
                 if other is not None:
                     changed = f"{name}={value} must make another space, or be refused"
@@ -75,7 +75,7 @@ class Architectures(SpaceSubject):
             assert times >= least, f"{named(toy.space, slot, op)} is drawn {times} times"
 
     def test_a_mutation_is_one_decision(self, toy: SpaceToy) -> None:
-        """One slot is chosen anew; or an operation moves from one of several rivals to another."""
+        """A mutation changes one slot, or moves an operation from one rival to another."""
         generator = rng(0, "mutations")
         arch = toy.space.sample(generator)
         for _ in range(CHANGES):
@@ -96,12 +96,13 @@ class Architectures(SpaceSubject):
             toy.space.check(derived)
             for rivals in toy.space.rivals():
                 alive = [place for place in rivals.slots if derived.choice[place]]
-                assert len(alive) <= rivals.kept, "of rivals a derived architecture keeps only some"
+                too_many = f"a derived architecture must keep at most {rivals.kept} of its rivals"
+                assert len(alive) <= rivals.kept, too_many
             from_certainty = toy.space.derive(certain(toy.space, arch))
-            assert from_certainty == arch, "what is certain must be derived"
+            assert from_certainty == arch, "an architecture with all the strength must be derived"
 
     def test_slots_that_go_together_exist(self, toy: SpaceToy) -> None:
-        """A search decides every slot once."""
+        """The groups of slots that a search decides together cover every slot once."""
         slots = range(len(toy.space.slots))
         for groups in (toy.space.together(), toy.space.one_by_one()):
             decided: list[int] = []
@@ -113,7 +114,7 @@ class Architectures(SpaceSubject):
             assert rivals.kept >= 1
             rivalling += rivals.slots
         assert set(rivalling) <= set(slots)
-        assert len(set(rivalling)) == len(rivalling), "a slot has its rivals in one place"
+        assert len(set(rivalling)) == len(rivalling), "a slot may be the rival of only one set"
 
     def test_json_round_trip(self, toy: SpaceToy) -> None:
         for arch in (*toy.drawn(), *toy.extremes()):
@@ -143,7 +144,7 @@ class Architectures(SpaceSubject):
 
 
 def other_values(field: FieldInfo, value: object) -> list[object]:
-    """Values of a parameter besides the one that it has: its default, a neighbour, its choices."""
+    """Other values that a parameter may have: its default, a neighbour, its choices."""
     candidates: list[object] = [field.default, *get_args(field.annotation)]
     if isinstance(value, bool):
         candidates.append(not value)
@@ -159,7 +160,7 @@ def other_values(field: FieldInfo, value: object) -> list[object]:
 
 
 def with_parameters(space: Space, values: Mapping[str, object]) -> Space | None:
-    """The same kind of space with these parameters; None: it refuses them."""
+    """The same kind of space with these parameters; None if it refuses them."""
     try:
         return configured_space(type(space), space.schema.model_validate(values))
     except (FedloomError, ValidationError):
@@ -167,7 +168,7 @@ def with_parameters(space: Space, values: Mapping[str, object]) -> Space | None:
 
 
 def makes_another(toy: SpaceToy, other: Space) -> bool:
-    """Whether a space has other slots, or another network."""
+    """Whether a space differs in its slots, its network or its cost."""
     if other.slots != toy.space.slots:
         return True
     whole = toy.space.network(toy.shape, toy.classes, toy.size)
@@ -183,7 +184,7 @@ def named(space: Space, slot: int, op: int) -> str:
 
 
 def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:
-    """Whether one rival took another's place."""
+    """Whether an operation moved from one rival to another."""
     if len(changed) != 2:
         return False
     before = [slot for slot in changed if arch.choice[slot]]
@@ -193,7 +194,7 @@ def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:
 
 
 def certain(space: Space, arch: Arch) -> list[np.ndarray]:
-    """All strength to what an architecture has."""
+    """Strengths that are 1 for the operations of an architecture, and 0 for all others."""
     strength = [np.zeros(len(slot.options)) for slot in space.slots]
     for row, live in zip(strength, arch.choice, strict=True):
         row[list(live)] = 1.0

@@ -1,4 +1,4 @@
-"""Choosing: what can be left out of a supernet has an owner, and a cut changes no answer."""
+"""Tests of supernets: removable parameters have an owner, and cutting changes no score."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy
 from fedloom.types import Arch
 
-MOST_REMOVED = 6  # operations of a supernet that are left out, one at a time
-MOST_CUT = 3
+MOST_REMOVED = 6  # operations of a supernet to leave out, one at a time
+MOST_CUT = 3  # architectures to cut out of a supernet
 
 
 class Choosing(Subject):
-    """For methods whose networks have `owner`, `cut` and `space`; others skip.
+    """Tests for methods whose networks have `owner`, `cut` and `space`.
 
-    `fedloom.spaces.supernet` has them.
+    The networks of `fedloom.spaces.supernet` have them; for others the tests are skipped.
     """
 
     def test_every_searchable_key_has_an_owner(self, toy: Toy) -> None:
-        """Parameters and buffers that one operation alone touches are its own, and no others."""
+        """An operation owns exactly the parameters and buffers that only it touches."""
         for net in self._supernets(toy):
             train = toy.data[0].train
             everything = existing(net)
             whole = touched_by(net, everything, train.x, train.y)
             for removal in removals(everything):
-                lost = whole - touched_by(net, removal.rest, train.x, train.y)
+                lost = whole - touched_by(net, removal.remaining, train.x, train.y)
                 owned = {name for name in whole if net.owner(name) == removal.op}
                 assert lost == owned, f"{removal}"
 
     def test_cut_is_the_supernet(self, toy: Toy) -> None:
-        """A cut network answers as the supernet does when it is told the same choice."""
+        """A cut network gives the same scores as the supernet under the same choice."""
         x = toy.data[0].test.x
         for net in self._supernets(toy):
             for arch in self.architectures(net):
@@ -49,9 +49,9 @@ class Choosing(Subject):
                 torch.testing.assert_close(cut, whole, rtol=1e-5, atol=1e-5)
 
     def architectures(self, supernet: Any) -> Sequence[Arch]:
-        """What to cut out of it; override it for a space without `sample`."""
+        """The architectures to cut out; override this for a space without `sample`."""
         if existing(supernet) != supernet.space.full():
-            return [existing(supernet)]  # it was cut before
+            return [existing(supernet)]  # it has been cut already
         draws = [rng(0, "architecture", number) for number in range(MOST_CUT)]
         return [supernet.space.sample(generator) for generator in draws]
 
@@ -62,12 +62,12 @@ class Choosing(Subject):
                 if hasattr(part, "owner") and hasattr(part, "cut"):
                     supernets.append(part)
         if not supernets:
-            pytest.skip("its networks have no owner and no cut: there is nothing to choose")
+            pytest.skip("its networks have no `owner` and no `cut`: there is nothing to choose")
         return supernets
 
 
 def existing(net: Any) -> Arch:
-    """All operations that a supernet has."""
+    """The operations that a supernet has."""
     if not hasattr(net, "arch"):
         everything: Arch = net.space.full()
         return everything
@@ -80,17 +80,14 @@ class Removal:
     """One operation that is left out."""
 
     op: OpId
-    rest: Arch  # without it
+    remaining: Arch  # all operations but this one
 
     def __str__(self) -> str:
         return f"slot {self.op.slot}, operation {self.op.op}"
 
 
 def removals(arch: Arch) -> Iterator[Removal]:
-    """Architectures with one operation less, of slots that keep another.
-
-    They are a few, drawn at random.
-    """
+    """A few random ways to leave out one operation from a slot that has several."""
     operations = []
     for slot, live in enumerate(arch.choice):
         if len(live) > 1:
@@ -103,7 +100,7 @@ def removals(arch: Arch) -> Iterator[Removal]:
 
 
 def touched_by(net: nn.Module, arch: Arch, x: torch.Tensor, y: torch.Tensor) -> set[str]:
-    """Parameters that get a gradient and buffers that change in one step on this choice."""
+    """The parameters that get a gradient, and the buffers that change, in one training step."""
     before = dict(net.named_buffers())
     twin = deepcopy(net).train()
     twin.zero_grad(set_to_none=True)

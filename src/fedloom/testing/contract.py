@@ -1,4 +1,4 @@
-"""The contracts: one test a promise. The package's docstring says how to inherit them."""
+"""The contracts, with one test per promise. The package's docstring says how to inherit them."""
 
 from fedloom.testing.architectures import Architectures
 from fedloom.testing.choosing import Choosing
@@ -10,8 +10,8 @@ from fedloom.testing.serving import Serving
 
 
 class MethodContract(Repeating, Crossing, Merging, Choosing, Serving):
-    """Inherit, set `method`, and pytest runs every promise against it on a toy federation."""
+    """Inherit and set `method`: pytest then tests every promise of it on a toy federation."""
 
 
 class SpaceContract(Architectures, Networks):
-    """Inherit, set `space`, and pytest runs every promise against it on a small network."""
+    """Inherit and set `space`: pytest then tests every promise of it on a small network."""

@@ -1,4 +1,7 @@
-"""What crosses: every byte is booked, nothing undeclared or sealed leaves, options arrive whole."""
+"""Tests of what is sent: every byte is booked, only declared and unsealed fields leave clients.
+
+Options, too, must survive the wire and a run's folder.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,10 @@ from fedloom.types import Order, Stamp, Task
 
 class Crossing(Subject):
     def test_ledger_is_the_payload(self, toy: Toy) -> None:
-        """Every byte in the ledger is one of a message, and every message is in it.
+        """The ledger has every message, and every byte in it belongs to a message.
 
-        The messages are encoded anew here. In clusters, what an aggregator says to itself crosses
-        nothing, and what it says to the server stands in the cluster's row.
+        The messages are encoded again here. In clusters, what an aggregator sends to itself is not
+        transferred, and what it sends to the server is in the cluster's row.
         """
         trace = finished(toy).trace
         evaluations: list[Exchange] = []
@@ -72,8 +75,24 @@ class Crossing(Subject):
         assert totals.macs == macs
         assert (totals.evaluate_down, totals.evaluate_up) == (evaluated.down, evaluated.up)
 
+    def test_formula_is_what_a_meter_shows(self, toy: Toy) -> None:
+        """If the server computes a client's MACs by formula, they are exact."""
+        if not recipe(toy.task.method).tells_macs:
+            pytest.skip("this method does not compute MACs by formula")
+        methods = {stage.name: stage.method for stage in toy.stages}
+        by_formula = {}
+        metered = {}
+        for exchange in work_of(finished(toy).trace):
+            order = exchange.order
+            stamp = stamp_of(order)
+            place = (stamp.round, stamp.hop, order.client, order.kind)
+            method = methods[stamp.stage]
+            by_formula[place] = method.macs_by_formula(toy.task, order, exchange.reply)
+            metered[place] = exchange.envelope.macs
+        assert by_formula == metered
+
     def test_declared_fields_cover_the_replies(self, toy: Toy) -> None:
-        """Nothing in a reply that its kind did not declare: no honest reply is refused."""
+        """Replies contain only fields that their kind declares, so that none is refused."""
         trace = finished(toy).trace
         for row in trace.rows:
             assert list(row.refused) == [], f"round {row.round}"
@@ -102,7 +121,7 @@ class Crossing(Subject):
         assert described(task) == described(toy.task)
 
     def test_options_come_back_from_a_run_folder(self, toy: Toy, tmp_path: Path) -> None:
-        """What config.toml holds makes the same task and stages."""
+        """The task and stages that config.toml describes are the same as those of the run."""
         file = tmp_path / "toy.npz"
         np.savez(file, x=np.zeros((40, 6, 6), np.uint8), y=np.arange(40) % 3)
         raw = {
@@ -117,9 +136,9 @@ class Crossing(Subject):
         assert described(again) == described(prepared.task)
 
     def test_sealed_state_leaves_no_trace(self, toy: Toy, tmp_path: Path) -> None:
-        """What a method seals changes no byte of a reply.
+        """Sealed state has no influence on any byte of a reply.
 
-        It is replaced by noise, and by another client's.
+        To test that, it is replaced by noise, and by the state of another client.
         """
         if not any(stage.method.seals for stage in toy.stages):
             pytest.skip("it seals nothing")
@@ -132,13 +151,13 @@ class Crossing(Subject):
 
         toy.run(tmp_path, engine=forging)
         assert forgers[0].leaks == []
-        never = "no client ever read the state that is sealed: ask for more rounds"
-        assert forgers[0].tried, never
+        never_read = "no client ever read the state that is sealed: ask for more rounds"
+        assert forgers[0].tried, never_read
 
     def test_never_sees_the_test_part(self, toy: Toy, tmp_path: Path) -> None:
-        """Client code gets the training part alone.
+        """Client code gets only the training part of the data.
 
-        Another test part changes no state and no reply.
+        With another test part, all states and replies stay the same.
         """
         log = ClientLog()
         with_other_tests = replace(toy, data=made_up(test="another test part"))
@@ -162,9 +181,9 @@ def answers_of(trace: Trace) -> list[bytes | None]:
 
 
 def ledger_line(exchange: Exchange) -> LedgerLine:
-    """The ledger's line for an exchange, without what is measured.
+    """The expected line of the ledger for an exchange, without measured values.
 
-    Its decoded messages are encoded anew.
+    The decoded messages are encoded again.
     """
     order = exchange.order
     body = Body(order.tensors)
@@ -190,7 +209,7 @@ def place_of(line: LedgerLine) -> tuple[int, int, int, int]:
 
 
 def comparable_line(line: LedgerLine) -> LedgerLine:
-    """Without what is measured, and what the clock and the topology say."""
+    """A line without measured values, and without those of the clock and the topology."""
     return replace(line, seconds=None, memory=None, cluster=None, simulated=None)
 
 

@@ -1,4 +1,4 @@
-"""Engines around an engine: they take down, mix up, stop, spoil or drop what passes."""
+"""Engines that wrap another engine to record, reorder, stop, spoil or drop its messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answers = Iterator[tuple[Parcel, Envelope]]
 
 
 class Stop(Exception):
-    """A run's process is gone."""
+    """Stands for the end of a run's process."""
 
 
 def order_of(parcel: Parcel) -> Order:
@@ -38,7 +38,7 @@ def stamp_of(order: Order) -> Stamp:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One order and what came back, as bytes."""
+    """One order and its reply, as bytes."""
 
     head: bytes
     body: bytes
@@ -57,7 +57,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Passing:
-    """Hands everything on; the ones below change something."""
+    """Passes everything on; the subclasses below change something."""
 
     inner: Engine
 
@@ -67,6 +67,8 @@ class Passing:
 
 @dataclass(frozen=True)
 class Recorder(Passing):
+    """Records every exchange."""
+
     exchanges: list[Exchange] = field(default_factory=list)
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
@@ -81,7 +83,7 @@ class Recorder(Passing):
 
 @dataclass(frozen=True)
 class Reversed(Passing):
-    """The last asked answers first."""
+    """Returns the answers in reverse order."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         yield from reversed(list(self.inner.ask(parcels, deadline)))
@@ -89,7 +91,7 @@ class Reversed(Passing):
 
 @dataclass(frozen=True)
 class Shuffled(Passing):
-    """Asks in one random order, and answers in another."""
+    """Asks clients in one random order, and returns their answers in another."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         name = ""
@@ -104,9 +106,9 @@ class Shuffled(Passing):
 
 @dataclass(frozen=True)
 class Stopping(Passing):
-    """Stops once at every order.
+    """Stops the run once at every order.
 
-    The client has done its work and saved its state, but nobody noted its reply.
+    At that moment the client has done its work and saved its state, but its reply is not recorded.
     """
 
     stops: set[tuple[int, int, int]] = field(default_factory=set)  # (round, hop, client)
@@ -123,16 +125,16 @@ class Stopping(Passing):
 
 @dataclass(frozen=True)
 class Victim:
-    """The order of a round that is to fail."""
+    """The order of a round that shall fail."""
 
     parcel: Parcel
     round: int
 
 
 def victim(parcels: Sequence[Parcel]) -> Victim | None:
-    """Of a round's work, the one order that is to fail; None: there is none.
+    """The order of a round that shall fail, another one each round.
 
-    It is another one each round, and never the only one.
+    None: these are not orders for work, or there is only one.
     """
     if len(parcels) < 2:
         return None
@@ -144,7 +146,7 @@ def victim(parcels: Sequence[Parcel]) -> Victim | None:
 
 @dataclass(frozen=True)
 class Absent(Passing):
-    """One client a round cannot be reached."""
+    """One client per round cannot be reached."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         lost = victim(parcels)
@@ -158,7 +160,7 @@ class Absent(Passing):
 
 @dataclass(frozen=True)
 class Spoiling(Passing):
-    """The same client works and saves its state, but its reply arrives as one to be refused."""
+    """The same client works and saves its state, but its reply arrives damaged and is refused."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         spoiled = victim(parcels)
@@ -171,27 +173,25 @@ class Spoiling(Passing):
 
 @dataclass(frozen=True)
 class Exploding(Passing):
-    """The same client sends weights that are finite, and so large that everybody would diverge.
+    """The same client sends weights that are finite but so large that training would diverge."""
 
-    `chosen` is who, by round: it outlives a try that is stopped.
-    """
-
+    # The client of each round. It is passed on to the next attempt when a run is stopped.
     chosen: dict[int, int] = field(default_factory=dict)
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
-        culprit = victim(parcels)
-        if culprit is not None:
-            self.chosen.setdefault(culprit.round, culprit.parcel.client)
+        exploding = victim(parcels)
+        if exploding is not None:
+            self.chosen.setdefault(exploding.round, exploding.parcel.client)
         for parcel, envelope in self.inner.ask(parcels, deadline):
             stamp = stamp_of(order_of(parcel))
-            works = stamp.write is not None and envelope.fault is None
-            if works and parcel.client == self.chosen.get(stamp.round):
+            did_work = stamp.write is not None and envelope.fault is None
+            if did_work and parcel.client == self.chosen.get(stamp.round):
                 parcel.reply.put([exploded(parcel.reply.read_bytes())])
             yield parcel, envelope
 
 
 def filled(reply: Reply, value: float) -> Reply:
-    """With this value in all its tensors of floats."""
+    """A reply with this value in all its floating-point tensors."""
     tensors = dict(reply.tensors)
     for name, tensor in reply.tensors.items():
         if tensor.is_floating_point():
@@ -212,7 +212,7 @@ def overweight(answer: bytes) -> bytes:
 
 
 def not_finite(answer: bytes) -> bytes:
-    """A NaN among the tensors; where there are none, a field that nobody declared."""
+    """A reply full of NaN; if it has no tensors, a reply with an undeclared field."""
     reply = read_reply(answer)
     if any(tensor.is_floating_point() for tensor in reply.tensors.values()):
         return encoded(filled(reply, torch.nan))
@@ -233,15 +233,15 @@ def encoded(reply: Reply) -> bytes:
 
 @dataclass(frozen=True)
 class Forging(Passing):
-    """Before each order that reads a client's state, asks a twin of the site.
+    """Before each order that reads a client's state, asks a copy of the site whose state is forged.
 
-    What is sealed in the twin's state is forged.
+    Only the sealed part of the state is forged: the replies must not change.
     """
 
     site: Site
-    folder: Path  # of the twin's states
-    tried: list[str] = field(default_factory=list)  # forgeries, in words
-    leaks: list[str] = field(default_factory=list)  # replies that the forgery changed
+    folder: Path  # of the copy's states
+    tried: list[str] = field(default_factory=list)  # descriptions of all forgeries
+    leaks: list[str] = field(default_factory=list)  # those that changed the reply
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         stamps = {parcel.client: stamp_of(order_of(parcel)) for parcel in parcels}
@@ -261,7 +261,7 @@ class Forging(Passing):
             yield parcel, envelope
 
     def _forged(self, parcel: Parcel, stamp: Stamp, owns: Mapping[int, State]) -> dict[str, bytes]:
-        """What the client replies with forged states, by the way of forging."""
+        """The client's replies with forged states, by the description of the forgery."""
         seals = self._seals(stamp)
         if not seals:
             return {}
@@ -273,27 +273,28 @@ class Forging(Passing):
             states[f"{place}: another client's state"] = swapped(own, others[0], seals)
         answers = {}
         for name, state in states.items():
-            answers[name] = self._twin(parcel, str(stamp.read), state)
+            answers[name] = self._answer_with(parcel, str(stamp.read), state)
         return answers
 
     def _seals(self, stamp: Stamp) -> tuple[str, ...]:
-        """What the stage of an order seals."""
+        """The patterns of what the stage of an order seals."""
         stages = self.site.resolve(stamp.task)
         return next(stage.method.seals for stage in stages if stage.name == stamp.stage)
 
-    def _twin(self, parcel: Parcel, version: str, state: State) -> bytes:
+    def _answer_with(self, parcel: Parcel, version: str, state: State) -> bytes:
+        """What a copy of the site replies if the client has this state."""
         store = ClientStore(self.folder)
         store.write(parcel.client, version, state)
-        twin = replace(self.site, store=store)
+        copied_site = replace(self.site, store=store)
         with one_thread():
-            chunks, envelope = twin.handle(parcel.head, b"".join(parcel.body.chunks))
+            chunks, envelope = copied_site.handle(parcel.head, b"".join(parcel.body.chunks))
         if envelope.fault is not None:
             return envelope.fault.text.encode()
         return b"".join(chunks)
 
 
 def noisy(own: State, seals: tuple[str, ...]) -> State:
-    """Every sealed tensor as noise of its shape and type."""
+    """A state whose sealed tensors are noise of the same shape and type."""
     tensors = dict(own.tensors)
     for name, tensor in own.tensors.items():
         if not matches(name, seals):
@@ -306,12 +307,12 @@ def noisy(own: State, seals: tuple[str, ...]) -> State:
 
 
 def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
-    """What is sealed comes from another client, tensors and meta."""
+    """A state whose sealed tensors and meta are those of another client."""
     return State(mixed(own.tensors, other.tensors, seals), mixed(own.meta, other.meta, seals))
 
 
 def mixed(own: Mapping[str, V], other: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
-    """What is not sealed from the one, what is sealed from the other."""
+    """The unsealed values of the one, and the sealed values of the other."""
     values = {name: value for name, value in own.items() if not matches(name, seals)}
     for name, value in other.items():
         if matches(name, seals):

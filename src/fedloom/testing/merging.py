@@ -1,4 +1,7 @@
-"""Merging: weights are shares, whoever replies; a reply without weight or refused is no reply."""
+"""Tests of merging: weights are shares of whoever replies, and some replies do not count.
+
+Replies without weight and refused replies must change nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ from fedloom.types import Order, Reply, State
 
 class Merging(Subject):
     def test_identical_clients_are_one(self, toy: Toy, tmp_path: Path) -> None:
-        """Clients with equal data, full batches and equal draws end as one alone, to the bit."""
+        """Three clients with equal data, full batches and equal draws end like a single client.
+
+        The states are equal to the bit.
+        """
         one = made_up()[0]
         if "batch" in toy.task.options:
             options = {**toy.task.options, "batch": len(one.train)}
@@ -57,15 +63,18 @@ class Merging(Subject):
             assert differing(shared_part(merge.state), shared_part(after)) == []
 
     def test_merge_weights_sum_to_one(self, toy: Toy) -> None:
-        """Whoever replies: of ones the mean is 1, and of what was sent out nothing moves."""
+        """For any subset of replies, replies of ones merge to ones, and echoes change nothing.
+
+        An echo returns the tensors that were sent.
+        """
         merges = finished(toy).server.merges
         if not any(brings_tensors(merge) for merge in merges):
-            pytest.skip("its replies bring no tensors")
+            pytest.skip("its replies have no tensors")
         begun = set[int]()  # methods that have merged before
         for merge in merges:
             for replies in subsets(merge.replies):
                 self._ones_make_ones(merge, [saying_one(reply) for reply in replies])
-                if id(merge.method) not in begun:  # later, a server's momentum may go on
+                if id(merge.method) not in begun:  # later, a server's momentum may move weights
                     self._echoes_move_nothing(merge, replies)
             begun.add(id(merge.method))
 
@@ -80,7 +89,7 @@ class Merging(Subject):
             touched.update(name for name in reply.tensors if name in old)
         for name in touched:
             if old[name].is_floating_point():
-                # A region, or min_clients, may leave some as they were.
+                # A region, or min_clients, may leave some values unchanged.
                 assert ((new[name] == 1) | (new[name] == old[name])).all(), name
         assert not touched or any((new[name] == 1).all() for name in touched)
 
@@ -90,30 +99,30 @@ class Merging(Subject):
         assert differing(shared_part(merge.state), shared_part(after)) == []
 
     def takes_the_mean(self, method: Method) -> bool:
-        """Whether merge takes the mean as it is; override if it does not, and no option says so."""
+        """Whether merge returns the plain mean; override it if the options do not tell."""
         return getattr(getattr(method, "options", None), "server_optimizer", "mean") == "mean"
 
     def test_a_refused_reply_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
-        """A client whose reply is refused ends as one that was never reached, but for costs."""
+        """A refused reply has the same effect as an unreachable client, except for costs."""
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
         absent = toy.run(tmp_path / "absent", engine=Absent)
         assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
         assert differences(spoiled, absent, ledger=False) == []
 
     def test_an_absurd_update_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
-        """A finite reply that would make everybody diverge is refused.
+        """A finite reply that would make training diverge is refused.
 
         Neither the order of replies nor stopping the run makes a difference.
         """
         if not sends_floats(toy):
-            pytest.skip("its replies bring no tensors to be merged")
+            pytest.skip("its replies have no tensors to be merged")
         whole = toy.run(tmp_path / "whole", engine=Exploding)
         absent = toy.run(tmp_path / "absent", engine=Absent)
         reasons = reasons_in(whole)
         assert reasons
         for reason in reasons:
             assert "--norm-bound" in reason
-        # Otherwise a stage sends nothing that could be absurd.
+        # They are not equal if a stage sends nothing that could be absurd.
         if refusals_of(whole) == refusals_of(absent):
             assert differences(whole, absent, ledger=False) == []
         mixed_up = toy.run(tmp_path / "mixed up", engine=lambda inner: Exploding(Shuffled(inner)))
@@ -127,7 +136,7 @@ class Merging(Subject):
         assert stops >= 2 and differences(whole, resumed) == []
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:
-        """In clusters of one hop a relaying method ends as without them; another is refused."""
+        """A relaying method ends the same in clusters of one hop; any other method is refused."""
         flat = replace(toy, participation=1.0, rounds=fewest_rounds(toy), topology=Flat())
         clustered = replace(flat, topology=Clustered(groups=2, hops=1))
         if not all(stage.method.relays for stage in toy.stages):
@@ -146,7 +155,7 @@ def brings_tensors(merge: Merge) -> bool:
 
 
 def refusals_of(trace: Trace) -> list[list[int]]:
-    """Whose replies were refused, a round each."""
+    """The clients whose replies were refused, by round."""
     rounds = []
     for row in trace.rows:
         rounds.append([refusal.client for refusal in row.refused])
@@ -154,7 +163,7 @@ def refusals_of(trace: Trace) -> list[list[int]]:
 
 
 def reasons_in(trace: Trace) -> list[str]:
-    """Why replies were refused, over the whole run."""
+    """The reasons for which replies were refused, over the whole run."""
     reasons = []
     for row in trace.rows:
         reasons += [refusal.reason for refusal in row.refused]
@@ -162,7 +171,7 @@ def reasons_in(trace: Trace) -> list[str]:
 
 
 def sends_floats(toy: Toy) -> bool:
-    """Whether work replies bring back floats that an order carried."""
+    """Whether replies return floating-point tensors that their order had."""
     for exchange in work_of(finished(toy).trace):
         sent = exchange.order.tensors
         for name, tensor in exchange.reply.tensors.items():
@@ -172,7 +181,7 @@ def sends_floats(toy: Toy) -> bool:
 
 
 def fewest_rounds(toy: Toy) -> int:
-    """Of a run that its stages allow."""
+    """The smallest number of rounds that the method's stages allow."""
     for rounds in range(len(toy.stages), toy.rounds):
         with suppress(FedloomError):
             settings = Settings("toy", toy.task, len(toy.data), rounds, tiers=toy.tiers)
@@ -182,24 +191,27 @@ def fewest_rounds(toy: Toy) -> int:
 
 
 def shared_part(state: State) -> State:
-    """What all clients have in common."""
+    """The part of a state that all clients share."""
     return State(shared(state))
 
 
 def differing(one: State, other: State) -> list[str]:
-    """Tensors that are not equal to the bit; meta may tell who took part."""
+    """The names of tensors that are not equal to the bit.
+
+    Meta is not compared, because it may say who took part.
+    """
     names = sorted({*one.tensors, *other.tensors})
     return [name for name in names if content(one, name) != content(other, name)]
 
 
 def merged(merge: Merge, replies: Sequence[Reply]) -> State:
-    """What the method makes of other replies, as the wire would bring them."""
+    """The state after merging other replies, which pass through the wire format first."""
     arrived = [posted(reply) for reply in replies]
     return merge.method.merge(merge.state, merge.orders, arrived, merge.round)
 
 
 def subsets(replies: Sequence[Reply]) -> Iterator[tuple[Reply, ...]]:
-    """Every way in which at least one of them can come in."""
+    """Every non-empty subset of the replies."""
     for count in range(1, len(replies) + 1):
         yield from combinations(replies, count)
 
@@ -211,7 +223,7 @@ def weighing(reply: Reply, weight: float) -> Reply:
 
 
 def saying_one(reply: Reply) -> Reply:
-    """With ones in all its tensors of floats."""
+    """A reply with ones in all its floating-point tensors."""
     tensors = dict(reply.tensors)
     for name, tensor in reply.tensors.items():
         if tensor.is_floating_point():
@@ -220,6 +232,6 @@ def saying_one(reply: Reply) -> Reply:
 
 
 def echoing(reply: Reply, order: Order) -> Reply:
-    """With the tensors that its order carried."""
+    """A reply that returns the tensors of its order."""
     tensors = {name: order.tensors.get(name, tensor) for name, tensor in reply.tensors.items()}
     return replace(reply, tensors=tensors)

@@ -1,4 +1,4 @@
-"""Networks: what is computed under a choice, what is cut out, whose a weight is, and costs."""
+"""Tests of a space's networks: choices, cuts, the owners of weights, and costs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from fedloom.types import Arch
 
 class Networks(SpaceSubject):
     def test_it_can_be_searched(self, toy: SpaceToy) -> None:
-        """What every run looks at before it begins with a space from outside."""
+        """The space passes the checks that a run makes before it uses a space from outside."""
         check_space(toy.space, toy.kind, toy.shape, toy.classes, toy.size)
 
     @pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
     def test_cut_is_the_masked_supernet(self, toy: SpaceToy, training: bool) -> None:
-        """Bit for bit, and so are the running statistics that a step of training leaves."""
+        """A cut network equals the masked supernet to the bit, in scores and running statistics."""
         for arch in (*toy.drawn(), *toy.extremes()):
             net = toy.supernet().train(training)
             cut = net.cut(arch)
@@ -48,9 +48,9 @@ class Networks(SpaceSubject):
         assert torch.equal(answer(net, toy.samples()), everything)
 
     def test_several_at_once_answer_as_each_alone(self, toy: SpaceToy) -> None:
-        """Every step of `flow` goes through its `run`.
+        """Architectures that are computed together give the same scores as each one alone.
 
-        That lets architectures share what they have in common.
+        For that, every step of `flow` must go through its `run`.
         """
         net = toy.supernet().eval()
         x = toy.samples()
@@ -60,23 +60,23 @@ class Networks(SpaceSubject):
         for arch, expected, scores in zip(archs, alone, together, strict=True):
             assert torch.equal(scores, expected), f"{arch.choice}"
 
-    # An asked choice
+    # Choices that are made while the network computes
 
     def test_each_sample_may_go_its_own_way(self, toy: SpaceToy) -> None:
-        """A batch under a rule that looks at its input answers as each sample does alone."""
+        """Under a rule that depends on the input, a batch gets the scores of each sample alone."""
         net = toy.supernet().eval()
         x = toy.samples()
         rule = LooksAtInput(toy.space)
         together = net(x, rule)
-        differ = any(len(set(ways)) > 1 for ways in rule.taken)
-        assert differ, "the rule must send samples different ways"
+        differ = any(len(set(options)) > 1 for options in rule.taken)
+        assert differ, "the rule must send samples along different paths"
         alone = torch.cat([net(sample[None], rule) for sample in x])
         assert_alike(together, alone)
 
     def test_a_certain_answer_is_the_path(self, toy: SpaceToy) -> None:
-        """An object that answers with 0 and 1 computes what the architecture does.
+        """Weights of 0 and 1 give the same scores as the architecture that they describe.
 
-        It does so for a batch, and for each sample.
+        This holds for weights of a whole batch, and for weights of each sample.
         """
         net = toy.supernet().eval()
         x = toy.samples()
@@ -85,34 +85,34 @@ class Networks(SpaceSubject):
             for samples in (None, len(x)):
                 assert_alike(net(x, Certain(toy.space, arch, samples)), expected)
 
-    # Whose a weight is
+    # The owners of weights
 
     def test_every_key_is_owned_or_everybodys(self, toy: SpaceToy) -> None:
-        """A part of the network has the keys of what is alive in it, everybody's, and no others."""
+        """A smaller network has exactly the keys of its operations and those without an owner."""
         net = toy.supernet()
         owners = {key: net.owner(key) for key in net.state_dict()}
         for owner in owners.values():
             assert owner is None or owner.op < len(toy.space.slots[owner.slot].options)
-        with_one_less = [removal.rest for removal in removals(toy.space.full())]
+        with_one_less = [removal.remaining for removal in removals(toy.space.full())]
         for arch in (*with_one_less, *masks(toy.space), *toy.drawn()):
-            with torch.device("meta"):  # sizes alone
+            with torch.device("meta"):  # only the names are needed
                 existing = set(net.smaller(arch).state_dict())
             expected = {key for key, owner in owners.items() if is_alive(owner, arch)}
             assert existing == expected, f"{arch.choice}"
 
     def test_an_owned_key_is_its_operations_own(self, toy: SpaceToy) -> None:
-        """What a step of training no longer moves without an operation is what that owns."""
+        """An operation owns exactly what a training step no longer changes without it."""
         net = toy.supernet()
         x = toy.samples()
         y = toy.labels()
         everything = toy.space.full()
         whole = touched_by(net, everything, x, y)
         for removal in removals(everything):
-            lost = whole - touched_by(net, removal.rest, x, y)
+            lost = whole - touched_by(net, removal.remaining, x, y)
             owned = {key for key in whole if net.owner(key) == removal.op}
             assert lost == owned, f"{removal}"
 
-    # What it costs
+    # Costs
 
     @pytest.mark.parametrize("affine", [False, True], ids=["plain", "affine"])
     def test_cost_formula_is_what_is_counted(self, toy: SpaceToy, affine: bool) -> None:
@@ -134,7 +134,7 @@ class Networks(SpaceSubject):
         whole = cost_of(toy, everything)
         for removal in removals(everything):
             added = toy.space.op_cost(removal.op, toy.shape, toy.classes, toy.size)
-            assert added == whole.minus(cost_of(toy, removal.rest))
+            assert added == whole.minus(cost_of(toy, removal.remaining))
             owned = 0
             for key, parameter in net.named_parameters():
                 if net.owner(key) == removal.op:
@@ -142,12 +142,9 @@ class Networks(SpaceSubject):
             assert added.params == owned
 
     def test_a_latency_table_knows_every_step(self, toy: SpaceToy) -> None:
-        """The steps pass on the shapes that the network computes.
-
-        Each of them can be measured by itself.
-        """
+        """The steps have the shapes that the network computes, and each can be measured alone."""
         if toy.kind not in MAPS:
-            pytest.skip("latency tables are of maps")
+            pytest.skip("latency tables are for networks of maps")
         net = toy.supernet()
         steps = Steps(Model(net, (0.0,) * toy.shape[0], (1.0,) * toy.shape[0]))
         try:
@@ -156,7 +153,7 @@ class Networks(SpaceSubject):
             pytest.skip(f"{error}")
         for arch in toy.drawn():
             assert set(steps.of(arch)) <= pieces
-            assert walked(steps, arch) == computed(net, arch, toy.samples()[:1])
+            assert shapes_in_steps(steps, arch) == shapes_computed(net, arch, toy.samples()[:1])
         for piece in pieces:
             work, inputs = steps.examples[piece]
             with torch.no_grad():
@@ -164,25 +161,25 @@ class Networks(SpaceSubject):
 
 
 class LooksAtInput:
-    """Sends a sample through the option that the mean of what comes in points to."""
+    """Sends each sample through an option that depends on the mean of its input."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.taken: list[list[int]] = []  # by every place that asked, the option of each sample
+        self.taken: list[list[int]] = []  # for every slot that asked, the option of each sample
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         digits = (1000 * inputs[0].double().flatten(1).mean(dim=1).abs()).round().long()
         rows = []
         for slot in place.slots:
             options = len(self.space.slots[slot].options)
-            ways = (digits + slot) % options
-            rows.append(nn.functional.one_hot(ways, options).float())
-            self.taken.append(ways.tolist())
+            chosen = (digits + slot) % options
+            rows.append(nn.functional.one_hot(chosen, options).float())
+            self.taken.append(chosen.tolist())
         return rows
 
 
 class Certain:
-    """Answers with what an architecture has: for the whole batch, or for each sample alone."""
+    """Weights of 1 for an architecture's operations, for the whole batch or for each sample."""
 
     def __init__(self, space: Space, arch: Arch, samples: int | None) -> None:
         self.space = space
@@ -201,7 +198,7 @@ class Certain:
 
 
 def assert_alike(scores: torch.Tensor, expected: torch.Tensor) -> None:
-    """Equal but for sums in another order."""
+    """Assert that scores are equal, except for the rounding of sums in another order."""
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -210,7 +207,7 @@ def cost_of(toy: SpaceToy, arch: Arch, *, affine: bool = False) -> Cost:
 
 
 class TensorKeeper(fx.Interpreter):
-    """Runs a plain network and keeps every tensor that it makes."""
+    """Runs a plain network and keeps every tensor that it computes."""
 
     def __init__(self, net: fx.GraphModule) -> None:
         super().__init__(net)
@@ -225,9 +222,9 @@ class TensorKeeper(fx.Interpreter):
 
 
 def activations(net: nn.Module, x: torch.Tensor) -> int:
-    """The elements of every tensor that a cut network makes.
+    """The number of elements of all tensors that a cut network computes.
 
-    A view, or a result written in place, is none.
+    Views and results that are written in place do not count.
     """
     assert isinstance(net, fx.GraphModule)
     keeper = TensorKeeper(net)
@@ -241,8 +238,8 @@ def activations(net: nn.Module, x: torch.Tensor) -> int:
     return sum(sizes.values())
 
 
-def computed(net: Supernet, arch: Arch, x: torch.Tensor) -> list[tuple[int, ...]]:
-    """The shapes that a forward pass goes through, step by step."""
+def shapes_computed(net: Supernet, arch: Arch, x: torch.Tensor) -> list[tuple[int, ...]]:
+    """The shapes of a forward pass, step by step."""
     shapes = []
 
     def run(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
@@ -255,8 +252,8 @@ def computed(net: Supernet, arch: Arch, x: torch.Tensor) -> list[tuple[int, ...]
     return shapes
 
 
-def walked(steps: Steps, arch: Arch) -> list[tuple[int, ...]]:
-    """The shapes that the walk of a latency table passes on."""
+def shapes_in_steps(steps: Steps, arch: Arch) -> list[tuple[int, ...]]:
+    """The shapes that `Steps` passes on, step by step."""
     shapes = []
     flow = steps.net.flow
 

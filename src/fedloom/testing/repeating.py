@@ -1,4 +1,7 @@
-"""The same again: stopped runs and runs with replies in another order end with equal bits."""
+"""Tests of repeatability: runs that are stopped, or get replies in another order, end the same.
+
+The results must be equal to the bit.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,21 @@ from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
 from fedloom.testing.watch import stirred
 
 MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
-# "work" is no event: there the engine stops.
+# "work" is not an event: there the engine stops the run.
 EVENTS = {"round": RoundEnded, "reply": Replied, "evaluated": ClientEvaluated}
-MOST_STOPS = 1000  # of one run
+MOST_STOPS = 1000  # of one run; more would mean that it never ends
 
 
 class Repeating(Subject):
     def test_deterministic(self, toy: Toy, tmp_path: Path) -> None:
-        """Two runs are equal to the bit, whatever stands in the global generators."""
+        """Two runs are equal to the bit, whatever the state of the global random generators."""
         with stirred(12345):
             again = toy.run(tmp_path)
         assert differences(finished(toy).trace, again) == []
 
     @pytest.mark.parametrize("moment", MOMENTS)
     def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moment: str) -> None:
-        """Stopped at every such moment of all rounds and stages, a run ends as without stops."""
+        """A run that is stopped at every such moment of all rounds ends as without stops."""
         again, stops = interrupted(toy, tmp_path, {moment})
         assert stops >= 2
         assert differences(finished(toy).trace, again) == []
@@ -50,17 +53,17 @@ class Repeating(Subject):
         assert differences(finished(toy).trace, toy.run(tmp_path, engine=mixed_up)) == []
 
     def test_no_memory_but_the_states(self, toy: Toy) -> None:
-        """After a run, a method is what it was before."""
+        """A run does not change a method's attributes."""
         after = [vars(method) for method in finished(toy).server.methods]
         before = [vars(stage.method) for stage in toy.stages]
         assert after == before
 
     def test_server_draws_only_from_the_seed_tree(self, toy: Toy) -> None:
-        """Init, plan, merge and serve leave the generators of torch, numpy and random alone."""
+        """Init, plan, merge and serve do not use the generators of torch, numpy and random."""
         assert sorted(set(finished(toy).server.draws)) == []
 
     def test_evaluation_only_reads(self, toy: Toy, tmp_path: Path) -> None:
-        """Evaluated after every round or only at the end, a run ends the same.
+        """A run ends the same whether it is evaluated after every round or only at the end.
 
         There are figures for every client.
         """
@@ -79,7 +82,7 @@ class Repeating(Subject):
 class Interruptions:
     """Raises Stop at every moment of these kinds.
 
-    It does so always where progress is saved, and once where it is not.
+    At moments where no progress is saved it does so only once, so that the run can end.
     """
 
     kinds: set[str]
@@ -109,7 +112,7 @@ def interrupted(
     kinds: set[str],
     engine: Wrap = lambda inner: inner,
 ) -> tuple[Trace, int]:
-    """A run that is stopped and resumed until it is through, and how often it was stopped."""
+    """Stop and resume a run until it is finished; returns also how often it was stopped."""
     stops = Interruptions(kinds)
 
     def stopping(inner: Engine) -> Engine:
@@ -122,4 +125,4 @@ def interrupted(
             continue
         return trace, count
     outcome = f"after {MOST_STOPS} stops it has not ended"
-    raise AssertionError(f"a resumed run must get on, but {outcome}")
+    raise AssertionError(f"a resumed run must make progress, but {outcome}")

@@ -1,4 +1,4 @@
-"""A process serves one client after the other: nothing of the one may reach the next."""
+"""Tests of a process that serves one client after the other: nothing may leak to the next."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Serving(Subject):
         toy: Toy,
         tmp_path: Path,
     ) -> None:
-        """All that a client left in its networks is spoiled.
+        """A client's reply does not depend on what an earlier client left in the networks.
 
-        The next one answers byte for byte as a fresh process does, and is charged the same MACs.
+        Even if all of that is overwritten, replies and MACs equal those of a fresh process.
         """
         fresh = toy.run(tmp_path / "fresh", engine=Forgetting)
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
@@ -34,7 +34,7 @@ class Serving(Subject):
             assert exchange.answer == twin.answer
 
     def test_a_client_leaves_its_samples_alone(self, toy: Toy, tmp_path: Path) -> None:
-        """They are kept for its next order."""
+        """A client's work does not change its samples, which are kept for its next order."""
         before = [part.clone() for part in parts_of(toy)]
         toy.run(tmp_path)
         after = parts_of(toy)
@@ -42,7 +42,7 @@ class Serving(Subject):
 
 
 class Between:
-    """Does something to a site's networks before each order."""
+    """Prepares a site's networks before each order; subclasses say how."""
 
     def __init__(self, inner: Engine) -> None:
         assert isinstance(inner, InlineEngine)
@@ -58,7 +58,7 @@ class Between:
 
 
 class Forgetting(Between):
-    """Every order meets a process that has served nobody, and meters every step of it."""
+    """Every order finds a process that has served nobody yet, and all its steps are metered."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         with KNOWN.none():
@@ -69,7 +69,7 @@ class Forgetting(Between):
 
 
 class Spoiling(Between):
-    """Every order meets networks in which the last one left nothing usable."""
+    """Every order finds networks whose content has been overwritten with useless values."""
 
     def prepare(self, site: Site) -> None:
         for kept in site.networks.waiting:

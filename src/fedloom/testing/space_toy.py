@@ -1,4 +1,4 @@
-"""A search space under test, and a network of it that is small enough for a test."""
+"""A search space under test, and a network of it that is small enough for tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedloom.spaces.supernet import Supernet
 from fedloom.testing.subject import Exempting
 from fedloom.types import Arch
 
-NOISE = 7  # the seed of what a network draws by itself while it computes
-DRAWN = 3  # architectures that are built
+NOISE = 7  # the seed of random numbers that a network draws while it computes
+DRAWN = 3  # architectures to build
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SpaceToy:
     size: Size = field(default=Size(cells=2, channels=4))
 
     def supernet(self, *, arch: Arch | None = None, affine: bool = False) -> Supernet:
-        """As a seed makes it, with running statistics that are not those of a fresh one."""
+        """A supernet with seeded weights, and running statistics after one training step."""
         with seeded(0):
             net = self.space.network(self.shape, self.classes, self.size, arch=arch, affine=affine)
         with torch.no_grad(), seeded(NOISE):
@@ -52,14 +52,14 @@ class SpaceToy:
         return [self.space.sample(rng(number, "architecture")) for number in range(DRAWN)]
 
     def extremes(self) -> list[Arch]:
-        """Everything alive, and nothing, where the network can do without."""
+        """All operations; and none, if the network can compute without any."""
         bare = self.space.bare()
         if bare is None:
             return [self.space.full()]
         return [self.space.full(), bare]
 
     def useful(self) -> Iterator[tuple[int, int]]:
-        """Every slot with each of its options that computes something."""
+        """The pairs of a slot and one of its options, without options that compute nothing."""
         for number, slot in enumerate(self.space.slots):
             for op, name in enumerate(slot.options):
                 if name != NONE:
@@ -67,7 +67,7 @@ class SpaceToy:
 
 
 class SpaceSubject(Exempting):
-    """What a test class says of its space."""
+    """The attributes by which a test class describes its space."""
 
     space: ClassVar[str]  # a registered name or path/file.py:Name, with its parameters
     kind: ClassVar[str] = "image"
@@ -81,7 +81,7 @@ class SpaceSubject(Exempting):
 
 
 def answer(net: torch.nn.Module, x: torch.Tensor, *choice: Choice) -> torch.Tensor:
-    """The same each time, also of a network that draws while it computes."""
+    """The scores of a network, equal each time even if it draws random numbers."""
     with seeded(NOISE):
         scores: torch.Tensor = net(x, *choice)
     return scores

@@ -1,4 +1,4 @@
-"""The method under test, and its plain run that many promises look at."""
+"""The method under test, and the plain run of it that many tests look at."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from fedloom.types import Json, Reply, Task
 
 
 class Exempting:
-    """Tests that a test class may leave out, with a reason."""
+    """Lets a test class skip some tests, with a reason."""
 
-    exempt: ClassVar[Mapping[str, str]] = {}  # a test's name without "test_": why it cannot hold
+    # By the test's name without "test_", the reason why it cannot hold.
+    exempt: ClassVar[Mapping[str, str]] = {}
 
     @pytest.fixture(autouse=True)
     def _exempted(self, request: pytest.FixtureRequest) -> None:
@@ -31,11 +32,11 @@ class Exempting:
 
 
 class Subject(Exempting):
-    """What a test class says of its method."""
+    """The attributes by which a test class describes its method."""
 
     method: ClassVar[str]  # a registered name, or path/file.py:Name
-    options: ClassVar[Mapping[str, Json]] = {}  # beyond the tiny ones of the toy
-    rounds: ClassVar[int] = 4  # of the whole run, all stages together
+    options: ClassVar[Mapping[str, Json]] = {}  # in addition to those that make the toy tiny
+    rounds: ClassVar[int] = 4  # of the whole run, over all stages
 
     @pytest.fixture
     def toy(self) -> Toy:
@@ -50,7 +51,7 @@ class Finished:
 
 
 def finished(toy: Toy) -> Finished:
-    """The run of `Toy.of` with this method, made once for all the tests that look at it."""
+    """The run of this toy, made once for all tests that look at it."""
     task = toy.task
     options = json.dumps(task.options)
     return _finished(task.method, options, toy.rounds, task.seed, by_clock=toy.by_clock)
@@ -73,7 +74,7 @@ def _finished(
 
 
 def work_of(trace: Trace) -> list[Exchange]:
-    """The exchanges that a method's client side worked for."""
+    """The exchanges for which a method's client side worked."""
     work = []
     for exchange in trace.exchanges:
         if exchange.order.kind not in ("describe", "evaluate"):
@@ -82,7 +83,7 @@ def work_of(trace: Trace) -> list[Exchange]:
 
 
 def described(task: Task) -> list[Any]:
-    """A task's stages as something to compare."""
+    """A task's stages as values that can be compared."""
     rows = []
     for stage in stages(task):
         rows.append((stage.name, stage.share, type(stage.method), vars(stage.method)))
@@ -90,5 +91,5 @@ def described(task: Task) -> list[Any]:
 
 
 def posted(reply: Reply) -> Reply:
-    """A reply as the wire would bring it."""
+    """A reply after it has passed through the wire format."""
     return read_reply(b"".join(reply_chunks(reply)))

@@ -1,4 +1,4 @@
-"""A federation small enough for a test: made-up images, four clients, one process, one folder."""
+"""A federation small enough for tests: made-up images, four clients, one process, one folder."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ from fedloom.types import Meta, State, Task, TierDeal
 
 SHAPE = (1, 6, 6)
 LABELS = ("circle", "cross", "star")
-# By the simulated clock: a few messages of a toy take as long.
+# By the simulated clock; a few messages of a toy take about as long.
 ON_SECONDS = 1.0
 OFF_SECONDS = 0.5
 DROPOUT = 0.4
-SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
+# Training samples by client. With batches of 4, the last batches have 3, 1, 4 and 2 samples.
+SIZES = (7, 5, 8, 6)
 TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
     "batch": 4,
@@ -64,7 +65,7 @@ Watch = Callable[[Method], Method]
 
 
 def samples(count: int, *path: int | str) -> Samples:
-    """Noise with a trace of its label; `path` names the draw."""
+    """Noise whose mean depends on the label; `path` names the random stream."""
     generator = rng(0, "toy", *path)
     y = generator.integers(len(LABELS), size=count)
     x = generator.normal(100 * y[:, None, None, None], 50.0, size=(count, *SHAPE))
@@ -72,7 +73,7 @@ def samples(count: int, *path: int | str) -> Samples:
 
 
 def made_up(sizes: Sequence[int] = SIZES, test: str = "test") -> tuple[ClientData, ...]:
-    """Clients of these sizes. Another name for the test part makes another one of the same size."""
+    """Clients with these numbers of training samples. `test` names the draw of the test parts."""
     clients = []
     for client, size in enumerate(sizes):
         data = ClientData(
@@ -86,7 +87,7 @@ def made_up(sizes: Sequence[int] = SIZES, test: str = "test") -> tuple[ClientDat
 
 @dataclass(frozen=True)
 class Toy:
-    """One run, not yet made. `dataclasses.replace` makes variants of it."""
+    """The description of one run. Use `dataclasses.replace` for variants of it."""
 
     task: Task
     rounds: int = 4
@@ -94,8 +95,8 @@ class Toy:
     data: tuple[ClientData, ...] = field(default_factory=made_up)
     identity: Callable[[int], int] = int  # what names a client's random draws
     topology: Topology = field(default_factory=Flat)
-    histograms: HistogramRule | None = None  # what clients tell of their labels
-    evaluate_every: int = 3  # no divisor of `rounds`: the final evaluation has a number of its own
+    histograms: HistogramRule | None = None  # how clients report their label counts
+    evaluate_every: int = 3  # does not divide `rounds`, so that the final evaluation is separate
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
     max_weight_share: float | None = None
@@ -104,7 +105,7 @@ class Toy:
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
-        """A run of this method, with options that make it tiny beyond those that are asked for."""
+        """A run of this method, with further options that make it tiny."""
         name = absolute(method)
         asked_for = options or {}
         schema = recipe(name).options
@@ -136,14 +137,14 @@ class Toy:
 
     @property
     def tiers(self) -> TierDeal | None:
-        """The usual tiers of a method that knows some."""
+        """The default tiers, if the method supports tiers."""
         tiered = recipe(self.task.method).tiered
         if tiered is None:
             return None
         return deal_of(TiersConfig(), tiered(self.task), len(self.data), self.task.seed)
 
     def site(self, folder: Path, watch: Watch = lambda method: method) -> Site:
-        """The clients' side; `watch` may stand between it and the method."""
+        """The clients' side; `watch` may wrap the method."""
 
         def resolve(task: Task) -> tuple[Stage, ...]:
             return watched(stages(task), watch)
@@ -159,7 +160,7 @@ class Toy:
         )
 
     def loop(self, folder: Path, engine: Engine, listen: Listener, watch: Watch) -> Loop:
-        """The server's side; `watch` may stand between it and the method."""
+        """The server's side; `watch` may wrap the method."""
         settings = Settings(
             experiment="toy",
             task=self.task,
@@ -198,7 +199,7 @@ class Toy:
         server: Watch = lambda method: method,
         client: Watch = lambda method: method,
     ) -> Trace:
-        """To the end, from wherever an earlier try in this folder left off."""
+        """Run to the end, continuing an earlier attempt in this folder if there is one."""
         recorder = Recorder(engine(InlineEngine(self.site(folder, client))))
         with one_thread():
             outcome = self.loop(folder, recorder, listen, server).run()
@@ -210,13 +211,13 @@ class Toy:
         server: Watch = lambda method: method,
         client: Watch = lambda method: method,
     ) -> Trace:
-        """In a folder that is gone afterwards."""
+        """Run in a folder that is removed afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
 
 
 def clock_of(clients: int, seed: int) -> dict[str, Any]:
-    """Settings of a loop whose clients are phones that come, go and leave."""
+    """Loop settings for clients that are phones, come and go, and leave during their work."""
     schedule = duty(ON_SECONDS, OFF_SECONDS, clients, seed)
     return {
         "devices": devices_of(PHONES, clients, seed),
@@ -226,7 +227,7 @@ def clock_of(clients: int, seed: int) -> dict[str, Any]:
 
 
 def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
-    """What the space that a method searches says to make itself tiny."""
+    """The parameters that make the space that a method searches tiny."""
     if not issubclass(schema, SpaceChoice):
         return {}
     choice = choice_of_space(schema, asked_for)
@@ -241,13 +242,13 @@ def watched(method_stages: Sequence[Stage], watch: Watch) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True)
 class Trace:
-    """All that a run left behind."""
+    """Everything that a run leaves behind."""
 
     outcome: Outcome
     rows: tuple[MetricsRow, ...]
     checkpoints: Mapping[int, Checkpoint]
-    owns: Mapping[tuple[int, str], State]  # by (client, version): all that checkpoints name
-    exchanges: tuple[Exchange, ...]  # of the last try only, if the run was resumed
+    owns: Mapping[tuple[int, str], State]  # by (client, version), for all that checkpoints name
+    exchanges: tuple[Exchange, ...]  # of the last attempt only, if the run was resumed
 
     @classmethod
     def read(cls, folder: Path, outcome: Outcome, exchanges: tuple[Exchange, ...]) -> Trace:
@@ -267,7 +268,7 @@ class Trace:
 
     @property
     def states(self) -> dict[int, State]:
-        """The server's, by round."""
+        """The server's states, by round."""
         return {number: checkpoint.state for number, checkpoint in self.checkpoints.items()}
 
     def own(self, client: int) -> State | None:
@@ -279,9 +280,9 @@ class Trace:
 
 
 def differences(one: Trace, other: Trace, *, ledger: bool = True) -> list[str]:
-    """What is not equal to the bit in two runs, measured seconds excepted.
+    """What is not equal to the bit in two runs, except for measured seconds.
 
-    Without `ledger`, costs and refusals are excepted too.
+    Without `ledger`, costs and refusals are not compared either.
     """
     first = one.outcome
     second = other.outcome
@@ -303,17 +304,17 @@ def differences(one: Trace, other: Trace, *, ledger: bool = True) -> list[str]:
     return unequal
 
 
-def _compared(what: str, these: Mapping[K, State], those: Mapping[K, State]) -> Iterator[str]:
+def _compared(kind: str, these: Mapping[K, State], those: Mapping[K, State]) -> Iterator[str]:
     for key in sorted({*these, *those}, key=str):
         if key not in these or key not in those:
-            yield f"{what} {key} exists in one only"
+            yield f"{kind} {key} exists in one only"
         else:
             for name in unlike(these[key], those[key]):
-                yield f"{what} {key}: {name}"
+                yield f"{kind} {key}: {name}"
 
 
 def unlike(one: State, other: State) -> list[str]:
-    """The names of what differs between two states, to the bit (a NaN equals itself)."""
+    """The names of what is not equal to the bit in two states (a NaN equals itself)."""
     names = sorted({*one.tensors, *other.tensors})
     unequal = [name for name in names if content(one, name) != content(other, name)]
     if one.meta != other.meta:
@@ -329,7 +330,7 @@ def content(state: State, name: str) -> bytes | None:
 
 
 def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
-    """Without what is measured; without `ledger`, without costs and refusals too."""
+    """A row without measured values; without `ledger`, also without costs and refusals."""
     if not ledger:
         return replace(
             row,

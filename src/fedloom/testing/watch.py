@@ -1,4 +1,4 @@
-"""Methods that do what another does, and take down how."""
+"""Wrappers of methods that record how a method is called and what it does."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ M = TypeVar("M", bound=Method)
 
 
 def watched(method: M, watcher: type[Method], **attributes: Any) -> M:
-    """A twin of `method` of a class of its own, in which the watcher stands before it.
+    """A copy of `method` whose class inherits from the watcher first, then from its own class.
 
-    `attributes` are the class's.
+    `attributes` are attributes of the new class.
     """
     twin = copy(method)
     kind = type(method)
     watched_kind = type(kind.__name__, (watcher, kind), attributes)
-    object.__setattr__(twin, "__class__", watched_kind)  # it may be frozen
+    object.__setattr__(twin, "__class__", watched_kind)  # the method may be frozen
     return twin
 
 
 @dataclass(frozen=True)
 class Merge:
-    """One call of merge. Reply tensors are maps of files that may be gone; they stay readable."""
+    """One call of merge.
+
+    The replies' tensors are memory-mapped; they stay readable even if the files are gone.
+    """
 
     method: Method
     state: State
@@ -47,7 +50,7 @@ class Merge:
 class ServerLog:
     merges: list[Merge] = field(default_factory=list)
     draws: list[str] = field(default_factory=list)  # calls that touched a global generator
-    methods: list[Method] = field(default_factory=list)  # a stage each
+    methods: list[Method] = field(default_factory=list)  # one per stage
 
     def watch(self, method: Method) -> Method:
         twin = watched(method, WatchedServer, log=self, origin=method)
@@ -93,18 +96,18 @@ class WatchedServer(Method):
 
 
 def generators() -> dict[str, Any]:
-    """The global generators' states, as something to compare."""
-    kind, keys, *rest = np.random.get_state()
+    """The states of the global random generators, as values that can be compared."""
+    kind, keys, *others = np.random.get_state()
     return {
         "torch": bytes(torch.random.get_rng_state().numpy()),
-        "numpy": (kind, bytes(np.asarray(keys)), *rest),
+        "numpy": (kind, bytes(np.asarray(keys)), *others),
         "random": random.getstate(),
     }
 
 
 @contextmanager
 def stirred(seed: int) -> Iterator[None]:
-    """With other global generators than before; they are put back."""
+    """Seed the global random generators inside the block; afterwards they are as before."""
     torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state()
     python_state = random.getstate()
@@ -130,10 +133,10 @@ class DataCall:
 
 @dataclass
 class ClientLog:
-    """What a method's client side was given, and the networks it makes of its orders."""
+    """What a method's client side was given, and the networks that it built."""
 
     data: list[DataCall] = field(default_factory=list)
-    networks: dict[str, nn.Module] = field(default_factory=dict)  # the first of each stage
+    networks: dict[str, nn.Module] = field(default_factory=dict)  # the first one of each stage
 
     def watch(self, method: Method) -> Method:
         return watched(method, WatchedClient, log=self, origin=method)

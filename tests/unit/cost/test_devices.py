@@ -6,7 +6,14 @@ from statistics import mean
 
 import pytest
 
-from fedloom.cost.devices import Device, cut_normal, devices_of, known_phones, read_devices, tiers_by_speed
+from fedloom.cost.devices import (
+    Device,
+    cut_normal,
+    devices_of,
+    read_devices,
+    read_phones,
+    tiers_by_speed,
+)
 from fedloom.errors import FedloomError
 
 FACTS = Path(__file__).parents[3].parent / "shared" / "data" / "device"
@@ -21,13 +28,15 @@ def test_phones_have_the_real_spread() -> None:
     phones = devices_of("phones", 2000, seed=0)
     speeds = sorted(phone.macs_per_second for phone in phones)
     assert mean(speeds) == pytest.approx(1e9, rel=0.03)
-    scores = known_phones().scores
+    scores = read_phones().scores
     assert speeds[0] == pytest.approx(1e9 * scores[0] / mean(scores))
     assert speeds[-1] / speeds[0] == pytest.approx(scores[-1] / scores[0])
     assert {phone.lan for phone in phones} == {12.5e6}
     # The mean of the 19 means, a little more as links are cut below.
-    links = known_phones().links
-    assert mean(phone.wan_down for phone in phones) == pytest.approx(125 * mean(link.down for link in links), rel=0.06)
+    links = read_phones().links
+    assert mean(phone.wan_down for phone in phones) == pytest.approx(
+        125 * mean(link.down for link in links), rel=0.06
+    )
     assert min(phone.wan_up for phone in phones) >= 125 * 0.1 * min(link.up for link in links)
 
 
@@ -44,17 +53,20 @@ def test_a_link_is_cut_at_a_tenth_of_its_mean() -> None:
 @pytest.mark.skipif(not FACTS.is_dir(), reason="the measured facts are not here")
 def test_the_table_is_made_of_the_facts() -> None:
     of_phones = json.loads((FACTS / "ai_benchmark_devices_2020.json").read_text())
-    assert sorted(int(phone["CPU_F_AI_Score"]) for phone in of_phones) == list(known_phones().scores)
+    assert sorted(int(phone["CPU_F_AI_Score"]) for phone in of_phones) == list(read_phones().scores)
     of_links = json.loads((FACTS / "network_speed_distribution.json").read_text()).values()
     names = ("down_u", "down_sigma", "up_u", "up_sigma")
     rounded = sorted(tuple(round(link[name]) for name in names) for link in of_links)
-    assert rounded == [tuple(link) for link in known_phones().links]
+    assert rounded == [tuple(link) for link in read_phones().links]
 
 
 def test_a_file_of_devices(tmp_path: Path) -> None:
     file = tmp_path / "devices.csv"
     file.write_text(f"{HEAD},place\n1,2e9,1e6,5,6,north\n0,1e9,1e6,3,4,\n")
-    assert devices_of(str(file), 2, seed=0) == [Device(1e9, 1e6, 3, 4), Device(2e9, 1e6, 5, 6, "north")]
+    assert devices_of(str(file), 2, seed=0) == [
+        Device(1e9, 1e6, 3, 4),
+        Device(2e9, 1e6, 5, 6, "north"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +75,16 @@ def test_a_file_of_devices(tmp_path: Path) -> None:
         ("", "it is empty"),
         ("client,speed\n0,1\n", "it begins with client, speed"),
         (f"{HEAD}\n0,1,2,3\n", "line 2 of .* must have 5 values, but it has 4"),
-        (f"{HEAD}\n0,0,1,1,1\n", "macs_per_second in line 2 of .* must be a number above 0, but got '0'"),
+        (
+            f"{HEAD}\n0,0,1,1,1\n",
+            "macs_per_second in line 2 of .* must be a number above 0, but got '0'",
+        ),
         (f"{HEAD}\n0,1,1,nan,1\n", "wan_down in line 2 of .* number above 0, but got 'nan'"),
-        (f"{HEAD}\n0,1,1,1,1\n\nx,1,1,1,1\n", "line 4 of .* must begin with a client's number, but got 'x'"),
-        (f"{HEAD}\n0,1,1,1,1\n0,1,1,1,1\n", "0 has two"),
+        (
+            f"{HEAD}\n0,1,1,1,1\n\nx,1,1,1,1\n",
+            "line 4 of .* must begin with a client's number, but got 'x'",
+        ),
+        (f"{HEAD}\n0,1,1,1,1\n0,1,1,1,1\n", "client 0 has two"),
         (f"{HEAD}\n0,1,1,1,1\n2,1,1,1,1\n", "client 1 has none"),
     ],
 )

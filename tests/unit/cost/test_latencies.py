@@ -1,4 +1,4 @@
-"""What operations of chains take on a device: pieces of every layer, and sums that are a path's own."""
+"""Latencies of a chain's operations on a device: pieces of every layer, and sums of paths."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ def supernet(name: str) -> Model:
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_piece_of_a_chain_can_be_measured(name: str) -> None:
-    """The walk has the shapes of a real pass, and every step runs on what it would be measured with."""
+    """Steps have the shapes of a real pass, and each runs on the inputs it is measured with."""
     steps = Steps(supernet(name))
     pieces = steps.all_pieces()
     space = steps.net.space
@@ -66,7 +66,7 @@ def test_the_sum_over_layers_is_that_of_the_paths_pieces(name: str) -> None:
 
 
 def test_a_layer_by_hand() -> None:
-    """An identity takes no time, and a convolution that of its one piece."""
+    """An identity takes no time, and a convolution the time of its one piece."""
     steps = Steps(supernet("cnn-tiny"))
     times = dict.fromkeys(steps.all_pieces(), 1.0)
     slot = steps.net.space.slots[0]
@@ -90,5 +90,7 @@ def test_a_sum_of_two_takes_an_addition() -> None:
 def test_a_profile_that_does_not_cover_the_space_is_refused() -> None:
     steps = Steps(supernet("cnn-tiny"))
     pieces: Counter[Piece] = steps.of(Arch(steps.net.space.name, ((0,),) * 6))
-    with pytest.raises(FedloomError, match="mine must have every operation of the network, but it has no"):
+    with pytest.raises(
+        FedloomError, match="mine must have every operation of the network, but it has no"
+    ):
         operation_latencies(steps.model, profile(dict.fromkeys(pieces, 1.0)), "mine")

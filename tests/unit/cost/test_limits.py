@@ -26,7 +26,11 @@ def test_the_tighter_of_two_limits(one, other, both):
 def test_operations_that_either_lacks_are_lacking():
     one = DeviceLimit(Limit(macs=5), frozenset({"a"}))
     other = DeviceLimit(Limit(macs=9), frozenset({"b"}))
-    assert one.tighter(other) == other.tighter(one) == DeviceLimit(Limit(macs=5), frozenset({"a", "b"}))
+    assert (
+        one.tighter(other)
+        == other.tighter(one)
+        == DeviceLimit(Limit(macs=5), frozenset({"a", "b"}))
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_where_the_peak_cannot_be_read_none_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["none/clear_refs", "."])
 def test_where_the_peak_cannot_begin_anew_none_is_told(tmp_path, monkeypatch, place):
-    """Not there, or there and not to be written: a peak would be of everything before, too."""
+    """If the file is missing or read-only, the peak would include everything before."""
     monkeypatch.setattr(memory, "FORGET", tmp_path / place)
     assert not memory.forget_peak()
     _, envelope = Toy.of("fedavg").site(tmp_path / "site").handle(b"", b"")

@@ -14,7 +14,7 @@ from fedloom.cost.meter import Meter
 
 
 def both(work):
-    """What the meter counts, and what torch's own counter does (a multiply and an add: two flops)."""
+    """The meter's count, and that of torch's own counter, where a MAC is two flops."""
     with FlopCounterMode(display=False) as oracle, Meter() as meter:
         work()
     return meter.macs, oracle.get_total_flops() / 2
@@ -36,7 +36,8 @@ def cnn():
 
 
 def test_by_hand():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3, requires_grad=True)
     with Meter() as meter:
         y = net(x)
         assert meter.macs == 24
@@ -73,63 +74,69 @@ def test_every_layer_against_torch(name, inward, frozen):
     if frozen and not inward and layer.bias is None:
         return  # nothing to differentiate
     x = torch.randn(shape, requires_grad=inward)
-    found, expected = both(lambda: layer(x).sum().backward())
-    assert found == expected > 0
+    counted, expected = both(lambda: layer(x).sum().backward())
+    assert counted == expected > 0
 
 
 @pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
 def test_groups(kind):
-    """torch's counter forgets the groups in a weight's gradient, so that one is by hand."""
-    layer, x = kind(4, 8, 3, groups=2), torch.randn(2, 4, 6, 6, requires_grad=True)
+    """torch's counter ignores the groups in a weight's gradient: that one is computed by hand."""
+    layer = kind(4, 8, 3, groups=2)
+    x = torch.randn(2, 4, 6, 6, requires_grad=True)
     places = 4 * 4 * 8 * 2 if kind is nn.Conv2d else 6 * 6 * 4 * 4  # outputs × 4/2, or inputs × 8/2
     forward, expected = both(lambda: layer(x))
     assert forward == expected == 2 * places * 9
     assert both(lambda: layer(x).sum().backward())[0] == 3 * forward
     layer.weight.requires_grad_(False)
-    found, expected = both(lambda: layer(x).sum().backward())
-    assert found == expected == 2 * forward
+    counted, expected = both(lambda: layer(x).sum().backward())
+    assert counted == expected == 2 * forward
 
 
 def test_linear_on_a_tensor_that_is_not_contiguous():
-    layer, x = nn.Linear(3, 4), torch.randn(2, 3, 5, requires_grad=True)
-    found, expected = both(lambda: layer(x.transpose(1, 2)).sum().backward())
-    assert found == expected
-    found, expected = both(lambda: torch.autograd.grad(layer(x.transpose(1, 2)).sum(), [x]))
-    assert found == expected
+    layer = nn.Linear(3, 4)
+    x = torch.randn(2, 3, 5, requires_grad=True)
+    counted, expected = both(lambda: layer(x.transpose(1, 2)).sum().backward())
+    assert counted == expected
+    counted, expected = both(lambda: torch.autograd.grad(layer(x.transpose(1, 2)).sum(), [x]))
+    assert counted == expected
 
 
 @pytest.mark.parametrize("inward", [False, True])
 def test_a_network_against_torch(inward):
-    net, x = cnn(), torch.randn(2, 3, 9, 9, requires_grad=inward)
-    found, expected = both(lambda: net(x))
-    assert found == expected
-    found, expected = both(lambda: net(x).sum().backward())
-    assert found == expected
+    net = cnn()
+    x = torch.randn(2, 3, 9, 9, requires_grad=inward)
+    counted, expected = both(lambda: net(x))
+    assert counted == expected
+    counted, expected = both(lambda: net(x).sum().backward())
+    assert counted == expected
     net[3].weight.requires_grad_(False)
     fewer, expected = both(lambda: net(x).sum().backward())
-    assert found > fewer == expected
+    assert counted > fewer == expected
 
 
 def test_channels_last():
     net = cnn().to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last)
-    found, expected = both(lambda: net(x).sum().backward())
-    assert found == expected
+    counted, expected = both(lambda: net(x).sum().backward())
+    assert counted == expected
 
 
 def test_only_the_gradients_that_were_asked_for():
     """grad(loss, [α]) computes no weight gradients, although every weight requires one."""
-    net, x, alpha = cnn(), torch.randn(2, 3, 9, 9), torch.ones((), requires_grad=True)
-    found, expected = both(lambda: torch.autograd.grad(net(x * alpha).sum(), [alpha]))
-    assert found == expected
+    net = cnn()
+    x = torch.randn(2, 3, 9, 9)
+    alpha = torch.ones((), requires_grad=True)
+    counted, expected = both(lambda: torch.autograd.grad(net(x * alpha).sum(), [alpha]))
+    assert counted == expected
     whole, expected = both(lambda: net(x * alpha).sum().backward())
-    assert whole == expected > found
+    assert whole == expected > counted
     some, expected = both(lambda: net(x).sum().backward(inputs=[net[-1].weight]))
-    assert some == expected < found
+    assert some == expected < counted
 
 
 def test_two_backward_passes_count_twice():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3)
     with Meter() as meter:
         loss = net(x).sum()
         loss.backward(retain_graph=True)
@@ -140,12 +147,13 @@ def test_two_backward_passes_count_twice():
 def test_a_checkpointed_block_counts_its_second_forward_pass():
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2), nn.Tanh())
     x = torch.ones(4, 3, requires_grad=True)
-    found, expected = both(lambda: checkpoint(net, x, use_reentrant=False).sum().backward())
-    assert found == expected == 4 * (36 + 24)
+    counted, expected = both(lambda: checkpoint(net, x, use_reentrant=False).sum().backward())
+    assert counted == expected == 4 * (36 + 24)
 
 
 def test_no_grad_and_no_backward_count_forward_only():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3, requires_grad=True)
     with Meter() as meter, torch.no_grad():
         net(x)
     assert meter.macs == 24
@@ -155,12 +163,14 @@ def test_no_grad_and_no_backward_count_forward_only():
 
 
 def test_keyword_inputs():
-    net, x = nn.ConvTranspose1d(2, 3, 3), torch.ones(1, 2, 4)
+    net = nn.ConvTranspose1d(2, 3, 3)
+    x = torch.ones(1, 2, 4)
     assert both(lambda: net(input=x)) == both(lambda: net(x)) == (72, 72)
 
 
 def test_nested_meters_both_count():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3)
     with Meter() as outer:
         net(x)
         with Meter() as inner:
@@ -170,7 +180,8 @@ def test_nested_meters_both_count():
 
 
 def test_a_backward_pass_after_closing_counts_nothing():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3)
     with Meter() as meter:
         loss = net(x).sum()
     loss.backward()
@@ -186,7 +197,8 @@ def test_hooks_are_gone_after_an_error():
 
 
 def test_a_meter_opens_once_at_a_time_but_may_go_on():
-    net, x = nn.Linear(3, 2), torch.ones(4, 3)
+    net = nn.Linear(3, 2)
+    x = torch.ones(4, 3)
     with Meter() as meter:
         net(x)
         with pytest.raises(RuntimeError, match="already open"):
@@ -201,7 +213,8 @@ class Sliced(nn.Module):
 
     def __init__(self, after=lambda y: y):
         super().__init__()
-        self.weight, self.after = nn.Parameter(torch.ones(4, 4, 3, 3)), after
+        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
+        self.after = after
 
     def forward(self, x):
         return self.after(F.conv2d(x, self.weight[:2, : x.shape[1]]))
@@ -210,18 +223,22 @@ class Sliced(nn.Module):
         return output.numel() * inputs[0].shape[1] * 9
 
 
-@pytest.mark.parametrize("after", [lambda y: y, lambda y: y * 2])  # autograd's product seen, and hidden
+@pytest.mark.parametrize(
+    "after", [lambda y: y, lambda y: y * 2]
+)  # autograd's product seen, and hidden
 @pytest.mark.parametrize("inward", [False, True])
 def test_a_module_that_counts_itself(after, inward):
-    net, x = Sliced(after), torch.randn(2, 3, 5, 5, requires_grad=inward)
-    found, expected = both(lambda: net(x).sum().backward())
-    assert found == expected == (2 + inward) * 2 * 2 * 9 * 3 * 9
+    net = Sliced(after)
+    x = torch.randn(2, 3, 5, 5, requires_grad=inward)
+    counted, expected = both(lambda: net(x).sum().backward())
+    assert counted == expected == (2 + inward) * 2 * 2 * 9 * 3 * 9
 
 
 def test_a_module_that_counts_itself_and_is_frozen():
-    net, x = Sliced(lambda y: y * 2).requires_grad_(False), torch.randn(2, 3, 5, 5, requires_grad=True)
-    found, expected = both(lambda: net(x).sum().backward())
-    assert found == expected
+    net = Sliced(lambda y: y * 2).requires_grad_(False)
+    x = torch.randn(2, 3, 5, 5, requires_grad=True)
+    counted, expected = both(lambda: net(x).sum().backward())
+    assert counted == expected
 
 
 class Shares(nn.Module):
@@ -239,7 +256,8 @@ class Shares(nn.Module):
 
 
 def test_lists_of_tensors_and_leaves():
-    net, x = Shares(), torch.ones(3, 2)
+    net = Shares()
+    x = torch.ones(3, 2)
     with Meter() as meter:
         net([x, x.clone().requires_grad_()])[1].sum().backward()
     assert meter.macs == 3 * 12
@@ -248,7 +266,8 @@ def test_lists_of_tensors_and_leaves():
 
 def test_the_meter_changes_no_bit():
     def train(metered):
-        net, x = cnn().to(memory_format=torch.channels_last), torch.randn(4, 3, 9, 9)
+        net = cnn().to(memory_format=torch.channels_last)
+        x = torch.randn(4, 3, 9, 9)
         optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
         with Meter() if metered else torch.enable_grad():
             for _ in range(3):
@@ -268,14 +287,18 @@ class Token:
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_graph_is_freed_as_early_as_without_a_meter(backward):
-    net, x, token = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), torch.ones(4, 3), Token()
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    x = torch.ones(4, 3)
+    token = Token()
     gc.disable()  # counting references must be enough
     try:
         with Meter():
             middle = net[0](x)
             loss = net[1](middle).sum()
             middle.grad_fn.register_prehook(lambda _, token=token: None)
-            node, middle, token = weakref.ref(token), weakref.ref(middle), None
+            node = weakref.ref(token)
+            middle = weakref.ref(middle)
+            token = None
             if backward:
                 loss.backward()
             assert node() is not None
@@ -296,7 +319,8 @@ def test_a_parametrised_weight_is_not_recomputed():
             net(torch.ones(4, 3))
         return net.state_dict()
 
-    plain, metered = run(False), run(True)
+    plain = run(False)
+    metered = run(True)
     assert all(torch.equal(plain[key], metered[key]) for key in plain)
 
 
@@ -316,7 +340,8 @@ def test_macs_of_one_sample():
 def test_macs_leave_the_network_as_it_was():
     net = cnn()
     net[1].eval()  # frozen statistics inside a network in training
-    flags, before = [m.training for m in net.modules()], {k: v.clone() for k, v in net.state_dict().items()}
+    flags = [m.training for m in net.modules()]
+    before = {k: v.clone() for k, v in net.state_dict().items()}
     macs(net, (3, 9, 9))
     assert [m.training for m in net.modules()] == flags
     assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())

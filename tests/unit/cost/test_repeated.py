@@ -27,7 +27,7 @@ def nothing_known():
 
 
 def trained(net, count: int = 10, **options) -> int:
-    """The MACs of two epochs over so many samples, in batches of four."""
+    """The MACs of two epochs over this many samples, in batches of four."""
     with Meter() as meter:
         train(net, samples(count, "repeated"), OPTIONS.model_copy(update=options), 0.01, RUN)
     return meter.macs
@@ -40,7 +40,7 @@ def always_metered(net, count: int = 10, **options) -> int:
 
 @pytest.mark.parametrize("name", sorted(set(FIXED) - {"lstm", "mlp"}))
 def test_a_fixed_network_costs_what_the_meter_says(name):
-    """The last batch of an epoch is smaller; the second run knows all that the first did."""
+    """The last batch of an epoch is smaller; the second run knows all steps from the first."""
     net = model(TASK, OPTIONS.model_copy(update={"network": name, "width": SMALL.get(name, 0.125)}))
     expected = always_metered(net, 6, epochs=1)
     assert trained(net, 6, epochs=1) == expected > 0
@@ -123,11 +123,11 @@ def test_a_step_that_fails_is_not_known_and_meters_go_on():
     net = model(TASK, OPTIONS)
     steps = RepeatedSteps(net, dict(net.named_parameters()))
     data = samples(4, "repeated")
-    for known in (False, True):
+    for is_known in (False, True):
         with Meter() as meter:
             with pytest.raises(ZeroDivisionError), steps.metered(data.x.shape):
                 raise ZeroDivisionError
-            assert bool(KNOWN.macs) == known and meter.macs == 0
+            assert bool(KNOWN.macs) == is_known and meter.macs == 0
             assert len(LOOKING) == 1
             with steps.metered(data.x.shape):
                 functional.cross_entropy(net(data.x), data.y).backward()
@@ -136,8 +136,8 @@ def test_a_step_that_fails_is_not_known_and_meters_go_on():
 
 
 def test_the_first_known_step_is_forgotten_first():
-    known = KnownSteps(most=2)
+    steps = KnownSteps(most=2)
     for number in range(3):
-        known.remember(number, number)
-    assert list(known.macs) == [1, 2]
+        steps.remember(number, number)
+    assert list(steps.macs) == [1, 2]
     assert repeated.KNOWN.most > 2

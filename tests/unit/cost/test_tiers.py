@@ -25,7 +25,7 @@ def test_the_deal_has_the_sizes_and_is_the_seeds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "words"),
+    ("shares", "message"),
     [
         ([0.5], "a number for each of the 2 tiers"),
         ([0.5, 0.6], "sum to 1.1"),
@@ -33,8 +33,8 @@ def test_the_deal_has_the_sizes_and_is_the_seeds() -> None:
         ([1.0, 0.0], "above 0"),
     ],
 )
-def test_shares_that_are_none(shares: list[float], words: str) -> None:
-    with pytest.raises(FedloomError, match=words):
+def test_shares_that_are_none(shares: list[float], message: str) -> None:
+    with pytest.raises(FedloomError, match=message):
         check_shares(shares, 2)
 
 

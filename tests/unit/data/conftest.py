@@ -9,14 +9,22 @@ import pytest
 
 
 class Loopback:
-    """Serves `files` by path. Each request uses up the first of `tricks`; without one it is answered well."""
+    """Serves `files` by path.
+
+    Each request uses up the first of `tricks`. If there is none, it is answered correctly.
+    """
 
     def __init__(self):
-        self.files, self.tricks, self.requests, self.validators = {}, [], [], True
+        self.files = {}
+        self.tricks = []
+        self.requests = []
+        self.validators = True
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self.server.daemon_threads = True
         self.released = threading.Event()
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         self.thread.start()
 
     @property

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+PCM = 1
+FLOAT = 3
+EXTENSIBLE = 0xFFFE
 GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")
 
 
@@ -24,7 +26,9 @@ def encoded(values: np.ndarray, tag: int, bits: int) -> bytes:
 
 def fmt(tag=PCM, bits=16, rate=16_000, channels=1, *, extensible=False) -> bytes:
     frame = channels * bits // 8
-    plain = struct.pack("<HHIIHH", EXTENSIBLE if extensible else tag, channels, rate, rate * frame, frame, bits)
+    plain = struct.pack(
+        "<HHIIHH", EXTENSIBLE if extensible else tag, channels, rate, rate * frame, frame, bits
+    )
     if not extensible:
         return plain
     return plain + struct.pack("<HHIH", 22, bits, 0, tag) + GUID_TAIL
@@ -40,7 +44,9 @@ def riff(*chunks: bytes, claimed: int | None = None) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body) if claimed is None else claimed) + body
 
 
-def wav(values: np.ndarray, tag=PCM, bits=16, rate=16_000, channels=1, *, extensible=False) -> bytes:
+def wav(
+    values: np.ndarray, tag=PCM, bits=16, rate=16_000, channels=1, *, extensible=False
+) -> bytes:
     head = fmt(tag, bits, rate, channels, extensible=extensible)
     return riff(chunk(b"fmt ", head), chunk(b"data", encoded(values, tag, bits)))
 

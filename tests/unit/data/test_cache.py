@@ -70,13 +70,14 @@ def test_a_failure_leaves_nothing(folder):
 
 
 def test_too_few_rows_are_noticed():
-    with pytest.raises(FedloomError, match="it is damaged just after it was written"):
+    with pytest.raises(FedloomError, match="it was damaged right after it was written"):
         cache.kept_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, [ROWS[:3]]))
 
 
 def test_what_a_kill_left_goes_after_a_day(folder):
     folder.mkdir()
-    old, new = folder / ".old.npy.1", folder / ".new.npy.2"
+    old = folder / ".old.npy.1"
+    new = folder / ".new.npy.2"
     for file in (old, new):
         file.touch()
     os.utime(old, (1, 1))
@@ -91,7 +92,8 @@ def make_it(barrier, queue):
 
 def test_processes_that_need_the_same_array_at_once(folder):
     context = multiprocessing.get_context("fork")
-    barrier, queue = context.Barrier(4), context.Queue()
+    barrier = context.Barrier(4)
+    queue = context.Queue()
     workers = [context.Process(target=make_it, args=(barrier, queue)) for _ in range(4)]
     for worker in workers:
         worker.start()

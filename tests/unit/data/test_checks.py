@@ -31,20 +31,28 @@ def test_text_is_windows_of_symbol_numbers(monkeypatch):
     assert (source.x.dtype, source.x.shape, source.y.dtype) == (np.uint8, (3, 4), np.int64)
     assert (source.mean, source.std) == ((), ())  # symbols go into a network as they are
     many = tuple(str(number) for number in range(300))
-    assert opened(monkeypatch, x=WINDOWS + 256, y=[1, 2, 0], labels=many, kind="text").x.dtype == np.int32
+    assert (
+        opened(monkeypatch, x=WINDOWS + 256, y=[1, 2, 0], labels=many, kind="text").x.dtype
+        == np.int32
+    )
 
 
 def test_text_that_is_none(monkeypatch):
     def refused(x, labels=SYMBOLS, **more):
-        return refusal(opened, monkeypatch, x=np.array(x), y=[1, 2, 0], labels=labels, kind="text", **more)
+        return refusal(
+            opened, monkeypatch, x=np.array(x), y=[1, 2, 0], labels=labels, kind="text", **more
+        )
 
     assert "from 0 to 2, but row 1 has 3" in refused(WINDOWS + np.array([[0], [1], [0]]))
     assert "row 0 has -1" in refused(WINDOWS - 1)
     assert "[n,window] symbol numbers, but got float64" in refused(WINDOWS / 2)
     assert "of shape (3, 4, 1)" in refused(WINDOWS[..., None])
     assert "must name its symbols" in refused(WINDOWS, ())
-    monkeypatch.setattr("fedloom.data.sources.find", lambda *_: Source("t", WINDOWS, [1, 2, 0], SYMBOLS, kind="text"))
-    assert "--data t is text, but they are given" in refusal(open_source, "t", mean=[1.0])
+    monkeypatch.setattr(
+        "fedloom.data.sources.find",
+        lambda *_: Source("t", WINDOWS, [1, 2, 0], SYMBOLS, kind="text"),
+    )
+    assert "--data t is, but they are given" in refusal(open_source, "t", mean=[1.0])
 
 
 def test_speech_keeps_its_features(monkeypatch):
@@ -55,14 +63,17 @@ def test_speech_keeps_its_features(monkeypatch):
 
 
 def test_an_unknown_kind():
-    assert "got 'video'" in refusal(checked, "a", np.zeros((2, 1, 4, 4)), np.array([0, 1]), (), None, "video")
+    assert "got 'video'" in refusal(
+        checked, "a", np.zeros((2, 1, 4, 4)), np.array([0, 1]), (), None, "video"
+    )
 
 
 # Official parts
 
 
 def test_official_parts_are_checked(monkeypatch):
-    x, y = np.zeros((3, 1, 4, 4), np.uint8), [0, 1, 0]
+    x = np.zeros((3, 1, 4, 4), np.uint8)
+    y = [0, 1, 0]
     source = opened(monkeypatch, x=x, y=y, official=np.array([0, 1, 2]))
     assert source.official is not None
     assert (source.official.dtype, source.official.tolist()) == (np.uint8, [0, 1, 2])
@@ -88,10 +99,10 @@ def on_disk(folder, x, before=b"head"):
 def test_blocks_of_memory_and_of_a_map_are_the_rows(tmp_path, small_blocks, dtype):
     x = np.arange(50 * 3).reshape(50, 3).astype(dtype)
     for array in (x, x[::2], np.asfortranarray(x), on_disk(tmp_path, x), on_disk(tmp_path, x)[7:]):
-        starts, found = zip(*blocks(array), strict=True)
-        assert len(found) > 1
-        np.testing.assert_array_equal(np.concatenate(found), array)
-        assert list(starts) == np.cumsum([0, *map(len, found[:-1])]).tolist()
+        starts, found_blocks = zip(*blocks(array), strict=True)
+        assert len(found_blocks) > 1
+        np.testing.assert_array_equal(np.concatenate(found_blocks), array)
+        assert list(starts) == np.cumsum([0, *map(len, found_blocks[:-1])]).tolist()
 
 
 def test_where_a_map_lies(tmp_path):
@@ -101,7 +112,12 @@ def test_where_a_map_lies(tmp_path):
         assert place is not None
         np.testing.assert_array_equal(map_rows(place, view.dtype, view.shape), view)
     assert place_of(np.asarray(x)[3:]) == (tmp_path / "x.raw", 4 + 3 * 16)
-    for elsewhere in (x[::2], x.transpose(0, 2, 1), np.array(x), np.memmap(tmp_path / "x.raw", mode="c")):
+    for elsewhere in (
+        x[::2],
+        x.transpose(0, 2, 1),
+        np.array(x),
+        np.memmap(tmp_path / "x.raw", mode="c"),
+    ):
         assert place_of(elsewhere) is None
 
 
@@ -114,7 +130,9 @@ def test_a_map_stays_a_map_and_has_the_digest_of_its_copy(tmp_path, small_blocks
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64, ">f4"])
-def test_a_map_in_another_form_is_rearranged_in_the_cache(tmp_path, small_blocks, monkeypatch, dtype):
+def test_a_map_in_another_form_is_rearranged_in_the_cache(
+    tmp_path, small_blocks, monkeypatch, dtype
+):
     monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "cache"))
     values = np.random.default_rng(0).integers(0, 256, (40, 6, 5, 3)).astype(dtype)
     y = np.arange(40) % 2

@@ -47,9 +47,11 @@ def test_how_many_clients(sites, options, clients):
 def test_what_comes_by_site_or_client_stays_so_and_that_is_told(sites, tmp_path, monkeypatch, kind):
     monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "cache"))
     usual = "natural" if kind in ("table", "arrays") else "sites"
-    name = {"sites": sites, "arrays": str(tmp_path / "all.npz"), "table": str(tmp_path / "all.csv")}.get(
-        kind, str(tmp_path / "tree")
-    )
+    name = {
+        "sites": sites,
+        "arrays": str(tmp_path / "all.npz"),
+        "table": str(tmp_path / "all.csv"),
+    }.get(kind, str(tmp_path / "tree"))
     rows = ["file,label,client"]
     pixels = np.random.default_rng(0).integers(256, size=(40, 8, 8), dtype=np.uint8)
     owners = np.array(["north", "south"])[np.arange(40) // 20]
@@ -61,16 +63,24 @@ def test_what_comes_by_site_or_client_stays_so_and_that_is_told(sites, tmp_path,
         rows.append(f"{file},{'ab'[number % 2]},{owner}")
     (tmp_path / "all.csv").write_text("\n".join(rows))
     prepared = prepare(validated(Experiment, {"data": {"name": name}}))
-    assert (prepared.split.partition, prepared.config.data.partition, len(prepared.split)) == (usual, usual, 2)
+    assert (prepared.split.partition, prepared.config.data.partition, len(prepared.split)) == (
+        usual,
+        usual,
+        2,
+    )
     groups = np.asarray(prepared.source.groups)
     for client in range(2):
         assert set(groups[np.concatenate(prepared.split.client(client))]) == {client}
     grouping = {"sites": "sites", "natural": "clients"}[usual]
-    told = f"the data comes in 2 {grouping} and stays so (--partition {usual}); another partition would mix them"
-    assert notices_of(prepared)[0] == told
+    assert notices_of(prepared)[0] == (
+        f"the data comes in 2 {grouping} and stays so (--partition {usual}); "
+        "another partition would mix them"
+    )
     asked = prepare(validated(Experiment, {"data": {"name": name, "partition": usual}}))
     assert not any("stays so" in text for text in notices_of(asked))
-    mixed = prepare(validated(Experiment, {"data": {"name": name, "partition": "iid", "clients": 2}}))
+    mixed = prepare(
+        validated(Experiment, {"data": {"name": name, "partition": "iid", "clients": 2}})
+    )
     assert mixed.split.partition == "iid"
 
 
@@ -79,16 +89,23 @@ def test_clients_that_are_joined_are_told_so(tmp_path):
     np.savez(tmp_path / "all.npz", x=x, y=np.arange(60) % 2, client=np.arange(60) // 20)
     asked = {"name": str(tmp_path / "all.npz"), "clients": 2}
     prepared = prepare(validated(Experiment, {"data": asked}))
-    told = "the data comes in 3 clients, joined or cut into 2 (--partition natural); another partition would mix them"
-    assert notices_of(prepared)[0] == told
+    assert notices_of(prepared)[0] == (
+        "the data comes in 3 clients, joined or cut into 2 (--partition natural); "
+        "another partition would mix them"
+    )
     np.savez(tmp_path / "all.npz", x=x, y=np.arange(60) % 2, client=np.zeros(60, int))
     prepared = prepare(validated(Experiment, {"data": {"name": asked["name"]}}))
-    assert notices_of(prepared)[0] == "the data comes from one client, which is the only client (--partition natural)"
+    assert (
+        notices_of(prepared)[0]
+        == "the data comes from one client, which is the only client (--partition natural)"
+    )
 
 
 def test_a_number_of_clients_does_not_mix_sites(sites):
     asked = data(name=sites, clients=4)
-    with pytest.raises(FedloomError, match="one client a site, 2 in all, but got 4; leave --clients out, or mix"):
+    with pytest.raises(
+        FedloomError, match="one client per site, 2 in all, but got 4; leave --clients out, or mix"
+    ):
         configured_split(asked, 0, configured_source(asked))
 
 
@@ -121,8 +138,12 @@ def test_flags_that_contradict_a_split_file(sites, tmp_path):
 
     assert "--clients must agree with the split" in refusal(clients=5)
     assert "got 5 and the file has 4; leave --clients out." in refusal(clients=5)
-    assert "got natural and the file has iid; leave --partition out." in refusal(partition="natural")
-    assert "the split must be of the data digits as it is now, but it was made of sites" in refusal(name="digits")
+    assert "got natural and the file has iid; leave --partition out." in refusal(
+        partition="natural"
+    )
+    assert "the split must be of the data digits as it is now, but it was made of sites" in refusal(
+        name="digits"
+    )
 
 
 def test_the_configuration_of_a_run_says_what_its_split_file_says(sites, tmp_path):
@@ -132,5 +153,8 @@ def test_the_configuration_of_a_run_says_what_its_split_file_says(sites, tmp_pat
     config = decided(prepare(validated(Experiment, raw))).config
     assert (config.data.partition, config.data.clients) == ("natural", 4)
     assert (
-        prepare(validated(Experiment, config.model_dump(mode="json", exclude_none=True))).split.partition == "natural"
+        prepare(
+            validated(Experiment, config.model_dump(mode="json", exclude_none=True))
+        ).split.partition
+        == "natural"
     )

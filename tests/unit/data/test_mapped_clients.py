@@ -58,7 +58,9 @@ def test_hold_takes_the_last_share_of_the_rest(made):
 
 def test_one_sample_is_always_left_to_train_on(tmp_path):
     source = toy(4)
-    clients_data = MappedClients.build(tmp_path, source, make_split(source, 2, "iid", 0, min_samples=2))
+    clients_data = MappedClients.build(
+        tmp_path, source, make_split(source, 2, "iid", 0, min_samples=2)
+    )
     data = clients_data.client(1, hold=0.5)
     assert [len(part) for part in (data.train, data.validation, data.test)] == [1, 0, 1]
 
@@ -78,11 +80,19 @@ def test_server(made, tmp_path):
     assert which(server) == split.server.tolist()
     assert len(server) == 5
     source = toy(50)
-    assert MappedClients.build(tmp_path / "none", source, make_split(source, 3, "iid", 1)).server() is None
+    assert (
+        MappedClients.build(tmp_path / "none", source, make_split(source, 3, "iid", 1)).server()
+        is None
+    )
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 1000), clients=st.integers(1, 6), hold=st.floats(0, 0.99), server=st.floats(0, 0.4))
+@given(
+    seed=st.integers(0, 1000),
+    clients=st.integers(1, 6),
+    hold=st.floats(0, 0.99),
+    server=st.floats(0, 0.4),
+)
 def test_everything_is_somewhere_once(tmp_path_factory, seed, clients, hold, server):
     source = toy(60)
     split = make_split(source, clients, "dirichlet:5", seed, min_samples=2, server_share=server)
@@ -122,7 +132,13 @@ def test_arrays_are_maps_of_plain_files(made, tmp_path):
     _, clients_data = made
     names = {"x.npy", "y.npy", "indices.npy", "offsets.npy", "tests.npy", "server.npy"}
     assert set(os.listdir(tmp_path / "clients_data")) == names
-    for array in (clients_data.x, clients_data.y, clients_data.indices, clients_data.offsets, clients_data.tests):
+    for array in (
+        clients_data.x,
+        clients_data.y,
+        clients_data.indices,
+        clients_data.offsets,
+        clients_data.tests,
+    ):
         assert isinstance(array.base, np.memmap)
 
 
@@ -209,29 +225,41 @@ def test_a_cache_that_is_emptied_does_not_disturb_a_run(tmp_path, lying):
     split = make_split(lying, 3, "iid", 1)
     MappedClients.build(tmp_path / "clients_data", lying, split)
     (tmp_path / "data/all.raw").unlink()
-    assert which(MappedClients.open(tmp_path / "clients_data").client(1).train) == split.client(1)[0].tolist()
+    assert (
+        which(MappedClients.open(tmp_path / "clients_data").client(1).train)
+        == split.client(1)[0].tolist()
+    )
 
 
-@pytest.mark.parametrize(("harm", "expected"), [("cut", "it has changed"), ("gone", "it cannot be read")])
+@pytest.mark.parametrize(
+    ("harm", "expected"), [("cut", "it has changed"), ("gone", "it cannot be read")]
+)
 def test_a_file_that_is_not_as_noted(tmp_path, lying, harm, expected):
     MappedClients.build(tmp_path / "clients_data", lying, make_split(lying, 3, "iid", 1))
     file = tmp_path / "clients_data/x.file"
     file.write_bytes(b"short") if harm == "cut" else file.unlink()
-    with pytest.raises(FedloomError, match=f"must stay as it was when the run began, but {expected}"):
+    with pytest.raises(
+        FedloomError, match=f"must stay as it was when the run began, but {expected}"
+    ):
         MappedClients.open(tmp_path / "clients_data")
 
 
 def test_a_later_build_forgets_the_note(tmp_path, lying):
     MappedClients.build(tmp_path / "clients_data", lying, make_split(lying, 3, "iid", 1))
     other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
-    clients_data = MappedClients.build(tmp_path / "clients_data", other, make_split(other, 5, "iid", 2))
+    clients_data = MappedClients.build(
+        tmp_path / "clients_data", other, make_split(other, 5, "iid", 2)
+    )
     np.testing.assert_array_equal(clients_data.x, other.x)
 
 
 def test_samples_have_torchs_own_strides_however_the_array_lies():
-    """Strides of a dimension of size one mean nothing to numpy, and another memory format to torch."""
+    """The strides of a dimension of size one must be those of torch.
+
+    They mean nothing to numpy, but another memory format to torch.
+    """
     flat = np.arange(2 * 6 * 6, dtype=np.uint8).reshape(2, 6, 6)
     odd = np.lib.stride_tricks.as_strided(flat, (2, 1, 6, 6), (36, 1, 6, 1))
-    found = to_samples(odd, np.zeros(2, np.int64), np.arange(2)).x
-    assert found.stride() == torch.empty(2, 1, 6, 6).stride()
-    assert torch.equal(found, torch.tensor(flat)[:, None])
+    copied = to_samples(odd, np.zeros(2, np.int64), np.arange(2)).x
+    assert copied.stride() == torch.empty(2, 1, 6, 6).stride()
+    assert torch.equal(copied, torch.tensor(flat)[:, None])

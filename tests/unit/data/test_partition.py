@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data.partition import DRAWS, PARTITIONS, Change, Rule, brings_clients, catalogue, parse, partition
+from fedloom.data.partition import (
+    DRAWS,
+    PARTITIONS,
+    Change,
+    Rule,
+    brings_clients,
+    catalogue,
+    parse,
+    partition,
+)
 from fedloom.data.readers.digits import digits
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
@@ -13,7 +22,9 @@ from fedloom.errors import FedloomError
 
 def toy(y, sites=None, names=()) -> Source:
     y = np.asarray(y, np.int64)
-    return Source("toy", np.zeros((len(y), 1, 2, 2), np.uint8), y, groups=sites, group_names=tuple(names))
+    return Source(
+        "toy", np.zeros((len(y), 1, 2, 2), np.uint8), y, groups=sites, group_names=tuple(names)
+    )
 
 
 def dealt(source, clients, text, seed=0, min_samples=1, indices=None):
@@ -68,33 +79,44 @@ def test_parse(text, rule, spelled):
     ("text", "expected"),
     [
         ("dirichle:1", "got 'dirichle'; did you mean dirichlet?"),
-        ("", "got ''; choose from dirichlet, dirichlet-equal, dominant, iid, label-skew, missing, natural, sites"),
+        (
+            "",
+            "got ''; choose from dirichlet, dirichlet-equal, dominant, iid, label-skew, missing, "
+            "natural, sites",
+        ),
         ("label_skew:2", "did you mean label-skew?"),
-        ("dirichlet", "must have a concentration above 0, but has none; try dirichlet:0.5."),
-        ("dirichlet:", "above 0, but has none"),
+        ("dirichlet", "must have a concentration above 0, but it has no value; try dirichlet:0.5."),
+        ("dirichlet:", "above 0, but it has no value"),
         ("dirichlet:0", "but got 0; try dirichlet:0.5."),
         ("dirichlet:-1", "but got -1;"),
-        ("dirichlet:lots", "got 'lots', which is no number"),
+        ("dirichlet:lots", "got 'lots', which is not a number"),
         ("dirichlet:inf", "finite, but got inf; try iid."),
         ("dirichlet:nan", "finite, but got nan; try dirichlet:0.5."),
         ("iid:3", "`--partition iid:3` must have no value, but got '3'; try iid."),
         ("sites:", "must have no value"),
         ("natural:3", "must have no value"),
         ("dirichlet-equal:0", "above 0 and finite, but got 0; try dirichlet-equal:0.5."),
-        ("label-skew", "1 or more, but has none; try label-skew:2."),
+        ("label-skew", "1 or more, but it has no value; try label-skew:2."),
         ("label-skew:0", "but got 0;"),
-        ("label-skew:2.5", "a whole number of classes a client, 1 or more, but got 2.5;"),
+        ("label-skew:2.5", "a whole number of classes per client, 1 or more, but got 2.5;"),
         ("label-skew:inf", "but got inf;"),
         ("label-skew:nan", "but got nan;"),
-        ("dominant:0", "above 0 and at most 1, of each client's samples that have one class, but got 0;"),
+        (
+            "dominant:0",
+            "above 0 and at most 1: how many of a client's samples have one class, but got 0;",
+        ),
         ("dominant:1.1", "but got 1.1;"),
         ("dominant:nan", "but got nan;"),
-        ("missing:1", "from 0 to below 1, of the classes that each client lacks, but got 1;"),
+        ("missing:1", "from 0 to below 1: how many of the classes each client lacks, but got 1;"),
         ("missing:-0.1", "but got -0.1;"),
-        ("missing:", "but has none; try missing:0.3."),
-        ("iid+rotate:90", "a transform of `--partition iid+rotate:90` must be a known name, but got 'rotate'; did you"),
+        ("missing:", "but it has no value; try missing:0.3."),
+        (
+            "iid+rotate:90",
+            "a transform of `--partition iid+rotate:90` must be a known name, but got 'rotate'; "
+            "did you",
+        ),
         ("iid+", "a transform of `--partition iid+` must be a known name, but got ''"),
-        ("iid+rotation:", "at most 180 degrees, but has none; try rotation:30."),
+        ("iid+rotation:", "at most 180 degrees, but it has no value; try rotation:30."),
         ("iid+rotation:0", "more than 0 and at most 180 degrees, but got 0;"),
         ("iid+rotation:181", "but got 181;"),
         ("iid+rotation:nan", "but got nan;"),
@@ -185,8 +207,12 @@ def test_seeds_differ():
 
 def test_redrawn_until_every_client_has_enough():
     source = digits()
-    small = [min(len(part) for part in dealt(source, 10, "dirichlet:0.1", seed)) for seed in range(20)]
-    large = [min(len(p) for p in dealt(source, 10, "dirichlet:0.1", seed, 60)) for seed in range(20)]
+    small = [
+        min(len(part) for part in dealt(source, 10, "dirichlet:0.1", seed)) for seed in range(20)
+    ]
+    large = [
+        min(len(p) for p in dealt(source, 10, "dirichlet:0.1", seed, 60)) for seed in range(20)
+    ]
     assert min(small) < 60  # so the first draw of some seed falls short
     assert min(large) >= 60
 
@@ -208,8 +234,18 @@ def test_a_hundred_thousand_clients():
         (0, 1, "at least 1 client, but got 0"),
         (-1, 1, "at least 1 client, but got -1"),
         (None, 1, "at least 1 client, but got None"),
-        (21, 0, "each of 21 clients at least 1 samples, but there are 20 samples; try 20 clients or fewer."),
-        (3, 8, "each of 3 clients at least 8 samples, but there are 20 samples; try 2 clients or fewer."),
+        (
+            21,
+            0,
+            "each of 21 clients at least 1 samples, but there are 20 samples; "
+            "try 20 clients or fewer.",
+        ),
+        (
+            3,
+            8,
+            "each of 3 clients at least 8 samples, but there are 20 samples; "
+            "try 2 clients or fewer.",
+        ),
         (2, 15, "try 1 client or fewer."),
         (1, 21, "lower min_samples to 20 or less."),
     ],
@@ -219,7 +255,9 @@ def test_too_few_samples(text, clients, min_samples, expected):
 
 
 def test_no_setting_is_suggested_that_would_be_refused():
-    assert refusal(toy([0, 1, 0]), 1, "iid", min_samples=10).endswith("there are 3 samples; add samples.")
+    assert refusal(toy([0, 1, 0]), 1, "iid", min_samples=10).endswith(
+        "there are 3 samples; add samples."
+    )
 
 
 def test_what_a_failing_draw_suggests_does_fit():
@@ -240,7 +278,7 @@ def test_a_hopeless_draw_is_given_up_early():
 def test_sites_refuses():
     assert "toy has none; give a folder" in refusal(toy([0, 1]), None, "sites")
     source = toy([0, 1, 0, 1, 1], np.array([1, 0, 1, 0, 0]), ("north", "south"))
-    assert "one client a site, 2 in all, but got 3" in refusal(source, 3, "sites")
+    assert "one client per site, 2 in all, but got 3" in refusal(source, 3, "sites")
     assert "at least 3 samples, but south has 2" in refusal(source, None, "sites", min_samples=3)
     assert "south has 0" in refusal(source, None, "sites", indices=np.array([1, 3]))
 
@@ -253,7 +291,9 @@ def test_the_list_has_a_line_for_each(name):
 
 
 def test_who_brings_clients():
-    assert {name for name in ("iid", "natural", "sites", "natural+rotation:9") if brings_clients(name)} == {
+    assert {
+        name for name in ("iid", "natural", "sites", "natural+rotation:9") if brings_clients(name)
+    } == {
         "natural",
         "sites",
         "natural+rotation:9",
@@ -283,7 +323,9 @@ PINNED = {
 
 def pinned_source() -> Source:
     raw = digits()
-    return Source("pinned", raw.x, raw.y, raw.labels, groups=GROUPS, group_names=tuple("abcdefghijkl"))
+    return Source(
+        "pinned", raw.x, raw.y, raw.labels, groups=GROUPS, group_names=tuple("abcdefghijkl")
+    )
 
 
 @pytest.mark.parametrize(("text", "clients"), PINNED)
@@ -298,6 +340,6 @@ def test_every_partition_is_pinned():
     assert {parse(text).name for text, _ in PINNED} == set(PARTITIONS)
 
 
-# Drawn once. A new numpy may change its generators: then old seeds give other splits, and this tells.
+# Drawn once. If a new numpy changes its generators, old seeds give other splits, and this fails.
 IID = [[0, 2, 7], [1, 9], [6, 8]]
 DIRICHLET = [[2, 3, 4, 5, 6, 7, 9], [0, 1, 8]]

@@ -15,9 +15,15 @@ def toy(official, groups=None, names=()) -> Source:
     samples = 60 if official is None else len(official)
     x = np.arange(samples, dtype=np.uint8)[:, None, None, None]
     return Source(
-        "toy", x, np.arange(samples) % 2, ("a", "b"), groups=groups, group_names=tuple(names), grouping="speaker",
+        "toy",
+        x,
+        np.arange(samples) % 2,
+        ("a", "b"),
+        groups=groups,
+        group_names=tuple(names),
+        grouping="speaker",
         official=official,
-    )  # fmt: skip
+    )
 
 
 def attempted(make):
@@ -30,7 +36,9 @@ def attempted(make):
 
 def parts_of(source, split):
     """For every client the official parts of its rest, in their order, and of its test part."""
-    return [tuple(source.official[part].tolist() for part in split.client(k)) for k in range(len(split))]
+    return [
+        tuple(source.official[part].tolist() for part in split.client(k)) for k in range(len(split))
+    ]
 
 
 def test_the_official_test_part():
@@ -47,12 +55,16 @@ def test_the_official_test_part():
 
 def test_what_is_held_back_is_official_first(tmp_path):
     source = toy([0] * 30 + [1] * 12 + [2] * 18)
-    clients_data = MappedClients.build(tmp_path, source, make_split(source, 1, "iid", 0, parts="official"))
+    clients_data = MappedClients.build(
+        tmp_path, source, make_split(source, 1, "iid", 0, parts="official")
+    )
     data = clients_data.client(0, hold=12 / 42)
     assert sorted(data.validation.x.flatten().tolist()) == list(range(30, 42))
     assert sorted(data.test.x.flatten().tolist()) == list(range(42, 60))
     assert sorted(clients_data.client(0, hold=0.1).validation.x.flatten().tolist()) != []
-    assert set(clients_data.client(0, hold=0.1).validation.x.flatten().tolist()) <= set(range(30, 42))
+    assert set(clients_data.client(0, hold=0.1).validation.x.flatten().tolist()) <= set(
+        range(30, 42)
+    )
 
 
 def test_the_order_within_each_part_is_the_clients_own():
@@ -86,10 +98,15 @@ def test_the_file_is_read_again(tmp_path):
 
 
 @settings(deadline=None, max_examples=60)
-@given(official=st.lists(st.sampled_from([0, 0, 1, 2]), min_size=20, max_size=60), seed=st.integers(0, 2**32))
+@given(
+    official=st.lists(st.sampled_from([0, 0, 1, 2]), min_size=20, max_size=60),
+    seed=st.integers(0, 2**32),
+)
 def test_every_official_test_sample_tests(official, seed):
     source = toy(official)
-    split, refused = attempted(lambda: make_split(source, 3, "iid", seed, min_samples=2, parts="official"))
+    split, refused = attempted(
+        lambda: make_split(source, 3, "iid", seed, min_samples=2, parts="official")
+    )
     if split is None:
         assert "`--parts official`" in refused
         return
@@ -104,10 +121,20 @@ def refusal(source, clients, partition="iid") -> str:
 
 
 def test_refuses():
-    assert "must have data with an official test part, but toy has none; leave --parts out." in refusal(toy(None), 2)
+    assert (
+        "must have data with an official test part, but toy has none; leave --parts out."
+        in refusal(toy(None), 2)
+    )
     speakers = np.repeat([0, 1, 2], 10)
-    text = refusal(toy([0] * 10 + [0] * 5 + [2] * 5 + [2] * 10, speakers, ("ann", "bob", "cat")), None, "natural")
-    assert "client 0 (ann) has no test samples, and so have 1 of 3 clients; try fewer --clients" in text
+    text = refusal(
+        toy([0] * 10 + [0] * 5 + [2] * 5 + [2] * 10, speakers, ("ann", "bob", "cat")),
+        None,
+        "natural",
+    )
+    assert (
+        "client 0 (ann) has no test samples, and so have 1 of 3 clients; try fewer --clients"
+        in text
+    )
     text = refusal(toy([0, 2] * 10 + [2] * 10, speakers, ("ann", "bob", "cat")), None, "natural")
     assert "client 2 (cat) has only test samples, and so have 1 of 3 clients" in text
     assert "client 0 has no test samples, and so have 2 of 2 clients" in refusal(toy([0] * 20), 2)
@@ -120,9 +147,14 @@ def test_sizes_of_what_is_held_back(rest, share):
     assert abs(held - share * rest) <= 1
 
 
-@pytest.mark.parametrize(("train", "expected"), [(0.5, (40, 40, 20)), (0.75, (60, 20, 20)), (0.9, (72, 8, 20))])
+@pytest.mark.parametrize(
+    ("train", "expected"), [(0.5, (40, 40, 20)), (0.75, (60, 20, 20)), (0.9, (72, 8, 20))]
+)
 def test_the_ratios_of_the_papers(tmp_path, train, expected):
-    """Of 100 samples: FedNAS 50/50 of the rest, SPIDER 60 of 80, FedorAS 90 %, and a fifth to test on."""
+    """The parts of 100 samples, a fifth of which are for testing.
+
+    FedNAS halves the rest, SPIDER trains on 60 of 80, FedorAS on 90 %.
+    """
     source = Source("toy", np.zeros((300, 1, 1, 1), np.uint8), np.arange(300) % 4)
     for text in ("iid", "dirichlet-equal:0.5", "dominant:0.6"):
         clients_data = MappedClients.build(tmp_path / text, source, make_split(source, 3, text, 0))

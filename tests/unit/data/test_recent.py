@@ -5,7 +5,9 @@ from fedloom.data.samples import ClientData, Samples
 
 
 def part(count):
-    return Samples(torch.zeros(count, 1), torch.zeros(count, dtype=torch.int64))  # 12 bytes a sample
+    return Samples(
+        torch.zeros(count, 1), torch.zeros(count, dtype=torch.int64)
+    )  # 12 bytes a sample
 
 
 class Disk:

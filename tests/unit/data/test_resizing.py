@@ -33,7 +33,9 @@ def test_halves_are_rounded_up() -> None:
 
 def test_growing_is_bilinear_as_torch_has_it() -> None:
     x = np.random.default_rng(0).random((2, 3, 5, 7)).astype(np.float32)
-    expected = functional.interpolate(torch.tensor(x), (12, 12), mode="bilinear", align_corners=False)
+    expected = functional.interpolate(
+        torch.tensor(x), (12, 12), mode="bilinear", align_corners=False
+    )
     np.testing.assert_allclose(resized(x, 12), expected.numpy(), atol=1e-6)
 
 
@@ -46,16 +48,27 @@ TALL = image([[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]])
 
 
 def test_cropping_takes_the_middle_square():
-    assert resized(TALL, 2, "crop")[0, 0].tolist() == [[3, 4], [5, 6]]  # of the two middles the upper one
+    assert resized(TALL, 2, "crop")[0, 0].tolist() == [
+        [3, 4],
+        [5, 6],
+    ]  # of the two middles the upper one
     wide = np.swapaxes(TALL, 2, 3)
     assert resized(wide, 2, "crop")[0, 0].tolist() == [[3, 5], [4, 6]]
     assert resized(TALL, 1, "crop")[0, 0].tolist() == [[5]]  # 4.5
 
 
 def test_padding_keeps_all_of_it_in_black():
-    expected = [[0, 1, 2, 0, 0], [0, 3, 4, 0, 0], [0, 5, 6, 0, 0], [0, 7, 8, 0, 0], [0, 9, 10, 0, 0]]
+    expected = [
+        [0, 1, 2, 0, 0],
+        [0, 3, 4, 0, 0],
+        [0, 5, 6, 0, 0],
+        [0, 7, 8, 0, 0],
+        [0, 9, 10, 0, 0],
+    ]
     assert resized(TALL, 5, "pad")[0, 0].tolist() == expected
-    assert resized(np.swapaxes(TALL, 2, 3), 5, "pad")[0, 0].tolist() == np.transpose(expected).tolist()
+    assert (
+        resized(np.swapaxes(TALL, 2, 3), 5, "pad")[0, 0].tolist() == np.transpose(expected).tolist()
+    )
 
 
 def test_the_black_of_floats_is_their_own():
@@ -105,7 +118,7 @@ def test_a_split_is_of_one_size(tmp_path) -> None:
     assert source.x.shape[1:] == (1, 6, 6)
     split = configured_split(data, 0, source)
     split.check(source)
-    with pytest.raises(FedloomError, match="another --resize"):
+    with pytest.raises(FedloomError, match="the same --resize"):
         split.check(configured_source(DataConfig(clients=4)))
 
 

@@ -57,9 +57,17 @@ def test_npz_of_x_and_y(tmp_path):
 
 
 def test_label_names_and_declared_classes(tmp_path):
-    assert open_source(npz(tmp_path, x=X, y=Y, labels=["a", "b", "c", "d"])).labels == ("a", "b", "c", "d")
+    assert open_source(npz(tmp_path, x=X, y=Y, labels=["a", "b", "c", "d"])).labels == (
+        "a",
+        "b",
+        "c",
+        "d",
+    )
     assert open_source(npz(tmp_path, x=X, y=Y), classes=5).labels == ("0", "1", "2", "3", "4")
-    assert open_source(npz(tmp_path, x=X, y=Y * 0), classes=2).labels == ("0", "1")  # one class is elsewhere
+    assert open_source(npz(tmp_path, x=X, y=Y * 0), classes=2).labels == (
+        "0",
+        "1",
+    )  # one class is elsewhere
 
 
 def test_medmnist_is_pooled_in_its_order(tmp_path):
@@ -72,10 +80,16 @@ def test_medmnist_is_pooled_in_its_order(tmp_path):
     assert source.official.tolist() == [0, 0, 1, 2] and source.groups is None
 
 
-@pytest.mark.parametrize(("client", "names"), [(["b", "a", "b", "c"], "abc"), ([10, 9, 10, 11], ("9", "10", "11"))])
+@pytest.mark.parametrize(
+    ("client", "names"), [(["b", "a", "b", "c"], "abc"), ([10, 9, 10, 11], ("9", "10", "11"))]
+)
 def test_an_npz_may_say_who_each_sample_comes_from(tmp_path, client, names):
     source = open_source(npz(tmp_path, x=X, y=Y, client=client))
-    assert (source.groups.tolist(), source.group_names, source.grouping) == ([1, 0, 1, 2], tuple(names), "client")
+    assert (source.groups.tolist(), source.group_names, source.grouping) == (
+        [1, 0, 1, 2],
+        tuple(names),
+        "client",
+    )
     assert source.official is None
 
 
@@ -168,7 +182,8 @@ def nan(directory):
 def far(directory):
     return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 7]), labels=("a", "b"))
 def lost(directory):
-    return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 1]), groups=np.array([0, 2]), group_names="st")
+    groups = np.array([0, 2])
+    return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 1]), groups=groups, group_names="st")
 def wrong(directory):
     return 3
 nothing = 4
@@ -202,8 +217,21 @@ def test_unknown_name():
 def test_a_file_of_an_unknown_format_lists_the_formats(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     text = refusal(str(tmp_path / name))
-    assert f"--data {tmp_path / name} must be in a format that is known, but it has an unknown format" in text
-    for word in (".npz", "class folders", ".csv", ".wav", ".txt", ".json", "idx", "CIFAR", "file.py:Name"):
+    assert (
+        f"--data {tmp_path / name} must be in a supported format, but it has an unknown format"
+        in text
+    )
+    for word in (
+        ".npz",
+        "class folders",
+        ".csv",
+        ".wav",
+        ".txt",
+        ".json",
+        "idx",
+        "CIFAR",
+        "file.py:Name",
+    ):
         assert word in text
 
 
@@ -233,8 +261,14 @@ def test_missing_file(tmp_path):
         ({"x": X, "y": ["a", "b", "a", "b"]}, "must be integers"),
         ({"x": X, "y": [0, 1, -1, -2]}, "row 2 has -1"),
         ({"x": X, "y": Y, "labels": ["a", "b"]}, "from 0 to 1, but row 2 has 2"),
-        ({"x": X, "y": Y, "labels": ["a", "b", "a"]}, "must name every class once, but 'a' comes twice"),
-        ({"x": X, "y": Y, "client": [1, 2]}, "one number or name for each of 4 samples, but it is int64 of shape (2,)"),
+        (
+            {"x": X, "y": Y, "labels": ["a", "b", "a"]},
+            "must name every class once, but 'a' comes twice",
+        ),
+        (
+            {"x": X, "y": Y, "client": [1, 2]},
+            "one number or name for each of 4 samples, but it is int64 of shape (2,)",
+        ),
         ({"x": X, "y": Y, "client": [0.5] * 4}, "but it is float64 of shape (4,)"),
         ({"x": X, "y": [0, 1, 10**9, 0]}, "row 2 has 1000000000"),
         ({"x": X, "y": np.array([0, 1, 2**63, 0], np.uint64)}, "row 2 has 9223372036854775808"),
@@ -292,8 +326,8 @@ def test_sites_with_other_classes_have_all_of_them_in_sorted_order(tmp_path):
     names = [source.labels[number] for number in source.y]
     assert names == ["flu", "well", "cold", "flu", "well", "asthma", "flu", "well"]
     assert source.notices == (
-        "the sites name different classes: a model has all 4, in sorted order (asthma, cold, flu, well); "
-        "north lacks asthma; south lacks cold",
+        "the sites have different classes: the model has all 4, in sorted order "
+        "(asthma, cold, flu, well); north lacks asthma; south lacks cold",
     )
 
 
@@ -312,7 +346,9 @@ def test_sites_with_the_same_classes_in_another_order(tmp_path):
     npz(tmp_path, "south.npz", x=X, y=Y, labels=["a", "b", "c"])
     source = open_source(str(tmp_path))
     assert (source.labels, source.y.tolist()) == (("a", "b", "c"), [1, 0, 2, 1, 0, 1, 2, 0])
-    assert source.notices == ("the sites name the same 3 classes in different orders: here in sorted order (a, b, c)",)
+    assert source.notices == (
+        "the sites list the same 3 classes in different orders: here in sorted order (a, b, c)",
+    )
 
 
 def test_sites_with_the_same_list_keep_its_order(tmp_path):
@@ -358,7 +394,7 @@ def test_truncated(tmp_path, cut):
 def test_not_a_zip(tmp_path):
     for content in (b"hello, this is text", b"PK\x03\x04 nearly a zip", b"\x80\x04N."):
         (tmp_path / "toy.npz").write_bytes(content)
-        assert "must be a whole .npz of plain arrays" in refusal(str(tmp_path / "toy.npz"))
+        assert "must be a complete .npz of plain arrays" in refusal(str(tmp_path / "toy.npz"))
     np.save(tmp_path / "one.npy", X)
     assert "one.npy" in refusal(str(tmp_path / "one.npy"))
 
@@ -396,7 +432,8 @@ class Payload:
 @pytest.mark.parametrize("key", ["x", "y", "labels"])
 @pytest.mark.parametrize("how", ["object array", "raw member", "whole file"])
 def test_a_pickled_payload_never_runs(tmp_path, how, key):
-    ran, path = tmp_path / "ran", tmp_path / "toy.npz"
+    ran = tmp_path / "ran"
+    path = tmp_path / "toy.npz"
     arrays = {"x": X, "y": Y, "labels": np.array(["a", "b", "c"])}
     if how == "object array":
         np.savez(path, **{**arrays, key: np.array([Payload(ran)], dtype=object)})

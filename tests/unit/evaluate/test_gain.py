@@ -14,9 +14,11 @@ from fedloom.testing import Toy
 
 def test_eq_6_in_numbers():
     matrix = [[0.9, 0.8, 0.6], [0.5, 0.7, 0.8], [0.4, 0.4, 0.4]]
-    found = gains(matrix)
-    assert found == pytest.approx([((0.9 - 0.8) + (0.9 - 0.6)) / 2, ((0.7 - 0.5) + (0.7 - 0.8)) / 2, 0.0])
-    assert mean_gain(found) == pytest.approx((0.2 + 0.05 + 0.0) / 3)
+    gains_of_clients = gains(matrix)
+    assert gains_of_clients == pytest.approx(
+        [((0.9 - 0.8) + (0.9 - 0.6)) / 2, ((0.7 - 0.5) + (0.7 - 0.8)) / 2, 0.0]
+    )
+    assert mean_gain(gains_of_clients) == pytest.approx((0.2 + 0.05 + 0.0) / 3)
 
 
 def test_where_lower_is_better_the_gain_turns_round():
@@ -42,16 +44,18 @@ def measured(toy: Toy, how: FineTuning, *, spoil: bool = False):
 
 
 def test_fine_tuning_is_deterministic_and_moves_the_weights(toy):
-    one, other = (measured(toy, FineTuning(epochs=2)) for _ in range(2))
+    figure, weights = measured(toy, FineTuning(epochs=2))
+    same_figure, same_weights = measured(toy, FineTuning(epochs=2))
     start = weights_of(build_model(toy.task, "cnn", 0.125))
-    assert one[0] == other[0] and 0 <= one[0] <= 1
-    assert all(torch.equal(one[1][name], other[1][name]) for name in start)
-    assert not torch.equal(one[1]["net.classifier.weight"], start["net.classifier.weight"])
+    assert figure == same_figure and 0 <= figure <= 1
+    assert all(torch.equal(weights[name], same_weights[name]) for name in start)
+    assert not torch.equal(weights["net.classifier.weight"], start["net.classifier.weight"])
 
 
 def test_fresh_weights_forget_what_came_before(toy):
     how = FineTuning(epochs=1, start="fresh")
-    one, other = measured(toy, how)[1], measured(toy, how, spoil=True)[1]
+    one = measured(toy, how)[1]
+    other = measured(toy, how, spoil=True)[1]
     assert all(torch.equal(one[name], other[name]) for name in one if "running" not in name)
     kept = measured(toy, FineTuning(epochs=1), spoil=True)[1]
     assert not torch.equal(one["net.classifier.weight"], kept["net.classifier.weight"])
@@ -59,13 +63,16 @@ def test_fresh_weights_forget_what_came_before(toy):
 
 def test_the_test_part_is_only_scored(toy):
     data = toy.data[0]
-    other = replace(toy, data=(ClientData(data.train, data.validation, toy.data[1].test), *toy.data[1:]))
-    one, two = (measured(each, FineTuning(epochs=1))[1] for each in (toy, other))
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    other = replace(
+        toy, data=(ClientData(data.train, data.validation, toy.data[1].test), *toy.data[1:])
+    )
+    weights = measured(toy, FineTuning(epochs=1))[1]
+    same_weights = measured(other, FineTuning(epochs=1))[1]
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.builtin))
 def test_the_usual_options_of_every_method_can_be_adapted_with(method):
-    """What has nothing to do with one client's training is left out."""
+    """Options that have nothing to do with one client's training are left out."""
     options = sgd_of(resolve_options(method, {}))
     assert options.epochs == 1 and options.bn in ("averaged", "frozen")

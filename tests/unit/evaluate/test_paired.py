@@ -39,17 +39,18 @@ def test_equal_methods_differ_by_exactly_nothing_and_nobody_knows_how_surely():
 @pytest.mark.parametrize("a", [(0.5, 0.25, 0.75), (0.1, 0.5, 0.9), (1e-6, 3e-6, 2e-6), (0.0, 0.0)])
 def test_the_same_difference_with_every_seed_has_no_interval(a):
     """In floating point, 0.6 − 0.5 and 1.0 − 0.9 differ in their last digit: that is no spread."""
-    found = paired(a, [value + 0.1 for value in a])
-    assert found == Paired(pytest.approx(0.1), None, None, len(a), None)
+    pair = paired(a, [value + 0.1 for value in a])
+    assert pair == Paired(pytest.approx(0.1), None, None, len(a), None)
 
 
 def test_small_but_real_differences_have_an_interval():
-    found = paired([0.5, 0.5, 0.5], [0.5001, 0.5002, 0.5003])
-    assert found.low is not None and found.high is not None and found.p is not None
+    pair = paired([0.5, 0.5, 0.5], [0.5001, 0.5002, 0.5003])
+    assert pair.low is not None and pair.high is not None and pair.p is not None
 
 
 @pytest.mark.parametrize(
-    ("seeds", "t", "p"), [(2, 12.706, 0.05), (3, 4.303, 0.05), (3, 9.925, 0.01), (5, 2.776, 0.05), (11, 3.169, 0.01)]
+    ("seeds", "t", "p"),
+    [(2, 12.706, 0.05), (3, 4.303, 0.05), (3, 9.925, 0.01), (5, 2.776, 0.05), (11, 3.169, 0.01)],
 )
 def test_p_by_the_table_of_students_t(seeds, t, p):
     """Differences whose mean is t standard errors."""
@@ -87,10 +88,10 @@ def test_no_pairs():
 def test_against_scipy(n, seed, confidence):
     a, b = np.random.default_rng(seed).random((2, n))
     expected = ttest_rel(b, a).confidence_interval(confidence)
-    found = paired(list(a), list(b), confidence)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert found.difference == pytest.approx((b - a).mean())
-    assert found.p == pytest.approx(ttest_rel(b, a).pvalue)
+    pair = paired(list(a), list(b), confidence)
+    assert (pair.low, pair.high) == pytest.approx((expected.low, expected.high))
+    assert pair.difference == pytest.approx((b - a).mean())
+    assert pair.p == pytest.approx(ttest_rel(b, a).pvalue)
 
 
 def test_over_seeds():
@@ -99,8 +100,8 @@ def test_over_seeds():
 
 
 def test_values_are_plain_floats():
-    found = paired(list(np.float64([0.1, 0.2])), list(np.float64([0.3, 0.5])))
-    assert [type(value) for value in found] == [float, float, float, int, float]
+    pair = paired(list(np.float64([0.1, 0.2])), list(np.float64([0.3, 0.5])))
+    assert [type(value) for value in pair] == [float, float, float, int, float]
     assert [type(value) for value in over_seeds(list(np.float64([0.1, 0.2])))] == [float, float]
 
 

@@ -24,10 +24,14 @@ def test_three_clients_by_hand():
 
 
 def test_the_largest_is_worst_when_lower_is_better():
-    assert spread([2.0, 4.0], lower_is_better=True) == Spread(mean=3.0, std=1.0, worst=4.0, worst10=4.0)
+    assert spread([2.0, 4.0], lower_is_better=True) == Spread(
+        mean=3.0, std=1.0, worst=4.0, worst10=4.0
+    )
 
 
-@pytest.mark.parametrize(("clients", "expected"), [(1, 0.0), (9, 0.0), (19, 0.0), (20, 0.5), (39, 1.0)])
+@pytest.mark.parametrize(
+    ("clients", "expected"), [(1, 0.0), (9, 0.0), (19, 0.0), (20, 0.5), (39, 1.0)]
+)
 def test_the_worst_tenth_is_rounded_down_but_never_empty(clients, expected):
     assert spread(range(clients)).worst10 == expected
 
@@ -52,20 +56,23 @@ def test_pooled_weighs_samples_and_the_mean_weighs_clients():
         measured(ACCURACY, 0.0, samples=3),
         classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2),
     ]
-    assert summarise(rows, ACCURACY) == Spread(mean=0.5, std=0.5, worst=0.0, worst10=0.0, pooled=0.25)
+    assert summarise(rows, ACCURACY) == Spread(
+        mean=0.5, std=0.5, worst=0.0, worst10=0.0, pooled=0.25
+    )
 
 
 def test_where_lower_is_better_the_highest_is_the_worst_and_losses_are_pooled():
     """2 at three samples and 16 at one: e to the mean of ln 2, ln 2, ln 2 and ln 16 is 2^(7/4)."""
     figures = [(2.0, 3), (16.0, 1), (None, 0)]
     rows = [measured(PERPLEXITY, value, samples) for value, samples in figures]
-    found = summarise(rows, PERPLEXITY)
-    assert (found.mean, found.worst, found.worst10) == (9.0, 16.0, 16.0)
-    assert found.pooled == pytest.approx(2**1.75)
+    summary = summarise(rows, PERPLEXITY)
+    assert (summary.mean, summary.worst, summary.worst10) == (9.0, 16.0, 16.0)
+    assert summary.pooled == pytest.approx(2**1.75)
 
 
 def test_summary_of_classified_clients():
-    right, wrong = (classify(np.eye(2), np.array(truth), 2) for truth in ([0, 1], [1, 0]))
+    right = classify(np.eye(2), np.array([0, 1]), 2)
+    wrong = classify(np.eye(2), np.array([1, 0]), 2)
     assert summarise([right, right, wrong], ACCURACY).pooled == pytest.approx(2 / 3)
 
 
@@ -73,7 +80,9 @@ def test_summary_of_classified_clients():
 @pytest.mark.parametrize("clients", [0, 1, 2])
 def test_no_samples_no_figures(clients, metric):
     rows = [measured(metric, None, samples=0)] * clients
-    assert summarise(rows, metric).to_json() == dict.fromkeys(["mean", "std", "worst", "worst10", "pooled"])
+    assert summarise(rows, metric).to_json() == dict.fromkeys(
+        ["mean", "std", "worst", "worst10", "pooled"]
+    )
 
 
 @settings(deadline=None)

@@ -11,18 +11,27 @@ from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
 
 HALVING = ("resnet18", "darts-v2")  # they do have what a stride of a 1×1 convolution is needed for
-# Torch's exporter takes up to half a minute for a network: those that halve, and one of each other kind.
-IN_ONNX = ("cnn", *HALVING, "darts:s2:1, mixture", "darts:full:1, architecture 0", "nasbench201, mixture")
+# Torch's exporter takes up to half a minute for a network: those that halve, and one of each other
+# kind.
+IN_ONNX = (
+    "cnn",
+    *HALVING,
+    "darts:s2:1, mixture",
+    "darts:full:1, architecture 0",
+    "nasbench201, mixture",
+)
 
 
 def written(built: Built) -> tuple[str, nn.Module]:
-    """The text of a model.py, and the network that it makes."""
-    found = program(traced(Whole(built.net.eval())))
-    text = model_file(found.classes, version="0", shape=tuple(built.samples.shape[1:]), last=True)
+    """The text of a model.py, and the network that it creates."""
+    exported = program(traced(Whole(built.net.eval())))
+    text = model_file(
+        exported.classes, version="0", shape=tuple(built.samples.shape[1:]), last=True
+    )
     names: dict[str, object] = {"__name__": "written_model", "__file__": "model.py"}
     exec(compile(text, "model.py", "exec"), names)
     net = names["Network"]()
-    net.load_state_dict(dict(found.weights))
+    net.load_state_dict(dict(exported.weights))
     if built.samples.dim() == 4:
         net.to(memory_format=torch.channels_last)
     return text, net.eval()
@@ -55,9 +64,15 @@ def test_no_onnx_graph_has_one(tmp_path):
         onnx.export(tmp_path / "model.onnx", Whole(built.net.eval()), built.samples)
         graph = reader.load(tmp_path / "model.onnx").graph
         sizes = {weight.name: list(weight.dims) for weight in graph.initializer}
-        pointwise = [node for node in graph.node if node.op_type == "Conv" and sizes[node.input[1]][2:] == [1, 1]]
+        pointwise = [
+            node
+            for node in graph.node
+            if node.op_type == "Conv" and sizes[node.input[1]][2:] == [1, 1]
+        ]
         for node in pointwise:
-            strides = [list(attribute.ints) for attribute in node.attribute if attribute.name == "strides"]
+            strides = [
+                list(attribute.ints) for attribute in node.attribute if attribute.name == "strides"
+            ]
             assert strides in ([], [[1, 1]]), built.name
         if built.name in HALVING:
             assert pointwise and any(node.op_type == "Slice" for node in graph.node), built.name

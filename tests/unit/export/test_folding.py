@@ -12,7 +12,8 @@ class Part(nn.Module):
 
     def __init__(self, skips: bool) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.first = nn.Linear(3, 3)
+        self.second = nn.Linear(3, 3)
         self.skips = skips
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -33,7 +34,8 @@ class Body(nn.Module):
 class Network(nn.Module):
     def __init__(self, skips: bool) -> None:
         super().__init__()
-        self.body, self.head = Body(skips), nn.Linear(3, 2)
+        self.body = Body(skips)
+        self.head = nn.Linear(3, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(x))
@@ -44,7 +46,8 @@ def layers(graph: torch.fx.GraphModule) -> list[str]:
 
 
 def test_a_plain_chain_becomes_a_row():
-    net, x = Network(skips=False).eval(), torch.arange(6.0).view(2, 3)
+    net = Network(skips=False).eval()
+    x = torch.arange(6.0).view(2, 3)
     graph = folded(traced(Whole(net)))
     assert "net.body.part" in layers(graph)
     graph.recompile()
@@ -52,7 +55,8 @@ def test_a_plain_chain_becomes_a_row():
 
 
 def test_a_value_that_is_looked_at_twice_stays():
-    net, x = Network(skips=True).eval(), torch.arange(6.0).view(2, 3)
+    net = Network(skips=True).eval()
+    x = torch.arange(6.0).view(2, 3)
     graph = folded(traced(Whole(net)))
     assert {"net.body.part.first", "net.body.part.second"} <= set(layers(graph))
     graph.recompile()

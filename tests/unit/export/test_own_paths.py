@@ -1,4 +1,4 @@
-"""Networks whose samples take their own paths: the one most likely path, pruning, and what is said of them."""
+"""Networks whose samples take their own paths: the most likely path, pruning, and their facts."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def own(train=20, test=30):
 
 
 def test_it_is_the_most_common_path_as_a_whole():
-    """Slot by slot the most common options are 1 and 0, which nobody takes together."""
+    """Slot by slot the most common options are 1 and 0, which no sample takes together."""
     paths = np.array([[0, 0], [0, 0], [1, 1], [1, 2], [1, 3]])
     assert likely_path(paths, "some") == Arch("some", ((0,), (0,)))
 
@@ -55,11 +55,13 @@ def test_one_path_answers_as_the_whole_network_on_that_path():
     forced = Given(network, torch.from_numpy(np.tile(path, (len(part), 1))))
     assert torch.equal(one(part.x), network.model(part.x, forced))
     assert operations_of(one) == len(path)
-    assert sum(p.numel() for p in one.parameters()) < sum(p.numel() for p in network.model.parameters())
+    assert sum(p.numel() for p in one.parameters()) < sum(
+        p.numel() for p in network.model.parameters()
+    )
 
 
 def test_share_and_accuracy_are_those_of_the_one_path():
-    """Labels are that path's answers but for five samples; the network with all paths answers otherwise."""
+    """Labels are that path's answers, except for five samples; with all paths answers differ."""
     search, network = search_and_network()
     often = samples(1, "often").x.expand(20, -1, -1, -1)
     x = torch.cat([often, samples(60, "others").x])
@@ -120,7 +122,7 @@ def test_training_samples_go_on_as_before_where_a_network_is_pruned():
 
 @torch.no_grad()
 def test_operations_that_were_left_out_are_never_taken():
-    """Also by samples that would have taken them: these answer by what is left."""
+    """Samples that would have taken them take one of the remaining operations."""
     network = guided()
     smaller = pruned(network, samples(3, "train"))
     others = samples(40, "others")
@@ -140,18 +142,18 @@ def test_share_of_a_pruned_network_is_that_of_samples_whose_path_is_whole():
     search, network = search_and_network()
     parts = own(train=4)
     facts = leaving(network, Wish(prune=True), parts, search.task, parts.test.x).facts
-    taken = paths_of(network, parts.train)
+    paths = paths_of(network, parts.train)
     unchanged = 0
     for path in paths_of(network, parts.test):
-        unchanged += all(path[slot] in taken[:, slot] for slot in range(len(path)))
+        unchanged += all(path[slot] in paths[:, slot] for slot in range(len(path)))
     assert facts.share == unchanged / 30 < 1
-    kept = sum(len(set(taken[:, slot].tolist())) for slot in range(taken.shape[1]))
+    kept = sum(len(set(paths[:, slot].tolist())) for slot in range(paths.shape[1]))
     assert facts.left_out == facts.operations - kept > 0
 
 
 @torch.no_grad()
 def test_cells_without_a_choice_have_no_sampler():
-    """Where all samples go one way, what is left of the network is an ordinary one."""
+    """If all samples take one path, the remaining network is an ordinary one."""
     network = guided()
     x = samples(1, "one").x.expand(5, -1, -1, -1)
     smaller = pruned(network, Samples(x, torch.zeros(5, dtype=torch.int64)))
@@ -189,7 +191,9 @@ def test_a_network_that_answers_otherwise_does_not_leave():
 def test_costs_are_a_mean_over_samples():
     search, network = search_and_network()
     part = samples(25, "test")
-    assert mean_macs(network, part) == round(routes_taken(network, part, search.task.labels)["macs"])
+    assert mean_macs(network, part) == round(
+        routes_taken(network, part, search.task.labels)["macs"]
+    )
     assert mean_macs(Whole(network), part) == mean_macs(network, part)
 
 
@@ -217,10 +221,11 @@ def test_wishes_that_a_network_with_one_path_cannot_fulfil():
     Wish(format="executorch").check(network, "the model of client 1")
     for wish in (Wish("each"), Wish("likely")):
         with pytest.raises(
-            FedloomError, match=r"--path must be for .* client 1 has one path for all; leave --path out"
+            FedloomError,
+            match=r"--path must be used with .* client 1 has one path for all samples; leave",
         ):
             wish.check(network, "the model of client 1")
-    with pytest.raises(FedloomError, match=r"--prune must be for .*; leave --prune out"):
+    with pytest.raises(FedloomError, match=r"--prune must be used with .*; leave --prune out"):
         Wish(prune=True).check(network, "the model of client 1")
 
 
@@ -228,7 +233,7 @@ def test_wishes_that_no_network_can_fulfil():
     network = guided()
     with pytest.raises(FedloomError, match="did you mean likely"):
         Wish("likly").check(network, "it")
-    with pytest.raises(FedloomError, match="--prune must be with --path each"):
+    with pytest.raises(FedloomError, match="--prune must be used with --path each"):
         Wish("likely", prune=True).check(network, "it")
     for wish in (Wish(format="executorch"), Wish("each", format="executorch")):
         with pytest.raises(FedloomError, match=r"plans its memory .* add --path likely"):

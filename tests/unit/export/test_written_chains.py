@@ -1,4 +1,7 @@
-"""Paths through chains, written as plain torch: the same bits; a cell that loops over time brings its source."""
+"""Paths through chains, written as plain torch, give the same bits.
+
+A cell that loops over time brings its source along.
+"""
 
 import pytest
 import torch
@@ -45,13 +48,15 @@ def samples_for(name):
 
 
 def written(model, name):
-    """The text of a model.py, and the network that it makes."""
-    made = program(traced(Whole(model)))
-    text = model_file(made.classes, version="0", shape=tuple(samples_for(name).shape[1:]), last=True)
+    """The text of a model.py, and the network that it creates."""
+    exported = program(traced(Whole(model)))
+    text = model_file(
+        exported.classes, version="0", shape=tuple(samples_for(name).shape[1:]), last=True
+    )
     names = {"__name__": "written_model", "__file__": "model.py"}
     exec(compile(text, "model.py", "exec"), names)
     net = names["Network"]()
-    net.load_state_dict(dict(made.weights))
+    net.load_state_dict(dict(exported.weights))
     if name != "rnn":
         net.to(memory_format=torch.channels_last)
     return text, net.eval()

@@ -1,4 +1,4 @@
-"""Every network of the project, written as plain torch, gives the same bits; and what is written can be read."""
+"""Every network of the project, written as plain torch, gives the same bits and is readable."""
 
 import importlib.util
 import json
@@ -33,11 +33,13 @@ LABELS = ("a", "b", "c")
 
 def task(shape=(3, 8, 8), kind="image"):
     channels = () if kind == "text" else (1.5, 100.0, 3.25)[: shape[0]]
-    return Task("fedavg", {}, kind, shape, LABELS, 0, channels, tuple(2 * value for value in channels))
+    return Task(
+        "fedavg", {}, kind, shape, LABELS, 0, channels, tuple(2 * value for value in channels)
+    )
 
 
 def moved(net):
-    """With statistics of BN that are not the first ones."""
+    """A network whose BN statistics are not the initial ones."""
     with torch.no_grad():
         for name, buffer in net.named_buffers():
             if name.endswith(("running_mean", "running_var")):
@@ -46,15 +48,17 @@ def moved(net):
 
 
 def written(net, place, shape, last=False):
-    """What `model.load()` gives, of a model.py written for the network."""
-    found = program(traced(Whole(net)))
-    weights = {name: tensor.contiguous() for name, tensor in found.weights.items()}
+    """The result of `model.load()`, from a model.py written for the network."""
+    exported = program(traced(Whole(net)))
+    weights = {name: tensor.contiguous() for name, tensor in exported.weights.items()}
     (place / "weights.safetensors").write_bytes(b"".join(state_chunks(State(weights))))
-    (place / "model.py").write_text(model_file(found.classes, version="0", shape=shape, last=last))
+    (place / "model.py").write_text(
+        model_file(exported.classes, version="0", shape=shape, last=last)
+    )
     spec = importlib.util.spec_from_file_location("written_model", place / "model.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module, found
+    return module, exported
 
 
 @torch.no_grad()
@@ -63,7 +67,7 @@ def compare(net, place, shape, *, kind="image", last=False):
     draw = torch.Generator().manual_seed(1)
     top, dtype = (len(LABELS), torch.int64) if kind == "text" else (256, torch.uint8)
     x = torch.randint(0, top, (5, *shape), generator=draw, dtype=dtype)
-    module, found = written(net, place, shape, last)
+    module, exported = written(net, place, shape, last)
     again = module.load()
     with seeded(3):
         mine = net(x)
@@ -71,12 +75,15 @@ def compare(net, place, shape, *, kind="image", last=False):
         theirs = again(x)
     assert torch.equal(mine, theirs) and mine.std() > 0
     assert not again.training
-    return found.classes
+    return exported.classes
 
 
 FIXED = {
-    "cnn": ((1, 8, 8), 0.5), "alexnet": ((3, 8, 8), 0.05), "vgg16": ((3, 8, 8), 0.05), "resnet18": ((3, 8, 8), 0.1),
-}  # fmt: skip
+    "cnn": ((1, 8, 8), 0.5),
+    "alexnet": ((3, 8, 8), 0.05),
+    "vgg16": ((3, 8, 8), 0.05),
+    "resnet18": ((3, 8, 8), 0.1),
+}
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -90,8 +97,8 @@ def test_the_lstm_to_the_bit(tmp_path):
 
 
 def model(net, shape=(3, 8, 8)):
-    about = task(shape)
-    return Model(net, about.mean, about.std)
+    description = task(shape)
+    return Model(net, description.mean, description.std)
 
 
 def test_a_densenet_to_the_bit(tmp_path):
@@ -101,9 +108,11 @@ def test_a_densenet_to_the_bit(tmp_path):
     assert text.count("Block(in_channels=") == 6 or text.count("Block(num_features=") == 6
 
 
-@pytest.mark.parametrize("make", [partial(darts_v2, width=0.125), partial(supernet, width=0.125, nodes=2, cells=3)])
+@pytest.mark.parametrize(
+    "make", [partial(darts_v2, width=0.125), partial(supernet, width=0.125, nodes=2, cells=3)]
+)
 def test_networks_of_cells_to_the_bit(make, tmp_path):
-    """Of images with odd sides too, where a reduction pads."""
+    """This includes images with odd sides, where a reduction pads."""
     compare(model(make((3, 9, 9), 3), (3, 9, 9)), tmp_path, (3, 9, 9))
 
 
@@ -113,17 +122,17 @@ BENCH = SpaceOptions(space="nasbench201", cells=1, channels=4)
 
 @pytest.mark.parametrize(("options", "shape"), [(OPTIONS, (1, 8, 8)), (BENCH, (3, 8, 8))])
 def test_a_cut_network_to_the_bit(options, shape, tmp_path):
-    """As methods train it: in another memory format, which one channel alone does not show."""
+    """As in training, it is in another memory format, which a single channel does not show."""
     arch = space_for(options).sample(rng(0, "cut"))
     compare(plain(supernet_model(task(shape), options, arch=arch)), tmp_path, shape, last=True)
 
 
 def test_a_mixture_to_the_bit(tmp_path):
-    about = task((3, 8, 8))
+    description = task((3, 8, 8))
     alpha = {name: 300 * row for name, row in fresh_alpha(OPTIONS, 0).items()}
-    net = Mixed(supernet_model(about, OPTIONS), alpha)
-    found = compare(net, tmp_path, (3, 8, 8), last=True)
-    assert "softmax" not in found  # what α says is a number by now
+    net = Mixed(supernet_model(description, OPTIONS), alpha)
+    exported = compare(net, tmp_path, (3, 8, 8), last=True)
+    assert "softmax" not in exported  # what α says is a number by now
 
 
 def test_an_operation_of_noise_to_the_bit(tmp_path):
@@ -144,7 +153,9 @@ def test_labels_and_probabilities(tmp_path):
     odd = ["</script>", '"; import os', "ü"]
     (tmp_path / "architecture.json").write_text(json.dumps({"labels": odd}))
     answers = module.predict(torch.zeros(3, 1, 8, 8))
-    assert [label in odd for label, _ in answers] == [True] * 3 and all(1 / 3 < chance < 1 for _, chance in answers)
+    assert [label in odd for label, _ in answers] == [True] * 3 and all(
+        1 / 3 < chance < 1 for _, chance in answers
+    )
 
 
 class Doubled(nn.Module):
@@ -154,7 +165,9 @@ class Doubled(nn.Module):
         super().__init__()
         self.add_module("my layer", nn.Conv2d(shape[0], shape[0], 3, padding=1))
         self.scale = nn.Parameter(torch.tensor([2.0]))
-        self.parts = nn.ModuleDict({"a": nn.Sequential(nn.Linear(shape[0], 4, bias=False), nn.Tanh())})
+        self.parts = nn.ModuleDict(
+            {"a": nn.Sequential(nn.Linear(shape[0], 4, bias=False), nn.Tanh())}
+        )
         self.last = nn.Linear(4, classes)
 
     def forward(self, x):
@@ -186,7 +199,9 @@ def OUTSIDE(x):
     return x + 1
 
 
-@pytest.mark.parametrize(("net", "found"), [(Branching(), "torch.fx cannot follow it"), (Foreign(), "it calls")])
+@pytest.mark.parametrize(
+    ("net", "found"), [(Branching(), "torch.fx cannot follow it"), (Foreign(), "it calls")]
+)
 def test_what_cannot_be_written_is_named(net, found):
     with pytest.raises(FedloomError, match=found):
         program(traced(Whole(net)))
@@ -198,8 +213,8 @@ def test_a_subclass_that_computes_otherwise_is_followed():
             return functional.linear(x, self.weight / 2, self.bias)
 
     net = nn.Sequential(nn.Flatten(), Halved(4, 2))
-    found = program(traced(Whole(net)))
-    assert "nn.Linear" not in found.classes and "/ 2" in found.classes
+    exported = program(traced(Whole(net)))
+    assert "nn.Linear" not in exported.classes and "/ 2" in exported.classes
 
 
 @pytest.mark.parametrize(
@@ -208,10 +223,16 @@ def test_a_subclass_that_computes_otherwise_is_followed():
         (nn.Conv2d(3, 4, 3, padding=1, bias=False), "nn.Conv2d(3, 4, 3, padding=1, bias=False)"),
         (nn.Conv2d(3, 4, (3, 5)), "nn.Conv2d(3, 4, (3, 5))"),
         (nn.BatchNorm2d(4, affine=False), "nn.BatchNorm2d(4, affine=False)"),
-        (nn.AvgPool2d(2, count_include_pad=False), "nn.AvgPool2d(2, stride=2, count_include_pad=False)"),
+        (
+            nn.AvgPool2d(2, count_include_pad=False),
+            "nn.AvgPool2d(2, stride=2, count_include_pad=False)",
+        ),
         (nn.LSTM(8, 4, 2, batch_first=True), "nn.LSTM(8, 4, num_layers=2, batch_first=True)"),
         (nn.Linear(2, 3), "nn.Linear(2, 3)"),
-        (nn.Sequential(nn.ReLU(inplace=True), nn.Identity()), "nn.Sequential(nn.ReLU(inplace=True), nn.Identity())"),
+        (
+            nn.Sequential(nn.ReLU(inplace=True), nn.Identity()),
+            "nn.Sequential(nn.ReLU(inplace=True), nn.Identity())",
+        ),
     ],
 )
 def test_layers_as_text(layer, text):
@@ -220,7 +241,12 @@ def test_layers_as_text(layer, text):
 
 @pytest.mark.parametrize(
     ("path", "block"),
-    [("cells.3.pre0.conv", "cells.3"), ("encoder.conv", "encoder"), ("classifier", ""), ("features.0", "")],
+    [
+        ("cells.3.pre0.conv", "cells.3"),
+        ("encoder.conv", "encoder"),
+        ("classifier", ""),
+        ("features.0", ""),
+    ],
 )
 def test_whose_a_layer_is(path, block):
     assert block_of(path) == block
@@ -228,7 +254,7 @@ def test_whose_a_layer_is(path, block):
 
 def test_names_are_words_used_once():
     names = Names(["x"])
-    assert [names.new(word) for word in ("x", "x", "class", "3", "a-b!", "é")] == [
+    assert [names.new(wanted) for wanted in ("x", "x", "class", "3", "a-b!", "é")] == [
         "x_2",
         "x_3",
         "_class",

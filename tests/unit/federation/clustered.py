@@ -28,7 +28,8 @@ START = {"w": torch.tensor([0.0]), "n": torch.tensor(0)}
 def orders_of(clients, groups=None):
     groups = groups or [None] * len(clients)
     return [
-        Order(client, "train", START, {"lr": 0.1}, group=group) for client, group in zip(clients, groups, strict=True)
+        Order(client, "train", START, {"lr": 0.1}, group=group)
+        for client, group in zip(clients, groups, strict=True)
     ]
 
 
@@ -53,7 +54,9 @@ class Exchange:
 
     def __call__(self, orders, hop, timing):
         self.hops.append(list(orders))
-        by_client = {order.client: order for order in sorted(orders, key=lambda order: order.client)}
+        by_client = {
+            order.client: order for order in sorted(orders, key=lambda order: order.client)
+        }
         works = []
         for client in by_client:
             size = self.megabytes.get(client, 0) * MB

@@ -10,7 +10,10 @@ import pytest
 
 
 def die_at(line, work, files):
-    """Run `work` in a process of its own, killed before the given line of ours. False: it ended first."""
+    """Run `work` in its own process, which is killed before the given line of our code.
+
+    Returns False if it ended before that line.
+    """
     child = os.fork()
     if child == 0:
         left = line
@@ -38,10 +41,14 @@ def die_at(line, work, files):
 
 @pytest.fixture
 def deaths():
-    """`for line in deaths(work, modules…)`: the body sees what each death left. `work` runs afresh each time."""
+    """`for line in deaths(work, modules…)`: the body sees the files that each death left behind.
+
+    `work` runs from the beginning each time.
+    """
 
     def every(work, *modules, least):
-        files, line = {module.__file__ for module in modules}, 0
+        files = {module.__file__ for module in modules}
+        line = 0
         while die_at(line, work, files):
             yield line
             line += 1
@@ -57,7 +64,9 @@ def tiny_disk(tmp_path):
     folder.mkdir()
     if not shutil.which("mount") or os.geteuid() != 0:
         pytest.skip("only root can mount a tiny disk")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True
+    ).returncode:
         pytest.skip("this system does not let root mount a tiny disk")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)

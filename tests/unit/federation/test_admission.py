@@ -31,7 +31,9 @@ HONEST = {name: tensor + 1 for name, tensor in SENT.items()}
 
 def reason(tensors=HONEST, weight=10.0, meta=None, fields=FIELDS, **changes):
     """What is said of a reply that crossed the wire, where clients have at most 10 samples."""
-    reply = Reply(**{"client": 3, "tensors": tensors, "weight": weight, "meta": meta or {}, **changes})
+    reply = Reply(
+        **{"client": 3, "tensors": tensors, "weight": weight, "meta": meta or {}, **changes}
+    )
     return refuse(read_reply(b"".join(reply_chunks(reply))), ORDER, Expected(ORDER, fields), 10.0)
 
 
@@ -62,7 +64,12 @@ def test_extreme_but_finite_values_pass():
 def test_an_honest_reply_without_any_tensor_passes():
     empty = Reply(3, weight=1.0)
     assert (
-        refuse(read_reply(b"".join(reply_chunks(empty))), Order(3, "ask"), Expected(Order(3, "ask"), Fields()), 1.0)
+        refuse(
+            read_reply(b"".join(reply_chunks(empty))),
+            Order(3, "ask"),
+            Expected(Order(3, "ask"), Fields()),
+            1.0,
+        )
         is None
     )
 
@@ -90,12 +97,18 @@ def test_an_undeclared_tensor(name):
 
 def test_an_extra_tensor_where_none_is_declared():
     fields = Fields(tensors=FIELDS.tensors)
-    assert reason(with_tensor("alpha.0", torch.ones(1)), fields=fields) == "it holds the undeclared tensor 'alpha.0'"
+    assert (
+        reason(with_tensor("alpha.0", torch.ones(1)), fields=fields)
+        == "it holds the undeclared tensor 'alpha.0'"
+    )
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_a_missing_tensor(name):
-    assert reason({key: value for key, value in HONEST.items() if key != name}) == f"tensor '{name}' is missing"
+    assert (
+        reason({key: value for key, value in HONEST.items() if key != name})
+        == f"tensor '{name}' is missing"
+    )
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 2, 1), (), (0, 2), (1, 1)])
@@ -114,7 +127,11 @@ def test_another_dtype(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("name", ["net", "alpha.0"])
 def test_a_value_that_is_not_finite(name, dtype, value):
-    name = {torch.float32: "net.w", torch.float64: "net.d"}.get(dtype, "alpha.0") if name == "net" else name
+    name = (
+        {torch.float32: "net.w", torch.float64: "net.d"}.get(dtype, "alpha.0")
+        if name == "net"
+        else name
+    )
     poisoned = HONEST.get(name, torch.ones(3, dtype=dtype)).clone()
     poisoned.view(-1)[-1] = value
     assert reason(with_tensor(name, poisoned)) == f"tensor '{name}' holds a NaN or Inf"
@@ -128,7 +145,10 @@ def test_the_first_of_several_poisoned_tensors_is_named():
 @pytest.mark.parametrize(("weight", "shown"), [(-1.0, "-1"), (10.5, "10.5"), (1e300, "1e+300")])
 def test_a_weight_out_of_bounds(weight, shown):
     assert reason(weight=weight) == f"its weight {shown} is not between 0 and 10"
-    assert reason(weight={"net.w": 1.0, "net.n": weight}) == f"its weight {shown} is not between 0 and 10"
+    assert (
+        reason(weight={"net.w": 1.0, "net.n": weight})
+        == f"its weight {shown} is not between 0 and 10"
+    )
 
 
 @pytest.mark.parametrize("weight", [nan, inf, {"net.w": nan}])
@@ -156,7 +176,9 @@ def test_a_bare_name_holds_a_number_a_short_text_or_nothing(value):
 
 
 @pytest.mark.parametrize(
-    "value", [[], [1.0], {}, {"a": 1}, "x" * 1001, 10**400, [[[]]]], ids=lambda value: str(value)[:9]
+    "value",
+    [[], [1.0], {}, {"a": 1}, "x" * 1001, 10**400, [[[]]]],
+    ids=lambda value: str(value)[:9],
 )
 def test_a_bare_name_holds_nothing_else(value):
     said = "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
@@ -172,20 +194,27 @@ HONEST_META = {"loss": 1.5, "votes": [1, 2], "name": "a", "rest": {"b": [1]}}
 
 def test_typed_values_pass():
     assert reason(meta=HONEST_META, fields=TYPED) is None
-    assert reason(meta={**HONEST_META, "loss": 1, "votes": [], "name": "x" * 2000}, fields=TYPED) is None
+    assert (
+        reason(meta={**HONEST_META, "loss": 1, "votes": [], "name": "x" * 2000}, fields=TYPED)
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", ["name", "rest"])
 def test_a_typed_value_that_is_missing_counts_as_null(name):
-    assert reason(meta={key: value for key, value in HONEST_META.items() if key != name}, fields=TYPED) is None
+    assert (
+        reason(meta={key: value for key, value in HONEST_META.items() if key != name}, fields=TYPED)
+        is None
+    )
     assert reason(meta={**HONEST_META, name: None}, fields=TYPED) is None
 
 
 @pytest.mark.parametrize(
     ("change", "where"),
-    [({"loss": "1"}, "loss"), ({"loss": True}, "loss"), ({"loss": None}, "loss"), ({"loss": [1.0]}, "loss"),
-     ({"votes": 1}, "votes"), ({"votes": [1, -1]}, "votes.1"), ({"votes": [1, "1"]}, "votes.1"),
-     ({"votes": [1, 1, 1, 1]}, "votes"), ({"votes": {"0": 1}}, "votes"), ({"name": 3}, "name")],
+    [({"loss": "1"}, "loss"), ({"loss": True}, "loss"), ({"loss": None}, "loss"),
+     ({"loss": [1.0]}, "loss"), ({"votes": 1}, "votes"), ({"votes": [1, -1]}, "votes.1"),
+     ({"votes": [1, "1"]}, "votes.1"), ({"votes": [1, 1, 1, 1]}, "votes"),
+     ({"votes": {"0": 1}}, "votes"), ({"name": 3}, "name")],
     ids=str,
 )  # fmt: skip
 def test_a_value_of_another_type_is_named(change, where):
@@ -195,13 +224,18 @@ def test_a_value_of_another_type_is_named(change, where):
 def test_a_typed_value_that_must_be_there():
     meta = {key: value for key, value in HONEST_META.items() if key != "votes"}
     assert reason(meta=meta, fields=TYPED).startswith("its votes: ")
-    assert reason(meta={**HONEST_META, "more": 1}, fields=TYPED) == "it holds the undeclared field 'more'"
+    assert (
+        reason(meta={**HONEST_META, "more": 1}, fields=TYPED)
+        == "it holds the undeclared field 'more'"
+    )
 
 
 def test_a_typed_value_has_a_size():
     many = Fields(tensors=("net.*",), meta={"votes": list[int]})
     assert reason(meta={"votes": [1] * 1000}, fields=many) is None
-    assert reason(meta={"votes": [1] * 400_000}, fields=many).endswith("characters, at most 1,048,576 are expected")
+    assert reason(meta={"votes": [1] * 400_000}, fields=many).endswith(
+        "characters, at most 1,048,576 are expected"
+    )
 
 
 # Tensors that may come back
@@ -227,16 +261,25 @@ def test_an_optional_tensor_is_checked_like_any_other():
         return reason(with_tensor(name, tensor), fields=PARTIAL)
 
     assert said("net.w", torch.ones(4)) == "tensor 'net.w' has shape [4], not [2, 2]"
-    assert said("net.w", torch.ones(2, 2).double()) == "tensor 'net.w' is torch.float64, not torch.float32"
+    assert (
+        said("net.w", torch.ones(2, 2).double())
+        == "tensor 'net.w' is torch.float64, not torch.float32"
+    )
     assert said("net.w", torch.full((2, 2), nan)) == "tensor 'net.w' holds a NaN or Inf"
-    assert said("net.x", torch.ones(1)) == "it holds the undeclared tensor 'net.x'"  # the order had none
+    assert (
+        said("net.x", torch.ones(1)) == "it holds the undeclared tensor 'net.x'"
+    )  # the order had none
     assert said("hint", torch.ones(9)) == "it holds the undeclared tensor 'hint'"
 
 
 def test_an_optional_counter_may_not_fall():
     order = Order(3, "train", {"n": torch.tensor(5), "w": torch.zeros(1)})
     expected = Expected(order, Fields(optional=("*",)))
-    for after, said in ((6, None), (4, "tensor 'n' counts backwards"), (20, "tensor 'n' counts 15 steps")):
+    for after, said in (
+        (6, None),
+        (4, "tensor 'n' counts backwards"),
+        (20, "tensor 'n' counts 15 steps"),
+    ):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor(after)}))))
         assert (refuse(reply, order, expected, 0.0, 7) or "None").startswith(str(said))
 
@@ -263,8 +306,14 @@ def test_only_what_a_reply_brings_may_be_weighed():
 
 
 def test_what_may_come_back_counts_in_the_size_of_a_reply():
-    assert Expected(ORDER, PARTIAL).most_bytes == Expected(ORDER, Fields(tensors=("net.*",))).most_bytes
-    assert Expected(ORDER, Fields(tensors=("net.d",))).most_bytes == Expected(ORDER, PARTIAL).most_bytes - 24
+    assert (
+        Expected(ORDER, PARTIAL).most_bytes
+        == Expected(ORDER, Fields(tensors=("net.*",))).most_bytes
+    )
+    assert (
+        Expected(ORDER, Fields(tensors=("net.d",))).most_bytes
+        == Expected(ORDER, PARTIAL).most_bytes - 24
+    )
 
 
 # States
@@ -281,7 +330,9 @@ def test_a_claimed_state_where_the_kind_never_makes_one(writes):
 @pytest.mark.parametrize("kind", ["describe", "evaluate"])
 def test_describing_and_evaluating_make_no_state(kind):
     reply = read_reply(b"".join(reply_chunks(Reply(3, wrote=True))))
-    assert "claims a new state" in refuse(reply, Order(3, kind), Expected(Order(3, kind), BASIC[kind]), 0.0)
+    assert "claims a new state" in refuse(
+        reply, Order(3, kind), Expected(Order(3, kind), BASIC[kind]), 0.0
+    )
 
 
 # Counters
@@ -293,7 +344,9 @@ def counted(before, after, most):
     order = Order(3, "train", {"n": torch.tensor(before, dtype=torch.int64), "m": torch.tensor(5)})
     reply = Reply(3, {"n": torch.tensor(after, dtype=torch.int64), "m": torch.tensor(5)})
     fields = Fields(tensors=("*",))
-    return refuse(read_reply(b"".join(reply_chunks(reply))), order, Expected(order, fields), 0.0, most)
+    return refuse(
+        read_reply(b"".join(reply_chunks(reply))), order, Expected(order, fields), 0.0, most
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,13 +359,17 @@ def test_a_counter_may_rise_by_the_steps_of_a_client(before, after):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "steps"), [(0, 8, 8), (0, BIG, BIG), (SMALL, BIG, 2**64 - 1), ([0, 0], [7, 8], 8)], ids=str
+    ("before", "after", "steps"),
+    [(0, 8, 8), (0, BIG, BIG), (SMALL, BIG, 2**64 - 1), ([0, 0], [7, 8], 8)],
+    ids=str,
 )
 def test_a_counter_that_rises_too_far(before, after, steps):
     assert counted(before, after, 7) == f"tensor 'n' counts {steps} steps, at most 7 are possible"
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, SMALL), (BIG, SMALL), ([5, 5], [6, 4])], ids=str)
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, 0), (0, SMALL), (BIG, SMALL), ([5, 5], [6, 4])], ids=str
+)
 def test_a_counter_that_falls(before, after):
     assert counted(before, after, 7) == "tensor 'n' counts backwards"
     assert counted(before, after, 10**30) == "tensor 'n' counts backwards"
@@ -338,7 +395,12 @@ def test_integers_that_are_no_counters_are_left_alone():
     assert counted(BIG, SMALL, None) is None
     extra = Reply(3, {"alpha.n": torch.tensor(SMALL)})
     read = read_reply(b"".join(reply_chunks(extra)))
-    assert refuse(read, Order(3, "train"), Expected(Order(3, "train"), Fields(extra=("alpha.*",))), 0.0, 7) is None
+    assert (
+        refuse(
+            read, Order(3, "train"), Expected(Order(3, "train"), Fields(extra=("alpha.*",))), 0.0, 7
+        )
+        is None
+    )
 
 
 def test_how_large_a_reply_may_be():
@@ -380,8 +442,10 @@ def test_a_description_tells_label_counts_if_they_were_asked_for():
     assert refuse_description(DESCRIPTION, TASK, exact) == (
         "its histogram: it must have one count for each of the 2 labels"
     )
-    assert "a whole number" in refuse_description({**DESCRIPTION, "histogram": [3, -2]}, TASK, exact)
-    assert described(histogram=[3, 2]) == "its histogram: nobody asked for it"
+    assert "a whole number" in refuse_description(
+        {**DESCRIPTION, "histogram": [3, -2]}, TASK, exact
+    )
+    assert described(histogram=[3, 2]) == "its histogram: the run did not ask for it"
 
 
 def test_a_description_with_a_field_too_many():
@@ -390,24 +454,30 @@ def test_a_description_with_a_field_too_many():
 
 @pytest.mark.parametrize(
     "samples",
-    [{"train": -1}, {"train": "5"}, {"train": 5.5}, {"train": True}, {"train": None}, {"test": MOST_SAMPLES + 1},
-     {"validation": 10**400}, {"more": 1}],
+    [{"train": -1}, {"train": "5"}, {"train": 5.5}, {"train": True}, {"train": None},
+     {"test": MOST_SAMPLES + 1}, {"validation": 10**400}, {"more": 1}],
     ids=str,
 )  # fmt: skip
 def test_a_description_with_counts_that_are_none(samples):
     assert described(samples={**DESCRIPTION["samples"], **samples}).startswith("its samples.")
 
 
-@pytest.mark.parametrize("change", [{"shape": "188"}, {"shape": ["1", "8", "8"]}, {"labels": [1, 2]}, {"extra": []}])
+@pytest.mark.parametrize(
+    "change", [{"shape": "188"}, {"shape": ["1", "8", "8"]}, {"labels": [1, 2]}, {"extra": []}]
+)
 def test_a_description_of_other_types(change):
     assert described(**change).startswith(f"its {next(iter(change))}")
 
 
 def test_another_sample_shape_names_both():
-    assert described(shape=[3, 8, 8]) == "its samples have shape [3, 8, 8], the run expects [1, 8, 8]"
+    assert (
+        described(shape=[3, 8, 8]) == "its samples have shape [3, 8, 8], the run expects [1, 8, 8]"
+    )
 
 
-@pytest.mark.parametrize("labels", [["dog", "cat"], ["cat"], ["cat", "dog", "cow"], ["Cat", "dog"], []])
+@pytest.mark.parametrize(
+    "labels", [["dog", "cat"], ["cat"], ["cat", "dog", "cow"], ["Cat", "dog"], []]
+)
 def test_other_labels_or_another_order_names_both(labels):
     said = described(labels=labels)
     assert str(labels)[1:-1] in said and "expects ['cat', 'dog']…, in this order" in said
@@ -435,9 +505,10 @@ def test_an_honest_evaluation_passes():
 
 @pytest.mark.parametrize(
     "change",
-    [{"accuracy": 1.01}, {"accuracy": -0.01}, {"balanced_accuracy": 2}, {"f1": 1e9}, {"auc": -1}, {"samples": -1},
-     {"correct": -1}, {"correct": 1.5}, {"samples": "2"}, {"correct": True}, {"accuracy": "0.5"}, {"interval": [0.1]},
-     {"interval": 0.5}, {"interval": ["0", "1"]}, {"interval": [0.0, 1.5]}, {"samples": None}, {"extra": 1}],
+    [{"accuracy": 1.01}, {"accuracy": -0.01}, {"balanced_accuracy": 2}, {"f1": 1e9}, {"auc": -1},
+     {"samples": -1}, {"correct": -1}, {"correct": 1.5}, {"samples": "2"}, {"correct": True},
+     {"accuracy": "0.5"}, {"interval": [0.1]}, {"interval": 0.5}, {"interval": ["0", "1"]},
+     {"interval": [0.0, 1.5]}, {"samples": None}, {"extra": 1}],
     ids=str,
 )  # fmt: skip
 def test_an_evaluation_with_impossible_figures(change):
@@ -489,7 +560,10 @@ def test_more_answers_than_samples_or_none_although_some_are_right(answers):
 def test_more_answers_than_classes():
     meta = {"personal": {**FIGURES, "samples": 9, "answers": 3}, "shared": None}
     assert refuse_evaluation(meta, 9, ACCURACY, 3) is None
-    assert refuse_evaluation(meta, 9, ACCURACY, 2) == "its personal.answers: it cannot have given 3 different ones"
+    assert (
+        refuse_evaluation(meta, 9, ACCURACY, 2)
+        == "its personal.answers: it cannot have given 3 different ones"
+    )
 
 
 def confused(counts, classes=2):
@@ -510,17 +584,23 @@ def test_a_confusion_that_contradicts_the_number_of_answers():
     assert confused([[1, 1], [0, 0]]) is None
 
 
-@pytest.mark.parametrize("counts", [[[1, 1]], [[1], [0]], [[1, 1, 0], [0, 0, 0], [0, 0, 0]], []], ids=str)
+@pytest.mark.parametrize(
+    "counts", [[[1, 1]], [[1], [0]], [[1, 1, 0], [0, 0, 0], [0, 0, 0]], []], ids=str
+)
 def test_a_confusion_of_another_size(counts):
     assert confused(counts) == "its confusion: it is not 2 × 2"
 
 
 @pytest.mark.parametrize("counts", [[[1, 1], [1, 0]], [[0, 1], [0, 0]], [[1, 0], [0, 1]]], ids=str)
 def test_a_confusion_that_contradicts_the_figures(counts):
-    assert confused(counts) == "its confusion: it does not agree with its samples and correct answers"
+    assert (
+        confused(counts) == "its confusion: it does not agree with its samples and correct answers"
+    )
 
 
-@pytest.mark.parametrize("counts", [[[1, -1], [0, 0]], [[1.0, 0], [0, 0]], [[True, 0], [0, 0]], 3, {"0": 1}], ids=str)
+@pytest.mark.parametrize(
+    "counts", [[[1, -1], [0, 0]], [[1.0, 0], [0, 0]], [[True, 0], [0, 0]], 3, {"0": 1}], ids=str
+)
 def test_a_confusion_of_no_counts(counts):
     assert confused(counts).startswith("its confusion")
 
@@ -531,7 +611,9 @@ FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2).to_json()
 
 
 def foretold(**changes):
-    return refuse_evaluation({"personal": {**FORETOLD, **changes}, "shared": FORETOLD}, 2, PERPLEXITY)
+    return refuse_evaluation(
+        {"personal": {**FORETOLD, **changes}, "shared": FORETOLD}, 2, PERPLEXITY
+    )
 
 
 def test_an_honest_evaluation_of_text_passes():
@@ -555,7 +637,9 @@ def test_an_evaluation_of_text_with_impossible_figures(change):
 
 @pytest.mark.parametrize(("figures", "metric"), [(FIGURES, PERPLEXITY), (FORETOLD, ACCURACY)])
 def test_an_evaluation_by_another_metric(figures, metric):
-    assert refuse_evaluation({"personal": figures, "shared": None}, 2, metric).startswith("its personal.")
+    assert refuse_evaluation({"personal": figures, "shared": None}, 2, metric).startswith(
+        "its personal."
+    )
 
 
 def test_what_a_reason_quotes_is_fit_for_a_log():

@@ -23,7 +23,8 @@ TWO = Schedule(100.0, ((Interval(10, 30), Interval(50, 60)), (Interval(0, 20), I
 
 
 @pytest.mark.parametrize(
-    ("now", "there"), [(0, [1]), (10, [0, 1]), (20, [0]), (30, []), (50, [0]), (60, []), (95, [1]), (115, [0, 1])]
+    ("now", "there"),
+    [(0, [1]), (10, [0, 1]), (20, [0]), (30, []), (50, [0]), (60, []), (95, [1]), (115, [0, 1])],
 )
 def test_who_is_there(now, there):
     assert [client for client in range(2) if TWO.is_there(client, now)] == there
@@ -85,10 +86,20 @@ def test_names():
 
 
 @pytest.mark.parametrize(
-    "value", ["duty:", "duty:6", "duty:0,3", "duty:-1,3", "duty:6,-1", "duty:a,b", "duty:nan,3", "duty:inf,1"]
+    "value",
+    [
+        "duty:",
+        "duty:6",
+        "duty:0,3",
+        "duty:-1,3",
+        "duty:6,-1",
+        "duty:a,b",
+        "duty:nan,3",
+        "duty:inf,1",
+    ],
 )
 def test_a_duty_cycle_that_never_is(value):
-    with pytest.raises(FedloomError, match="must say for how many seconds a client is there"):
+    with pytest.raises(FedloomError, match="must give the seconds for which a client is"):
         schedule_in(value, None, 3, 0)
 
 
@@ -118,7 +129,7 @@ def test_a_file_of_intervals(tmp_path):
     [
         ("", "it is empty"),
         ("client,begin\n", "it begins with client, begin"),
-        ("client,begin,end\n", "it says nothing"),
+        ("client,begin,end\n", "it lists no interval"),
         ("client,begin,end\n0,1\n", "it has 2"),
         ("client,begin,end\n0,5,5\n", "begins before it ends"),
         ("client,begin,end\n0,nan,5\n", "begins before it ends"),
@@ -135,7 +146,7 @@ def test_a_file_that_cannot_be(tmp_path, text, reason):
 
 
 def test_a_file_of_other_clients():
-    with pytest.raises(FedloomError, match="must say of each of the 3 clients"):
+    with pytest.raises(FedloomError, match="must list when each of the 3 clients is available"):
         schedule_in("a.csv", TWO, 3, 0)
 
 
@@ -172,7 +183,9 @@ def test_who_leaves_is_drawn_by_round_and_client():
     assert len(leaving) == pytest.approx(300, abs=50)
     assert leaving == attendance.departures(2, range(1000), 3)
     assert leaving.keys() != attendance.departures(3, range(1000), 3).keys()
-    assert {client: leaving[client] for client in leaving if client < 9} == attendance.departures(2, range(9), 3)
+    assert {client: leaving[client] for client in leaving if client < 9} == attendance.departures(
+        2, range(9), 3
+    )
     assert {departure.hop for departure in leaving.values()} == {0, 1, 2}
     assert all(0 <= departure.share < 1 for departure in leaving.values())
 

@@ -20,7 +20,7 @@ LARGE = 1 << 13  # elements: more than an order carries inside
 
 @dataclass
 class FakeWorker:
-    """Answers at once, but looks at the body of an order only when its answer is fetched, as a slow one would."""
+    """Answers at once, but reads an order's body only when its answer is fetched."""
 
     seconds: float
     up: bool = True
@@ -57,12 +57,18 @@ def body_of(value, size=LARGE):
 
 
 def parcels_of(bodies, folder):
-    return [Parcel(client, b"", body, Slot(str(folder), f"{client}.reply")) for client, body in enumerate(bodies)]
+    return [
+        Parcel(client, b"", body, Slot(str(folder), f"{client}.reply"))
+        for client, body in enumerate(bodies)
+    ]
 
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
-    """Carry these bodies out; how many files there were at most, and what each client's worker mapped."""
+    """Send orders with these bodies.
+
+    Returns the largest number of files, and the body that each client's worker mapped.
+    """
 
     def carry_out(bodies, workers, seconds=1.0):
         folder = tmp_path / "exchange"
@@ -113,14 +119,18 @@ def test_no_more_waits_in_a_socket_than_it_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeWorker, "give", watched)
     body = body_of(1, size=1)
     head = bytes(20_000)
-    parcels = [Parcel(client, head, body, Slot(str(tmp_path), f"{client}.reply")) for client in range(20)]
+    parcels = [
+        Parcel(client, head, body, Slot(str(tmp_path), f"{client}.reply")) for client in range(20)
+    ]
     pool = Pool(2, workers=[FakeWorker(0.0) for _ in range(2)])
     assert len(list(LocalEngine(None, tmp_path, pool).ask(parcels, None))) == 20
     assert 20_000 < most <= local.MOST_WAITING
 
 
 def test_an_order_that_is_larger_than_a_socket_goes_to_a_free_worker(tmp_path):
-    parcel = Parcel(0, bytes(local.MOST_WAITING + 1), body_of(1, size=1), Slot(str(tmp_path), "0.reply"))
+    parcel = Parcel(
+        0, bytes(local.MOST_WAITING + 1), body_of(1, size=1), Slot(str(tmp_path), "0.reply")
+    )
     pool = Pool(1, workers=[FakeWorker(0.0)])
     assert len(list(LocalEngine(None, tmp_path, pool).ask([parcel, parcel], None))) == 2
 

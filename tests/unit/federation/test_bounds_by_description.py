@@ -36,12 +36,16 @@ def toy():
 
 @pytest.mark.parametrize(("weight", "refused"), [(8.0, []), (8.5, [LIAR]), (15.0, [LIAR])])
 def test_a_weight_is_at_most_the_samples_to_train_on(toy, weight, refused, tmp_path):
-    trace = toy.run(tmp_path, engine=lambda inner: Lying(inner, "train", lambda reply: replace(reply, weight=weight)))
+    trace = toy.run(
+        tmp_path,
+        engine=lambda inner: Lying(inner, "train", lambda reply: replace(reply, weight=weight)),
+    )
     assert [refusal.client for refusal in trace.rows[0].refused] == refused
 
 
 @pytest.mark.parametrize(
-    ("samples", "reason"), [(4, None), (15, None), (16, "it evaluated 16 samples of 15"), (10**9, "samples of 15")]
+    ("samples", "reason"),
+    [(4, None), (15, None), (16, "it evaluated 16 samples of 15"), (10**9, "samples of 15")],
 )
 def test_an_evaluation_is_of_at_most_all_its_samples(toy, samples, reason, tmp_path):
     """The parts together: which of them is evaluated is the order's to say."""

@@ -10,7 +10,12 @@ NOTHING = Reserve()
 
 def totals(seconds=0.0, down=0, macs=0, lan=0, described=0):
     return Totals(
-        simulated=seconds, down=down + described, macs=macs, lan_up=lan, describe_down=described, evaluate_down=10**9
+        simulated=seconds,
+        down=down + described,
+        macs=macs,
+        lan_up=lan,
+        describe_down=described,
+        evaluate_down=10**9,
     )
 
 
@@ -43,7 +48,9 @@ def test_a_round_as_dear_as_the_dearest_must_fit():
 
 
 def test_room_for_later_stages():
-    allowance = Allowance.of_stage({"seconds": 10.0, "macs": 100.0}, totals(), None).after(totals(2.0, macs=10))
+    allowance = Allowance.of_stage({"seconds": 10.0, "macs": 100.0}, totals(), None).after(
+        totals(2.0, macs=10)
+    )
     assert allowance.stopped_by(totals(6.0, macs=10), Reserve(1)) is None
     assert allowance.stopped_by(totals(6.1, macs=10), Reserve(1)) == "seconds"
     assert allowance.stopped_by(totals(2.0, macs=50), Reserve(1, 4.0)) is None  # 10 + 4 · 10
@@ -64,7 +71,9 @@ def test_progress_is_the_largest_share():
     assert allowance.share_spent(totals(2.0, macs=50)) == 0.5
     assert allowance.share_spent(totals(8.0, macs=50)) == 0.8
     assert allowance.share_spent(totals(18.0)) == 1.0
-    assert Allowance.of_stage({"macs": 5.0}, totals(macs=5), None).share_spent(totals(macs=5)) == 1.0
+    assert (
+        Allowance.of_stage({"macs": 5.0}, totals(macs=5), None).share_spent(totals(macs=5)) == 1.0
+    )
 
 
 def test_a_checkpoint_keeps_it():

@@ -69,7 +69,13 @@ def test_of_equals_the_lowest_aggregates():
 def test_a_flat_round():
     """The same work: two hops of MACs, one exchange."""
     works = [HopWork(work.client, work.down, work.up, 2 * work.macs) for work in (*FIRST, *SECOND)]
-    assert [flat_client_seconds(work, DEVICES[work.client], "serial") for work in works] == [8, 4, 5.5, 2, 6]
+    assert [flat_client_seconds(work, DEVICES[work.client], "serial") for work in works] == [
+        8,
+        4,
+        5.5,
+        2,
+        6,
+    ]
     assert flat_seconds(works, DEVICES, "serial") == 8.0
     assert flat_seconds([], DEVICES, "serial") == 0.0
 
@@ -132,7 +138,10 @@ def test_the_deadline_ends_a_round():
     times = RoundClock(DEVICES, deadline=5.5).flat(WORKS, ())
     assert losses(times) == {0: "late", 4: "late"} and times.seconds == 5.5
     assert times.losses[0].macs == 2 * GIGA and times.losses[0].up == 2 * MB
-    assert times.losses[4].reason == "late: a reply must come within 5.5 simulated seconds, and this one takes 6"
+    assert (
+        times.losses[4].reason
+        == "late: a reply must come within 5.5 simulated seconds, and this one takes 6"
+    )
     assert RoundClock(DEVICES, deadline=9.0).flat(WORKS, ()).seconds == 8.0
 
 
@@ -161,9 +170,13 @@ def test_of_equally_quick_clients_the_lower_ids_are_in_time():
 def test_one_who_leaves_during_its_work():
     times = RoundClock(DEVICES, departures={0: Departure(0, 0.25)}).flat(WORKS, ())
     assert losses(times) == {0: "dropped"}
-    assert times.of_client[0] == 2.5 and times.seconds == 6.0  # after 2 seconds down, a quarter of 2
+    assert (
+        times.of_client[0] == 2.5 and times.seconds == 6.0
+    )  # after 2 seconds down, a quarter of 2
     assert (times.losses[0].macs, times.losses[0].up) == (GIGA // 2, 0)
-    assert times.losses[0].reason == "left: it went away after 2.5 simulated seconds, during its work"
+    assert (
+        times.losses[0].reason == "left: it went away after 2.5 simulated seconds, during its work"
+    )
 
 
 def test_one_whose_time_is_over():
@@ -192,24 +205,37 @@ def parts(steps):
 
 def test_a_visit_in_its_parts():
     visit = flat_visit(WORKS[0], DEVICES[0], "serial")  # 2 MB down at 1, 2 s of work, 2 MB up at .5
-    assert parts(visit.steps_until(8.0)) == [("transfer", 2.0), ("training", 2.0), ("transfer", 4.0)]
+    assert parts(visit.steps_until(8.0)) == [
+        ("transfer", 2.0),
+        ("training", 2.0),
+        ("transfer", 4.0),
+    ]
     assert parts(visit.steps_until(3.5)) == [("transfer", 2.0), ("training", 1.5)]
     assert parts(visit.steps_until(1.0)) == [("transfer", 1.0)] and visit.steps_until(0.0) == []
 
 
 def test_members_visits_are_made_of_their_parts():
-    """At aggregator 2: 2 MB each way at min(4, 4 / 2) MB/s, a second of work; itself works for 2."""
+    """At aggregator 2: 2 MB each way at min(4, 4 / 2) MB/s, and 1 s of work. It works for 2 s."""
     visits = member_visits(FIRST, DEVICES, 2, "serial")
-    assert parts(visits[0].steps_until(3.0)) == [("transfer", 1.0), ("training", 1.0), ("transfer", 1.0)]
+    assert parts(visits[0].steps_until(3.0)) == [
+        ("transfer", 1.0),
+        ("training", 1.0),
+        ("transfer", 1.0),
+    ]
     assert parts(visits[2].steps_until(2.0)) == [("training", 2.0)]
-    assert {client: visit.seconds for client, visit in visits.items()} == member_seconds(FIRST, DEVICES, 2, "serial")
+    assert {client: visit.seconds for client, visit in visits.items()} == member_seconds(
+        FIRST, DEVICES, 2, "serial"
+    )
 
 
 def test_the_pace_of_a_flat_round():
     """8, 4, 5.5, 2 and 6 seconds: client 0 is the slowest, 2 in the middle."""
     slowest, middle = RoundClock(DEVICES).flat(WORKS, ()).paces
     assert (slowest.client, middle.client) == (0, 2)
-    assert sum(step.seconds for step in slowest.steps) == 8.0 and sum(step.seconds for step in middle.steps) == 5.5
+    assert (
+        sum(step.seconds for step in slowest.steps) == 8.0
+        and sum(step.seconds for step in middle.steps) == 5.5
+    )
 
 
 def test_the_pace_is_of_those_whose_replies_counted():

@@ -20,8 +20,8 @@ from fedloom.testing.repeating import interrupted
 from fedloom.testing.toy import differences
 
 PLAIN = {
-    "batch": 64, "lr": 0.05, "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0, "clip": 1e9,
-    "bn": "frozen",
+    "batch": 64, "lr": 0.05, "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0,
+    "clip": 1e9, "bn": "frozen",
 }  # fmt: skip
 ONE_CLUSTER = {"lambda1": 1, "lambda2": 1, "cluster_size": 4}
 
@@ -53,7 +53,7 @@ def test_clusters_of_one_hop_are_flat_averaging(tmp_path):
 
 
 def test_theorem_3(tmp_path):
-    """λ₁ = 1, full batches, plain SGD, one cluster: every hop is one step on the union of its data."""
+    """λ₁ = 1, full batches, plain SGD, one cluster: a hop is one step on the union of the data."""
     options = {**PLAIN, **ONE_CLUSTER, "lambda2": 3}
     toy = replace(Toy.of("hfl", options, rounds=2), participation=1.0)
     trained = weights(toy, tmp_path)
@@ -72,7 +72,9 @@ def test_theorem_3(tmp_path):
 def test_more_hops_in_clusters_are_something_else(tmp_path):
     """Otherwise the equivalences above would say nothing."""
     one = replace(Toy.of("hfl", {**PLAIN, **ONE_CLUSTER, "cluster_size": 2}), participation=1.0)
-    two = replace(Toy.of("hfl", {**PLAIN, **ONE_CLUSTER, "cluster_size": 2, "lambda2": 2}), participation=1.0)
+    two = replace(
+        Toy.of("hfl", {**PLAIN, **ONE_CLUSTER, "cluster_size": 2, "lambda2": 2}), participation=1.0
+    )
     assert largest_gap(weights(one, tmp_path / "one"), weights(two, tmp_path / "two")) > 1e-4
 
 
@@ -89,7 +91,9 @@ def test_the_cohort_stays_with_its_clusters(tmp_path):
             members += cluster.members
         asked.append(sorted(members))
     assert asked[0] == asked[1] and asked[2] == asked[3] and asked[4] == asked[5]
-    assert len({tuple(clients) for clients in asked}) > 1 and all(len(clients) == 2 for clients in asked)
+    assert len({tuple(clients) for clients in asked}) > 1 and all(
+        len(clients) == 2 for clients in asked
+    )
 
 
 def test_a_resumed_run_goes_on_in_its_clusters(tmp_path):
@@ -200,7 +204,9 @@ def test_what_a_lost_aggregator_costs(whole, lost, tmp_path):
     down = ran.wan_down / DEVICES[lost].wan_down
     expected = down + sum(hops) + 20 + again + row.wan_up / DEVICES[new].wan_up
     assert row.seconds == pytest.approx(expected, abs=1e-12)
-    assert row.lan_up == ran.lan_up  # hop 2 has one sender less, and hop 1 was sent by one of them twice
+    assert (
+        row.lan_up == ran.lan_up
+    )  # hop 2 has one sender less, and hop 1 was sent by one of them twice
     assert lines.get((2, lost)) is None  # who left is not asked again
 
 
@@ -224,7 +230,9 @@ def test_the_journal_tells_of_it_once(whole, lost, tmp_path, monkeypatch):
 
     gone.run(tmp_path, listen=stop)
     told = max(written, key=len)
-    assert len(told) == 1 and told[0].startswith(f"client {lost}, the aggregator of cluster 0, was gone at hop 1")
+    assert len(told) == 1 and told[0].startswith(
+        f"client {lost}, the aggregator of cluster 0, was gone at hop 1"
+    )
 
 
 def test_extra_clients_cannot_be_drawn_for_clusters(whole, tmp_path):

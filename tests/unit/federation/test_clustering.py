@@ -105,7 +105,8 @@ def literal(histograms, size, starts):
     population = [sum(row[label] for row in rows.values()) for label in labels]
     shares = [Fraction(count, sum(population)) for count in population]
     left = set(histograms)
-    clusters, levels = [], []
+    clusters = []
+    levels = []
 
     def level(members):
         counts = [sum(rows[member][label] for member in members) for label in labels]
@@ -137,11 +138,11 @@ def test_300_random_cases_equal_the_plain_loop():
         for client in ids:
             histograms[client] = [random.randint(0, most) for _ in range(labels)]
         size = random.randint(1, 5)
-        found = label_clusters(histograms, size, rng(case, "clusters"))
-        starts = [cluster.members[0] for cluster in found]
+        clusters = label_clusters(histograms, size, rng(case, "clusters"))
+        starts = [cluster.members[0] for cluster in clusters]
         expected, levels = literal(histograms, size, starts)
-        assert members_of(found) == expected, case
-        assert [cluster.level for cluster in found] == pytest.approx(levels, abs=1e-15), case
+        assert members_of(clusters) == expected, case
+        assert [cluster.level for cluster in clusters] == pytest.approx(levels, abs=1e-15), case
         ties += len({tuple(row) for row in histograms.values()}) < clients
     assert ties > 30
 
@@ -250,20 +251,23 @@ def test_update_clusters_mix_those_that_differ():
         2: np.array([-1.0, 0.0]),
         3: np.array([-1.1, 0.0]),
     }
-    found = update_clusters(updates, 2, draws(), starts=(0, 1))
-    assert members_of(found) == [(0, 2), (1, 3)]
-    assert found[0].level is None and found[0].histogram is None
+    clusters = update_clusters(updates, 2, draws(), starts=(0, 1))
+    assert members_of(clusters) == [(0, 2), (1, 3)]
+    assert clusters[0].level is None and clusters[0].histogram is None
 
 
 def test_update_clusters_equal_the_plain_rule():
     for case in range(60):
         random = np.random.default_rng(case)
-        updates = {int(client): random.normal(size=(2, 3)) for client in random.choice(40, 9, replace=False)}
+        updates = {
+            int(client): random.normal(size=(2, 3))
+            for client in random.choice(40, 9, replace=False)
+        }
         mean = np.mean(list(updates.values()), axis=0)
         size = int(random.integers(1, 5))
-        found = members_of(update_clusters(updates, size, rng(case, "clusters")))
+        clusters = members_of(update_clusters(updates, size, rng(case, "clusters")))
         left = set(updates)
-        for members in found:
+        for members in clusters:
             left.remove(members[0])
             for number, member in enumerate(members[1:], start=1):
                 distances = {}
@@ -305,7 +309,9 @@ def test_rules_that_look_at_no_data():
     assert drawn != random_clusters(range(10), 4, rng(1, "clusters"))
 
 
-@pytest.mark.parametrize("rule", ["labels", "alike", "updates", "speed", "random", "round", "groups.json"])
+@pytest.mark.parametrize(
+    "rule", ["labels", "alike", "updates", "speed", "random", "round", "groups.json"]
+)
 def test_every_rule_deals_those_that_take_part(rule):
     facts = ClientFacts(
         histograms=SIX,
@@ -324,8 +330,9 @@ def test_every_rule_deals_those_that_take_part(rule):
 
 
 def test_levels_need_the_labels_of_all_members():
-    told = with_levels(assigned_clusters([[0, 1], [2, 9]], [0, 1, 2, 9]), SIX)
-    assert told[0].histogram == (15, 3, 2) and told[1].histogram is None and told[1].level is None
+    first, second = with_levels(assigned_clusters([[0, 1], [2, 9]], [0, 1, 2, 9]), SIX)
+    assert first.histogram == (15, 3, 2)
+    assert second.histogram is None and second.level is None
     assert with_levels(round_clusters([0, 1], 1), {})[0].level is None
 
 
@@ -344,12 +351,12 @@ def test_a_file_of_clusters(tmp_path):
         ([[0, 1], [3]], "must name each of the 4 clients, but it leaves client 2 out"),
         ([[0, 1], [2, 3, 4]], "must name clients from 0 to 3, but it names 4"),
         ([[0, 1], [2, -3]], "but it names -3"),
-        ([[0, 1], [2, True, 3]], "cluster 2 has something that is no id"),
-        ([[0, 1], [2, "3"]], "cluster 2 has something that is no id"),
-        ([[0, 1, 2, 3], []], "cluster 2 is no list, or an empty one"),
-        ([0, 1, 2, 3], "cluster 1 is no list"),
-        ({"a": [0]}, "it is no list"),
-        ([], "it is no list, or an empty one"),
+        ([[0, 1], [2, True, 3]], "cluster 2 has an entry that is not an id"),
+        ([[0, 1], [2, "3"]], "cluster 2 has an entry that is not an id"),
+        ([[0, 1, 2, 3], []], "cluster 2 is not a list, or an empty one"),
+        ([0, 1, 2, 3], "cluster 1 is not a list"),
+        ({"a": [0]}, "it is not a list"),
+        ([], "it is not a list, or an empty one"),
     ],
 )
 def test_a_bad_file_of_clusters_is_named(tmp_path, content, words):
@@ -361,7 +368,7 @@ def test_a_bad_file_of_clusters_is_named(tmp_path, content, words):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FedloomError, match=r"but there is none; mend it, or check --clusters"):
+    with pytest.raises(FedloomError, match=r"but there is none; fix it, or check --clusters"):
         file_clusters(tmp_path / "none.json", 4)
 
 

@@ -1,4 +1,4 @@
-"""Counts per pair of classes: sent once, with the final figures, and only by sites that tell them."""
+"""Confusion matrices are sent once, with the final metrics, and only by sites that allow it."""
 
 from dataclasses import replace
 
@@ -23,7 +23,8 @@ def test_only_the_final_evaluation_tells_them(toy):
     ]
     assert set(told) == {(False, False), (True, True)}
     for client in trace.outcome.clients:
-        counts, figures = client.own.confusion, client.own.figures
+        counts = client.own.confusion
+        figures = client.own.figures
         assert len(counts) == len(toy.task.labels)
         assert sum(map(sum, counts)) == figures.samples
         assert sum(counts[k][k] for k in range(len(counts))) == figures.correct
@@ -31,7 +32,9 @@ def test_only_the_final_evaluation_tells_them(toy):
 
 def test_a_site_may_keep_them_and_loses_nothing_else(toy, tmp_path, monkeypatch):
     open_site = Toy.site
-    monkeypatch.setattr(Toy, "site", lambda *given: replace(open_site(*given), tells_confusion=False))
+    monkeypatch.setattr(
+        Toy, "site", lambda *given: replace(open_site(*given), tells_confusion=False)
+    )
     for client in toy.run(tmp_path).outcome.clients:
         assert client.own.confusion is None and client.own.figures.value is not None
 

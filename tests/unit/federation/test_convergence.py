@@ -34,9 +34,12 @@ class Quadratics:
     def of(self, clients):
         """A and A·c of the mean over these clients."""
         shares = self.samples[list(clients)] / self.samples[list(clients)].sum()
-        bend = sum(share * self.bends[client] for share, client in zip(shares, clients, strict=True))
+        bend = sum(
+            share * self.bends[client] for share, client in zip(shares, clients, strict=True)
+        )
         pull = sum(
-            share * self.bends[client] @ self.middles[client] for share, client in zip(shares, clients, strict=True)
+            share * self.bends[client] @ self.middles[client]
+            for share, client in zip(shares, clients, strict=True)
         )
         return bend, pull
 
@@ -66,7 +69,12 @@ class Quadratics:
             gap = self.gradient(self.clients, w) - self.gradient(together, w)
             self.gaps.append(gap @ gap)
             stepped = torch.tensor(w - self.eta * self.gradient([order.client], w))
-            places.append(Place(order.client, Reply(order.client, {"w": stepped}, float(self.samples[order.client]))))
+            places.append(
+                Place(
+                    order.client,
+                    Reply(order.client, {"w": stepped}, float(self.samples[order.client])),
+                )
+            )
         return Worked(Spooled(tuple(places)), works, times)
 
 

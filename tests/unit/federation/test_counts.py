@@ -1,4 +1,4 @@
-"""How many samples a client has is settled at its first contact; nothing that it says later raises it."""
+"""A client's sample counts are settled at its first contact, and no later claim raises them."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ from fedloom.types import State
 
 @dataclass(frozen=True)
 class Boasting(Passing):
-    """Client 1 describes a thousand samples more from its second description on, and weighs as many."""
+    """From its second description on, client 1 claims a thousand more samples, and their weight."""
 
     first: int = 1  # descriptions that are honest
     seen: list[int] = field(default_factory=list)
@@ -78,12 +78,12 @@ class Known(Toy):
 
 def test_more_than_when_the_run_began_are_refused(tmp_path):
     plain = toy()
-    known = Known(plain.task, plain.rounds, participation=1.0)
-    trace = known.run(tmp_path, engine=lambda inner: Boasting(inner, first=0))
+    registered = Known(plain.task, plain.rounds, participation=1.0)
+    trace = registered.run(tmp_path, engine=lambda inner: Boasting(inner, first=0))
     said = "it describes 1005 samples to train on of 1012; when the run began it had 5 of 12"
     assert trace.rows[0].refused[0] == Refusal(1, said)
     assert 1 not in trace.last.described and set(trace.last.described) == {0, 2, 3}
-    assert known.run(tmp_path / "honest").rows[0].refused == ()
+    assert registered.run(tmp_path / "honest").rows[0].refused == ()
 
 
 def test_without_a_split_only_descriptions_tell():

@@ -1,4 +1,4 @@
-"""What a method declares of its replies: whether it can be checked, who is bound by it, and what a site makes of it."""
+"""What a method declares about its replies: whether it can be checked, and whom it binds."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -57,7 +57,8 @@ def test_the_most_steps_are_generous_and_may_be_none():
 
 
 @pytest.mark.parametrize(
-    ("epochs", "counted"), [(None, 1), ("many", 1), ([3], 1), (float("inf"), 1), (float("nan"), 1), (0, 1), (2.5, 3)]
+    ("epochs", "counted"),
+    [(None, 1), ("many", 1), ([3], 1), (float("inf"), 1), (float("nan"), 1), (0, 1), (2.5, 3)],
 )
 def test_epochs_of_a_method_from_outside_may_be_anything(epochs, counted):
     method = Declaring()
@@ -66,13 +67,17 @@ def test_epochs_of_a_method_from_outside_may_be_anything(epochs, counted):
 
 
 @pytest.mark.parametrize(
-    "meta", ["loss", {"loss": object()}, {"loss": 3}, {"loss": [float]}], ids=["text", "object", "number", "list"]
+    "meta",
+    ["loss", {"loss": object()}, {"loss": 3}, {"loss": [float]}],
+    ids=["text", "object", "number", "list"],
 )
 def test_a_declaration_that_cannot_be_checked(meta):
     class Wrong(Declaring):
         fields = {"train": Fields(meta=meta)}
 
-    with pytest.raises(FedloomError, match="Wrong must declare the fields of 'train' as names, or as names with"):
+    with pytest.raises(
+        FedloomError, match="Wrong must declare the fields of 'train' as names, or as names with"
+    ):
         check_fields(Wrong())
 
 
@@ -107,12 +112,20 @@ class Rushing(FedAvg):
         reply, own = super().client(order, data, own, run)
         if order.client != 1:
             return reply, own
-        counters = {name: tensor + 2**62 for name, tensor in reply.tensors.items() if name.endswith("tracked")}
+        counters = {
+            name: tensor + 2**62
+            for name, tensor in reply.tensors.items()
+            if name.endswith("tracked")
+        }
         return replace(reply, tensors={**reply.tensors, **counters}), own
 
 
 def recipe_of(method):
-    return Recipe("a test", FedAvgOptions, lambda task: (Stage("train", method(FedAvgOptions(**task.options))),))
+    return Recipe(
+        "a test",
+        FedAvgOptions,
+        lambda task: (Stage("train", method(FedAvgOptions(**task.options))),),
+    )
 
 
 keeping, counting, rushing = map(recipe_of, (Keeping, Counting, Rushing))
@@ -124,8 +137,11 @@ def run(name, folder):
 
 def test_a_state_that_was_declared_away_is_the_sites_to_refuse(tmp_path):
     trace = run("keeping", tmp_path)
-    said = "raised: ValueError: orders of kind 'train' are declared to keep no state, but the method returned one"
-    assert [row.refused for row in trace.rows] == [(Refusal(1, said),)] * 2
+    reason = (
+        "raised: ValueError: orders of kind 'train' are declared to keep no state, "
+        "but the method returned one"
+    )
+    assert [row.refused for row in trace.rows] == [(Refusal(1, reason),)] * 2
     assert trace.owns == {} and not list((tmp_path / "clients").rglob("*.state"))
 
 
@@ -140,5 +156,7 @@ def test_a_client_that_counts_too_far_is_refused(tmp_path):
     for row in trace.rows:
         (refusal,) = row.refused
         assert refusal.client == 1 and "steps, at most 50000 are possible" in refusal.reason
-    tracked = [tensor for name, tensor in trace.outcome.state.tensors.items() if name.endswith("tracked")]
+    tracked = [
+        tensor for name, tensor in trace.outcome.state.tensors.items() if name.endswith("tracked")
+    ]
     assert tracked and all(tensor.item() < 10 for tensor in tracked)

@@ -35,7 +35,8 @@ def test_no_chunks_make_an_empty_file(tmp_path, durable):
 @DURABLE
 @pytest.mark.parametrize("before", [OLD, None], ids=["replacing", "creating"])
 def test_a_death_at_any_line_leaves_the_old_or_the_new(tmp_path, deaths, durable, before):
-    path, seen = tmp_path / "file", set()
+    path = tmp_path / "file"
+    seen = set()
     reset(path, before)
     for _ in deaths(lambda: write_whole(path, chunks(), durable=durable), files, least=8):
         found = path.read_bytes() if path.exists() else None
@@ -54,10 +55,13 @@ def reset(path, content):
 
 
 def test_the_content_is_durable_before_its_name_is(tmp_path, monkeypatch):
-    done, fsync, replace = [], os.fsync, os.replace
+    done = []
+    fsync = os.fsync
+    replace = os.replace
 
     def noted_fsync(handle):
-        done.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{handle}'))} of {os.fstat(handle).st_size}")
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))
+        done.append(f"sync {name} of {os.fstat(handle).st_size}")
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
@@ -82,7 +86,9 @@ def fails_and_keeps(path, content, durable):
     assert names(path.parent) == (["file"] if path.exists() else [])
 
 
-@pytest.mark.parametrize(("call", "durable"), [("fsync", True), ("replace", True), ("replace", False)])
+@pytest.mark.parametrize(
+    ("call", "durable"), [("fsync", True), ("replace", True), ("replace", False)]
+)
 @pytest.mark.parametrize("before", [OLD, None], ids=["replacing", "creating"])
 def test_a_disk_that_is_full_at_a_call_keeps_the_old(tmp_path, monkeypatch, before, call, durable):
     reset(tmp_path / "file", before)

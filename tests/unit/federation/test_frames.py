@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 import pytest
 
 from fedloom.federation.engines.frames import AT_ONCE, Inbox, framed, write_all
-from fedloom.federation.engines.local import MANY, LocalEngine, Pool, has_spoken
+from fedloom.federation.engines.local import MANY, LocalEngine, Pool, is_readable
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import Body
@@ -122,8 +122,8 @@ def test_an_answer_that_was_read_already_is_not_late():
     """Its process may have died or hang since; what it said before counts."""
     worker = AnsweringWorker(0.0)
     worker.connection, theirs = Pipe()
-    assert has_spoken(worker)
+    assert is_readable(worker)
     worker.has_answered = False
-    assert not has_spoken(worker)
+    assert not is_readable(worker)
     theirs.close()
-    assert has_spoken(worker)
+    assert is_readable(worker)

@@ -26,7 +26,9 @@ def told(rule=NOISY, client=3, secret=SECRET, labels=LABELS):
 
 def test_draws_are_of_the_discrete_laplace_distribution():
     for epsilon in (1.0, 0.25, 3.0):
-        draws = np.array(list(islice(discrete_laplace(epsilon, stream_of(SECRET, 0, epsilon, [1])), 100_000)))
+        draws = np.array(
+            list(islice(discrete_laplace(epsilon, stream_of(SECRET, 0, epsilon, [1])), 100_000))
+        )
         share = exp(-epsilon)
         none = (1 - share) / (1 + share)
         std = sqrt(2 * share) / (1 - share)
@@ -114,6 +116,6 @@ def test_what_is_refused(row, reason):
 
 
 def test_nobody_tells_what_was_not_asked():
-    assert refuse_histogram([1, 2, 3], None, 3) == "its histogram: nobody asked for it"
+    assert refuse_histogram([1, 2, 3], None, 3) == "its histogram: the run did not ask for it"
     assert refuse_histogram(None, None, 3) is None
     assert refuse_histogram(None, HistogramRule.parse("none"), 3) is None

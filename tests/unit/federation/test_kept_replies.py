@@ -24,7 +24,7 @@ def read_again(monkeypatch):
 
 
 def test_a_kept_reply_is_as_good_as_one_read_again(monkeypatch, tmp_path, read_again):
-    """Every reply is a file here. Three a round, two rounds: room for none of them, for two, for all."""
+    """Every reply is a file here, three per round. There is room for none, for two, or for all."""
     monkeypatch.setattr(parcels, "MOST_HELD", 0)
     toy = Toy.of("fedavg", rounds=2)
     runs = []

@@ -84,7 +84,9 @@ def test_evaluation_is_booked_apart():
 
 
 def test_spent_in_every_unit():
-    totals = Totals(rounds=3, down=1, up=10, lan_down=100, lan_up=1000, macs=7, seconds=2.0, wall=5.0)
+    totals = Totals(
+        rounds=3, down=1, up=10, lan_down=100, lan_up=1000, macs=7, seconds=2.0, wall=5.0
+    )
     assert [totals.spent(unit) for unit in ("rounds", "macs", "bytes")] == [3, 7, 1111]
     with pytest.raises(KeyError):
         totals.spent("joules")
@@ -101,7 +103,9 @@ def test_totals_return_from_json():
     assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
 
 
-@pytest.mark.parametrize("change", [{"down": None}, {"macs": 1.5}, {"wall": "x"}, {"up": -1}, {"measured_clock": True}])
+@pytest.mark.parametrize(
+    "change", [{"down": None}, {"macs": 1.5}, {"wall": "x"}, {"up": -1}, {"measured_clock": True}]
+)
 def test_totals_that_somebody_damaged(change):
     with pytest.raises(Unreadable, match=f"`totals.{next(iter(change))}` should be "):
         Totals.from_json({**Totals().to_json(), **change})

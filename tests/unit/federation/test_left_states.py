@@ -1,4 +1,4 @@
-"""What a stage leaves is kept, and a stage that does not change its tensors does not write them again."""
+"""The state that a stage leaves is kept, and unchanged tensors are not written again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Kill(Exception):
 
 @dataclass(frozen=True)
 class Training(Method):
-    """Two megabytes that clients move; `right` says how many of four samples are answered right after each round."""
+    """Clients move two megabytes.
+
+    `right` says how many of four samples are answered correctly after each round.
+    """
 
     right: tuple[int, ...] = ()
 
@@ -54,7 +57,9 @@ class Training(Method):
         return state, [Order(client, "train", state.tensors, meta) for client in r.clients]
 
     def client(self, order, data, own, run):
-        return Reply(order.client, {"w": order.tensors["w"] + order.meta["step"] + order.client}, len(data)), None
+        return Reply(
+            order.client, {"w": order.tensors["w"] + order.meta["step"] + order.client}, len(data)
+        ), None
 
     def merge(self, state, orders, replies, r):
         merged = super().merge(state, orders, replies, r)
@@ -97,11 +102,22 @@ def stages(right=(), select="last"):
 
 def loop_in(folder, run_stages, listen=lambda event: None, *, holds_back=False, rounds=4):
     data = ClientData(SAMPLES, SAMPLES, SAMPLES)
-    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: run_stages, SHAPE, LABELS)
+    site = Site(
+        lambda client: data, ClientStore(folder / "clients"), lambda task: run_stages, SHAPE, LABELS
+    )
     settings = Settings(experiment="supernet", task=TASK, population=2, rounds=rounds)
     spool = Spool(folder / "spool")
     archive = Archive(folder)
-    return Loop(settings, run_stages, InlineEngine(site), spool, Flat(), archive, holds_back=holds_back, listen=listen)
+    return Loop(
+        settings,
+        run_stages,
+        InlineEngine(site),
+        spool,
+        Flat(),
+        archive,
+        holds_back=holds_back,
+        listen=listen,
+    )
 
 
 def stop_after(number, folder):
@@ -147,7 +163,10 @@ def test_what_a_stage_leaves_opens_with_safetensors(tmp_path):
 
 
 def test_the_best_round_is_what_a_stage_leaves(tmp_path):
-    """The first of two rounds answered all samples right, the second none; the search goes on with its tensors too."""
+    """The first of two rounds answers all samples correctly, the second none.
+
+    The search goes on with the tensors of the first.
+    """
     kept = {}
 
     def listen(event):
@@ -173,8 +192,15 @@ def timeless(folder):
 
 def left_behind(folder):
     files = {path.name: path.read_bytes() for path in folder.glob("*.state")}
-    checkpoints = {number: Archive(folder).load(number).state.tensors["w"] for number in Archive(folder).rounds()}
-    return files, {number: tensor.numpy().tobytes() for number, tensor in checkpoints.items()}, timeless(folder)
+    checkpoints = {
+        number: Archive(folder).load(number).state.tensors["w"]
+        for number in Archive(folder).rounds()
+    }
+    return (
+        files,
+        {number: tensor.numpy().tobytes() for number, tensor in checkpoints.items()},
+        timeless(folder),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +230,9 @@ def test_killed_after_every_round_it_leaves_the_same_bits(tmp_path, undisturbed)
 
 @pytest.mark.parametrize("number", [1, 2, 4, 5])
 @pytest.mark.parametrize("damage", ["gone", "flipped"])
-def test_damaged_in_mid_search_the_run_goes_back_and_ends_with_the_same_figures(number, damage, tmp_path, undisturbed):
+def test_damaged_in_mid_search_the_run_goes_back_and_ends_with_the_same_figures(
+    number, damage, tmp_path, undisturbed
+):
     stop_after(5, tmp_path)
     archive = Archive(tmp_path)
     assert archive.rounds() == [1, 2, 4, 5]
@@ -221,7 +249,9 @@ def test_damaged_in_mid_search_the_run_goes_back_and_ends_with_the_same_figures(
     first = next(event.row.round for event in told if isinstance(event, RoundEnded))
     went_on_from = {1: 5, 2: 1, 4: 5, 5: 4}[number]
     assert first == went_on_from + 1
-    is_told = number == 2 or (number == 5 and damage == "flipped")  # nobody misses a newest one that is gone
+    is_told = number == 2 or (
+        number == 5 and damage == "flipped"
+    )  # nobody misses a newest one that is gone
     assert [f"back to round {went_on_from}" in text for text in notices] == [True] * is_told
     files, checkpoints, rows = left_behind(tmp_path)
     assert files == undisturbed[0] and rows == undisturbed[2]
@@ -238,8 +268,9 @@ def test_a_damaged_state_of_a_finished_stage_is_told_and_not_used(tmp_path):
     told = []
     loop_in(tmp_path, stages(), lambda event: told.append(event)).run()
     (notice,) = [event.text for event in told if isinstance(event, Notice)]
-    assert notice.startswith("what stage supernet left cannot be used")
-    with pytest.raises(FedloomError, match=r"supernet\.state must be what a finished stage left"):
+    assert notice.startswith("the state that stage supernet left cannot be used")
+    problem = r"supernet\.state must be the state that a finished stage left"
+    with pytest.raises(FedloomError, match=problem):
         Archive(tmp_path).left("supernet")
     path.unlink()
     with pytest.raises(FedloomError, match="no such file"):
@@ -265,5 +296,5 @@ def test_what_a_stage_left_goes_when_the_run_is_taken_back_into_it(tmp_path, und
 @pytest.mark.parametrize("name", ["init", "", "a/b", "../x", "supernet"])
 def test_what_a_stage_leaves_has_a_name_of_its_own(name, tmp_path):
     supernet, search, tune = stages()
-    with pytest.raises(FedloomError, match="must have a name of its own"):
+    with pytest.raises(FedloomError, match="must have a unique name"):
         loop_in(tmp_path, (supernet, search._replace(leaves=name), tune))

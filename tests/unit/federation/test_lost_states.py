@@ -1,4 +1,4 @@
-"""`--lost-state fresh`: what a client lost is lost, but the exchange in which it said so was made, and is booked."""
+"""`--lost-state fresh`: a client goes on without its state, and its failed attempt is booked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ VICTIM = 1
 
 @dataclass(frozen=True)
 class Forgetful(Passing):
-    """Just before one hop of one round, a client's disk is emptied: once, also if that round is resumed."""
+    """Empties a client's disk just before one hop of one round, but only once.
+
+    It is not emptied again if that round is resumed.
+    """
 
     states: Path
     round: int
@@ -54,7 +57,8 @@ def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
     assert [(line.down, line.up, line.macs) for line in lines] == [
         (len(e.head) + len(e.body), len(e.answer or b""), e.envelope.macs) for e in mine
     ]
-    before, after = trace.rows[0].totals, trace.rows[1].totals
+    before = trace.rows[0].totals
+    after = trace.rows[1].totals
     assert after.down - before.down == sum(len(e.head) + len(e.body) for e in sent)
     assert after.seconds - before.seconds == pytest.approx(sum(e.envelope.seconds for e in sent))
     assert (trace.rows[1].replies, trace.rows[1].refused) == (4, ())  # nobody was refused
@@ -88,7 +92,7 @@ def test_a_run_that_is_stopped_at_every_order_books_it_once(method, options, rou
 
 @dataclass(frozen=True)
 class StopsAfterTheAnswer(Passing):
-    """The process ends once when the client that lost its state has answered for the second time."""
+    """Ends the process once, after the second answer of the client that lost its state."""
 
     stopped: list[int]
 
@@ -100,9 +104,11 @@ class StopsAfterTheAnswer(Passing):
 
 
 def test_a_resumed_round_knows_that_the_state_is_gone(tmp_path):
-    """Local adaptation's client answers that it has nothing, and writes nothing: no version may be named for it."""
+    """Local adaptation's client replies without a state and writes none, so it has no version."""
     made, out, stopped = toy("local-adaptation", 6, adapt_share=0.5), tmp_path / "stopped", []
-    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=5))
+    undisturbed = made.run(
+        tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=5)
+    )
     forget = forgetful(out, at=5)
     with pytest.raises(Stop):
         made.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
@@ -140,9 +146,14 @@ class Unreachable(Passing):
 
 
 def test_too_few_replies_do_not_forget_it(tmp_path):
-    """The round stops for want of replies; when it goes on, the client still begins afresh and is booked as before."""
+    """The round stops because it has too few replies.
+
+    When it is resumed, the client still goes on with a fresh state, and is booked as before.
+    """
     made = AllMustReply(**vars(toy("local")))
-    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=2))
+    undisturbed = made.run(
+        tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=2)
+    )
     forget, missed, out = forgetful(tmp_path / "stopped", at=2), [], tmp_path / "stopped"
     with pytest.raises(RunStopped, match="round 2 must get at least 4 replies"):
         made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))

@@ -65,7 +65,9 @@ def run(toy, folder, loss, stops=0):
 
     while True:
         try:
-            trace = toy.run(folder, engine=lambda inner: Claiming(inner, loss, attempts), server=watch)
+            trace = toy.run(
+                folder, engine=lambda inner: Claiming(inner, loss, attempts), server=watch
+            )
         except Stop:
             continue
         return trace, [[reply.client for reply in merge.replies] for merge in log.merges]
@@ -95,7 +97,9 @@ def test_a_reply_that_the_method_accepts(toy, tmp_path):
 def test_the_method_is_asked_of_work_alone_and_told_the_described_samples(toy, tmp_path):
     Choosy.asked.clear()
     run(toy, tmp_path, 1.0)
-    assert sorted(Choosy.asked) == sorted([(client, "train", samples) for client, samples in SIZES.items()] * 2)
+    assert sorted(Choosy.asked) == sorted(
+        [(client, "train", samples) for client, samples in SIZES.items()] * 2
+    )
 
 
 def test_a_resumed_round_still_knows_that_the_reply_was_refused(toy, tmp_path):

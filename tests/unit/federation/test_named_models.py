@@ -79,7 +79,9 @@ class Silent(Passing):
 def run(folder, method, wrap=lambda inner: inner):
     data = ClientData(SAMPLES, SAMPLES, SAMPLES)
     stages = (Stage("train", method),)
-    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS)
+    site = Site(
+        lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS
+    )
     settings = Settings("named", TASK, CLIENTS, rounds=1, min_replies=CLIENTS, evaluate_every=1)
     engine = wrap(InlineEngine(site))
     return Loop(settings, stages, engine, Spool(folder / "spool"), Flat(), Archive(folder)).run()
@@ -96,14 +98,19 @@ def test_every_client_is_asked_for_each_after_its_own(tmp_path):
     assert asked == during + own + named
     for client in outcome.clients:
         assert client.own.figures.value == 1 / 4
-        assert {name: model.figures.value for name, model in client.named.items()} == {"no": 3 / 4, "yes": 1 / 4}
+        assert {name: model.figures.value for name, model in client.named.items()} == {
+            "no": 3 / 4,
+            "yes": 1 / 4,
+        }
 
 
 def test_what_they_cost_is_booked_as_evaluation(tmp_path):
     recorded = []
     named = run(tmp_path / "named", Naming(), lambda inner: Recorder(inner, recorded)).totals
     unnamed = run(tmp_path / "unnamed", Unnamed()).totals
-    further = [exchange for exchange in recorded if exchange.order.kind == "evaluate"][-2 * CLIENTS :]
+    further = [exchange for exchange in recorded if exchange.order.kind == "evaluate"][
+        -2 * CLIENTS :
+    ]
     down = sum(len(exchange.head) + len(exchange.body) for exchange in further)
     up = sum(len(exchange.answer) for exchange in further)
     assert named.evaluate_down - unnamed.evaluate_down == down > 0

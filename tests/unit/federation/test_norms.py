@@ -31,7 +31,9 @@ SENT = {
     "alpha/000.normal.0-2": torch.tensor([0.0, 0.0]),
 }
 BACK = {
-    "net.conv.weight": torch.tensor([[1.0, 2.0], [3.0, 8.0]]),  # one of four moved by 4: √(16/4) = 2
+    "net.conv.weight": torch.tensor(
+        [[1.0, 2.0], [3.0, 8.0]]
+    ),  # one of four moved by 4: √(16/4) = 2
     "net.bn.running_mean": torch.tensor([0.5]),
     "net.bn.running_var": torch.tensor([4.0]),  # one of two moved by 3: √(9/2)
     "net.bn.num_batches_tracked": torch.tensor(99),
@@ -71,13 +73,23 @@ def test_an_update_is_measured_by_group(received):
 
 def test_both_ways_measure_the_same_beyond_a_sweep():
     draws = torch.Generator().manual_seed(0)
-    sizes = {"a.weight": SWEEP + 7, "b.running_mean": 3, "c.weight": 0, "d.weight": 2 * SWEEP, "e.running_var": 5}
+    sizes = {
+        "a.weight": SWEEP + 7,
+        "b.running_mean": 3,
+        "c.weight": 0,
+        "d.weight": 2 * SWEEP,
+        "e.running_var": 5,
+    }
     sent = {name: torch.randn(size, generator=draws) for name, size in sizes.items()}
-    back = {name: tensor + torch.randn(tensor.shape, generator=draws) for name, tensor in sent.items()}
+    back = {
+        name: tensor + torch.randn(tensor.shape, generator=draws) for name, tensor in sent.items()
+    }
     ruler = Ruler(sent)
     swept, by_key = ruler.measure(as_received(back)), ruler.measure(back)
     assert swept == pytest.approx(by_key, rel=1e-12) and set(swept) == {"parameters", "statistics"}
-    difference = torch.cat([(back[name] - sent[name]).double() for name in sizes if name.endswith("weight")])
+    difference = torch.cat(
+        [(back[name] - sent[name]).double() for name in sizes if name.endswith("weight")]
+    )
     assert swept["parameters"] == pytest.approx(difference.square().mean().sqrt().item(), rel=1e-6)
 
 
@@ -89,7 +101,10 @@ def test_further_tensors_and_integers_do_not_count():
 
 def test_other_precisions_are_measured_too():
     sent = {"w": torch.zeros(2, dtype=torch.float64), "h": torch.zeros(2, dtype=torch.float16)}
-    back = {"w": torch.full((2,), 3.0, dtype=torch.float64), "h": torch.full((2,), 3.0, dtype=torch.float16)}
+    back = {
+        "w": torch.full((2,), 3.0, dtype=torch.float64),
+        "h": torch.full((2,), 3.0, dtype=torch.float16),
+    }
     assert Ruler(sent).measure(as_received(back)) == {"parameters": 3.0}
 
 
@@ -98,8 +113,8 @@ def test_a_size_is_always_finite():
     norms = Ruler(sent).measure(as_received({"w": torch.full((2,), 1e300, dtype=torch.float64)}))
     assert norms["parameters"] > 1e300 and math.isfinite(norms["parameters"])
     largest = {"w": torch.full((2,), torch.finfo(torch.float32).max)}
-    found = Ruler({"w": -largest["w"]}).measure(as_received(largest))
-    assert found["parameters"] == pytest.approx(2 * torch.finfo(torch.float32).max)
+    sizes = Ruler({"w": -largest["w"]}).measure(as_received(largest))
+    assert sizes["parameters"] == pytest.approx(2 * torch.finfo(torch.float32).max)
 
 
 def test_the_magnitude_of_what_was_sent():
@@ -108,26 +123,37 @@ def test_the_magnitude_of_what_was_sent():
 
 
 def test_parameters_of_a_network_are_measured_as_they_are():
-    sent = {"w": torch.nn.Parameter(torch.zeros(2)), "h": torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))}
-    assert Ruler(sent).measure({"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}) == {"parameters": 1.0}
+    sent = {
+        "w": torch.nn.Parameter(torch.zeros(2)),
+        "h": torch.nn.Parameter(torch.zeros(2, dtype=torch.float64)),
+    }
+    assert Ruler(sent).measure({"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}) == {
+        "parameters": 1.0
+    }
     only_w = {"w": sent["w"]}
     assert Ruler(only_w).measure(as_received({"w": torch.ones(2)})) == {"parameters": 1.0}
 
 
 def test_further_tensors_of_a_name_that_was_sent_are_no_updates():
-    """A kind may let clients bring a tensor of another size back: it is judged by its being finite alone."""
+    """An order may let clients return a tensor of another size, which only has to be finite."""
     order = Order(0, "train", {"body.w": torch.zeros(2), "head.w": torch.zeros(4)})
     fields = Fields(tensors=("body.*",), extra=("head.*",))
     parcel = Parcel(0, b"", Body(order.tensors), None)
     back = as_received({"body.w": torch.ones(2), "head.w": torch.ones(5)})
     reply = Reply(0, back)
-    assert Judges(lambda kind: fields).of(parcel, order).norms(reply.tensors, "train") == {"train parameters": 1.0}
+    assert Judges(lambda kind: fields).of(parcel, order).norms(reply.tensors, "train") == {
+        "train parameters": 1.0
+    }
 
 
 def test_absurd_sizes_still_make_a_row(tmp_path):
     """Even where their ratio to the usual is beyond any number."""
     bound = UpdateBound({}, 100.0)
-    norms = {0: {"train parameters": 1e-3}, 1: {"train parameters": LARGEST}, 2: {"train parameters": 1e-3}}
+    norms = {
+        0: {"train parameters": 1e-3},
+        1: {"train parameters": LARGEST},
+        2: {"train parameters": 1e-3},
+    }
     assert list(bound.refuse([], norms)) == [1]
     row = MetricsRow("train", 1, 0.0, updates=bound.updates)
     assert MetricsRow.from_line(row.to_line()) == row
@@ -164,7 +190,10 @@ def test_who_exceeds_the_median_by_the_factor_is_refused():
 
 def test_the_reason_says_what_is_usual():
     (reason,) = excessive(scales(sizes(1.0, 2.0, 1e30), {}, unknown), 10.0).values()
-    assert reason == "its update of train parameters is 1e+30 an element, usual is 2 (--norm-bound 10)"
+    assert (
+        reason
+        == "its update of train parameters is 1e+30 per element, usual is 2 (--norm-bound 10)"
+    )
 
 
 def test_the_largest_is_told_in_multiples_of_what_is_usual():

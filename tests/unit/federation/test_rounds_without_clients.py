@@ -26,7 +26,11 @@ from fedloom.types import Fields, Order, Reply, State, Task
 SHAPE, LABELS = (1, 1, 1), ("no", "yes")
 TASK = Task("scored", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
-PLANNED, SCORED, TRAINED = 100, 4 * 700, 1000  # MACs: of a plan, of a generation, of a client's work
+PLANNED, SCORED, TRAINED = (
+    100,
+    4 * 700,
+    1000,
+)  # MACs: of a plan, of a generation, of a client's work
 CLIENTS = 2
 
 
@@ -48,7 +52,9 @@ class Training(Method):
 
     def client(self, order, data, own, run):
         nn.Linear(TRAINED, 1)(torch.zeros(1, TRAINED))
-        return Reply(order.client, {"w": order.tensors["w"] + order.meta["step"] + order.client}, len(data)), None
+        return Reply(
+            order.client, {"w": order.tensors["w"] + order.meta["step"] + order.client}, len(data)
+        ), None
 
     def network(self, order, data, own, run):
         return nn.Sequential(nn.Flatten(), nn.Linear(1, len(LABELS)))
@@ -88,13 +94,25 @@ THREE = Scoring()
 
 
 def stages(scoring=THREE):
-    return (Stage("supernet", Training(), 0.5), Stage("search", scoring, None), Stage("tune", Training()))
+    return (
+        Stage("supernet", Training(), 0.5),
+        Stage("search", scoring, None),
+        Stage("tune", Training()),
+    )
 
 
 def loop_in(folder, run_stages, listen=lambda event: None, labels=LABELS, **changes):
     data = ClientData(SAMPLES, SAMPLES, SAMPLES)
-    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: run_stages, SHAPE, labels)
-    settings = {"experiment": "scored", "task": TASK, "population": CLIENTS, "rounds": 4, "min_replies": CLIENTS}
+    site = Site(
+        lambda client: data, ClientStore(folder / "clients"), lambda task: run_stages, SHAPE, labels
+    )
+    settings = {
+        "experiment": "scored",
+        "task": TASK,
+        "population": CLIENTS,
+        "rounds": 4,
+        "min_replies": CLIENTS,
+    }
     return Loop(
         Settings(**{**settings, **changes}),
         run_stages,
@@ -137,13 +155,24 @@ def test_what_the_server_computes_is_booked_apart(tmp_path):
     outcome, rows = run(tmp_path)
     own = PLANNED + SCORED
     assert [row.get("server_macs") for row in rows] == [None, None, own, own, own, None, None]
-    assert [row["totals"].get("server_macs", 0) for row in rows] == [0, 0, own, 2 * own, 3 * own, 3 * own, 3 * own]
+    assert [row["totals"].get("server_macs", 0) for row in rows] == [
+        0,
+        0,
+        own,
+        2 * own,
+        3 * own,
+        3 * own,
+        3 * own,
+    ]
     assert outcome.totals.server_macs == 3 * own
     assert [row["totals"]["macs"] for row in rows] == [TRAINED * n for n in (2, 4, 4, 4, 4, 6, 8)]
 
 
 def test_at_equal_macs_the_servers_are_charged(tmp_path):
-    """10 rounds of 2,000: half of them for the first stage, 8,700 for three generations, and the rest is one round."""
+    """The budget is 10 rounds of 2,000 MACs.
+
+    The first stage gets half of it, three generations take 8,700, and what remains is one round.
+    """
     outcome, rows = run(tmp_path, unit="macs", amount=20_000, rounds=10)
     assert [row["stage"] for row in rows] == ["supernet"] * 5 + ["search"] * 3 + ["tune"]
     assert outcome.totals.spent("macs") == 5 * 2000 + 3 * (PLANNED + SCORED) + 2000
@@ -153,8 +182,8 @@ def test_the_least_that_a_round_costs_is_not_charged(tmp_path):
     """Of a budget of 16 such costs, 30 generations take nothing that the later stage would miss."""
     changes = {"unit": "bytes", "amount": 1e9, "rounds": 4, "evaluate_every": 100}
     _, rows = run(tmp_path, stages(Scoring(generations=30)), **changes)
-    told = [row["stage"] for row in rows]
-    assert (told.count("supernet"), told.count("search"), told.count("tune")) == (8, 30, 8)
+    names = [row["stage"] for row in rows]
+    assert (names.count("supernet"), names.count("search"), names.count("tune")) == (8, 30, 8)
 
 
 def test_a_round_whose_clients_do_not_fit_is_another_matter(tmp_path):
@@ -163,7 +192,7 @@ def test_a_round_whose_clients_do_not_fit_is_another_matter(tmp_path):
 
 
 def test_a_plan_that_never_asks_anybody_and_changes_nothing_is_named(tmp_path):
-    with pytest.raises(FedloomError, match="asks nobody must change"):
+    with pytest.raises(FedloomError, match="asks no client must change"):
         run(tmp_path, stages(Scoring(does_nothing=True)))
 
 
@@ -194,7 +223,9 @@ def timeless(rows):
     return rows
 
 
-@pytest.mark.parametrize("when", ["planning", "before merging", "after merging", "at the end of a round"])
+@pytest.mark.parametrize(
+    "when", ["planning", "before merging", "after merging", "at the end of a round"]
+)
 @pytest.mark.parametrize("unit", ["rounds", "macs"])
 def test_killed_around_every_such_round_the_run_ends_with_the_same_bits(when, unit, tmp_path):
     changes = {"unit": unit, "amount": 20_000.0}

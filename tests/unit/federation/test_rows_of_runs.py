@@ -1,4 +1,4 @@
-"""Rows of metrics.jsonl as runs of every kind write them: what is read is what was written, to the byte."""
+"""Rows of metrics.jsonl, as all kinds of runs write them, are read back exactly, to the byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 @dataclass(frozen=True)
 class Dying(Passing):
-    """The process of client 1 died once over every order of some kinds, and another one did the work."""
+    """The process of client 1 dies once for every order of some kinds, and another completes it."""
 
     kinds: tuple[str, ...] = ()
 
@@ -64,13 +64,25 @@ KINDS = {
     "plain": lambda folder: run_of("fedavg", folder),
     "clustered": lambda folder: run_of("fedavg", folder, topology=Clustered(2, 2)),
     "refused": lambda folder: run_of("fedavg", folder, Absent),
-    "capped": lambda folder: run_of("fedavg", folder, data=made_up((20, 5, 6, 7)), max_weight_share=0.4),
-    "deaths at work": lambda folder: run_of("fedavg", folder, lambda inner: Dying(inner, ("train", "evaluate"))),
-    "deaths in evaluation": lambda folder: run_of("fedavg", folder, lambda inner: Dying(inner, ("evaluate",))),
-    "lost state": lambda folder: run_of(
-        "ditto", folder, lambda inner: Forgetful(inner, folder / "clients"), rounds=4, lost_state="fresh"
+    "capped": lambda folder: run_of(
+        "fedavg", folder, data=made_up((20, 5, 6, 7)), max_weight_share=0.4
     ),
-    "search": lambda folder: run_of("spider", folder, rounds=4, options={"nodes": 1, "t_s": 1, "tau": 1}),
+    "deaths at work": lambda folder: run_of(
+        "fedavg", folder, lambda inner: Dying(inner, ("train", "evaluate"))
+    ),
+    "deaths in evaluation": lambda folder: run_of(
+        "fedavg", folder, lambda inner: Dying(inner, ("evaluate",))
+    ),
+    "lost state": lambda folder: run_of(
+        "ditto",
+        folder,
+        lambda inner: Forgetful(inner, folder / "clients"),
+        rounds=4,
+        lost_state="fresh",
+    ),
+    "search": lambda folder: run_of(
+        "spider", folder, rounds=4, options={"nodes": 1, "t_s": 1, "tau": 1}
+    ),
     "selected": lambda folder: run_of("local-adaptation", folder, select="best"),
 }
 TOLD = {
@@ -136,11 +148,15 @@ class Hiding(FedAvg):
         return {"phase": "x", "ledger": []}
 
 
-hiding = Recipe("a test", FedAvgOptions, lambda task: (Stage("train", Hiding(FedAvgOptions(**task.options))),))
+hiding = Recipe(
+    "a test", FedAvgOptions, lambda task: (Stage("train", Hiding(FedAvgOptions(**task.options))),)
+)
 
 
 def test_a_note_may_not_hide_what_the_row_tells(tmp_path):
-    with pytest.raises(FedloomError, match="a method's note must have names of its own, but it has 'ledger'"):
+    with pytest.raises(
+        FedloomError, match=r"a method's note must not use the names of a row .* has 'ledger'"
+    ):
         run_of(f"{__file__}:hiding", tmp_path)
 
 
@@ -158,7 +174,9 @@ class Counting(FedAvg):
         return {"after": state.meta["merges"]}
 
 
-counting = Recipe("a test", FedAvgOptions, lambda task: (Stage("train", Counting(FedAvgOptions(**task.options))),))
+counting = Recipe(
+    "a test", FedAvgOptions, lambda task: (Stage("train", Counting(FedAvgOptions(**task.options))),)
+)
 
 
 def test_a_round_is_noted_before_its_merge_and_after_it(tmp_path):
@@ -169,7 +187,9 @@ def test_a_round_is_noted_before_its_merge_and_after_it(tmp_path):
 
 def test_deaths_and_refusals_in_json():
     assert WorkerDeath(1, exit=None).to_json() == {"client": 1, "exit": None}
-    row = MetricsRow("train", 1, 0.5, refused=(Refusal(2, "late"),), deaths=(WorkerDeath(1, signal="SIGKILL"),))
+    row = MetricsRow(
+        "train", 1, 0.5, refused=(Refusal(2, "late"),), deaths=(WorkerDeath(1, signal="SIGKILL"),)
+    )
     assert row.to_json()["refused"] == [{"client": 2, "reason": "late"}]
     assert row.to_json()["deaths"] == [{"client": 1, "signal": "SIGKILL"}]
     assert "evaluation" not in row.to_json() and "capped" not in row.to_json()

@@ -8,8 +8,9 @@ from fedloom.learning.averaging import ServerOptions, server_step
 from fedloom.learning.server_optimizers import ServerOptimizer
 from fedloom.types import Order, Reply, State
 
-# Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75. From x = (1, 2) the means are (3, 1.5), then x + (−1, 0):
-# Δ₁ = (2, −0.5), Δ₂ = (−1, 0); m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
+# Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75.
+# From x = (1, 2) the means are (3, 1.5), then x + (−1, 0), so Δ₁ = (2, −0.5) and Δ₂ = (−1, 0);
+# m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
 M1, M2 = (1.0, -0.25), (0.0, -0.125)
 V1 = {
     "adagrad": (0.25 + 4, 0.25 + 0.25),
@@ -33,7 +34,9 @@ def d(*values):
 
 
 def moved(x, m, v):
-    return pytest.approx([a + 0.5 * b / (sqrt(c) + 0.5) for a, b, c in zip(x, m, v, strict=True)], abs=1e-15)
+    return pytest.approx(
+        [a + 0.5 * b / (sqrt(c) + 0.5) for a, b, c in zip(x, m, v, strict=True)], abs=1e-15
+    )
 
 
 @RULES
@@ -95,7 +98,9 @@ def test_what_else_the_server_keeps_stays(rule):
 
 @RULES
 def test_moments_are_never_shared(rule):
-    state = optimizer(rule).step(State({"w": d(1.0), "b": d(0.0)}), {"w": d(3.0), "b": d(1.0)}, ["w"])
+    state = optimizer(rule).step(
+        State({"w": d(1.0), "b": d(0.0)}), {"w": d(3.0), "b": d(1.0)}, ["w"]
+    )
     assert set(shared(state)) == {"w", "b"}
 
 
@@ -130,7 +135,8 @@ def test_what_nobody_weighs_keeps_its_value_and_its_moments(rule):
     state = State({"a": d(0.0), "b": d(0.0)}, {"parameters": ["a", "b"]})
     state = stepped(rule, state, [weighing(0, 1.0, a=d(1.0), b=d(1.0))])
     of_b = ("b", "server/m/b", "server/v/b")
-    kept, moved_a = {name: state.tensors[name] for name in of_b}, state.tensors["a"]
+    kept = {name: state.tensors[name] for name in of_b}
+    moved_a = state.tensors["a"]
     assert kept["b"].item() > 0 and kept["server/m/b"].item() != 0
     for _ in range(2):
         state = stepped(rule, state, [weighing(0, {"a": 2.0}, a=d(5.0), b=d(9.0))])
@@ -142,7 +148,10 @@ def test_what_nobody_weighs_keeps_its_value_and_its_moments(rule):
 def test_what_was_never_weighed_has_no_moments(rule):
     state = State({"a": d(0.0), "b": d(0.25)}, {"parameters": ["a", "b"]})
     state = stepped(rule, state, [weighing(0, {"a": 1.0}, a=d(1.0), b=d(1.0))])
-    assert set(state.tensors) == {"a", "b", "server/m/a", "server/v/a"} and state.tensors["b"].item() == 0.25
+    assert (
+        set(state.tensors) == {"a", "b", "server/m/a", "server/v/a"}
+        and state.tensors["b"].item() == 0.25
+    )
 
 
 @RULES
@@ -164,8 +173,14 @@ def test_fewer_than_min_clients_move_nothing(rule):
 @RULES
 def test_elements_outside_every_region_do_not_move(rule):
     """The middle element behaves as a tensor of its own; the others keep value and moments."""
-    state = stepped(rule, State({"w": d(0.0, 0.0, 0.0)}, {"parameters": ["w"]}), [weighing(0, 1.0, w=d(1.0, 2.0, 3.0))])
-    single = stepped(rule, State({"w": d(0.0)}, {"parameters": ["w"]}), [weighing(0, 1.0, w=d(2.0))])
+    state = stepped(
+        rule,
+        State({"w": d(0.0, 0.0, 0.0)}, {"parameters": ["w"]}),
+        [weighing(0, 1.0, w=d(1.0, 2.0, 3.0))],
+    )
+    single = stepped(
+        rule, State({"w": d(0.0)}, {"parameters": ["w"]}), [weighing(0, 1.0, w=d(2.0))]
+    )
     orders = [Order(0, "train", region={"w": ((1,),)})]
     after = stepped(rule, state, [weighing(0, 4.0, w=d(-1.0))], orders)
     alone = stepped(rule, single, [weighing(0, 4.0, w=d(-1.0))])
@@ -190,22 +205,32 @@ def test_with_every_key_weighed_nothing_changes(rule):
 
 
 def supernet():
-    """Two operations with their statistics and counters, and a fixed weight, after a round that moved all of them."""
-    tensors = {"A": d(10.0), "A.mean": d(1.0), "A.n": torch.tensor(5), "B": d(20.0), "fixed": d(1.0)}
+    """Two operations with statistics and counters, and a fixed weight, after a round moved all."""
+    tensors = {
+        "A": d(10.0),
+        "A.mean": d(1.0),
+        "A.n": torch.tensor(5),
+        "B": d(20.0),
+        "fixed": d(1.0),
+    }
     moments = {f"server/{moment}/{name}": d(0.5) for moment in "mv" for name in ("A", "B", "fixed")}
     return State({**tensors, **moments}, {"parameters": ["A", "B", "fixed"]})
 
 
 PARTS = [
     weighing(1, {"A": 30.0, "A.mean": 30.0, "A.n": 30.0, "B": 10.0, "fixed": 40.0},
-             **{"A": d(11.0), "A.mean": d(2.0), "A.n": torch.tensor(9), "B": d(24.0), "fixed": d(2.0)}),
+             **{"A": d(11.0), "A.mean": d(2.0), "A.n": torch.tensor(9), "B": d(24.0),
+                "fixed": d(2.0)}),
     weighing(2, {"B": 20.0, "fixed": 20.0}, B=d(21.0), fixed=d(5.0)),
 ]  # fmt: skip
 
 
 @RULES
 def test_a_server_optimiser_moves_only_what_was_merged(rule):
-    """One client brought A: neither it nor its moments, statistics and counters move; the rest has the same bits."""
+    """One client brought A: neither A nor its moments, statistics and counters move.
+
+    Everything else has the same bits.
+    """
     state = stepped(rule, supernet(), PARTS, min_clients=2)
     before = supernet().tensors
     of_a = ("A", "A.mean", "A.n", "server/m/A", "server/v/A")

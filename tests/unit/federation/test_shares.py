@@ -42,12 +42,12 @@ COUNTS = st.one_of(st.integers(0, 1 << 40).map(float), st.floats(0, 1e9, allow_s
     ids=str,
 )
 def test_by_hand(weights, share, expected):
-    found = capped(dict(enumerate(weights)), share)
-    new = [found.weights.get(client, weight) for client, weight in enumerate(weights)]
+    capping = capped(dict(enumerate(weights)), share)
+    new = [capping.weights.get(client, weight) for client, weight in enumerate(weights)]
     assert new == pytest.approx(expected, rel=1e-12)
     total = sum(weights)
     lowered = [client for client in range(len(weights)) if new[client] < weights[client]]
-    assert found.shares == {client: pytest.approx(weights[client] / total) for client in lowered}
+    assert capping.shares == {client: pytest.approx(weights[client] / total) for client in lowered}
 
 
 def test_nobody_is_capped_without_weights():
@@ -56,19 +56,19 @@ def test_nobody_is_capped_without_weights():
 
 def test_one_that_is_on_the_cap_keeps_its_weight_to_the_bit():
     """An equal share of three is 10 of 30; computed, it is the last bit less."""
-    found = capped({0: 100.0, 1: 100.0, 2: 10.0}, 0.1)
-    assert set(found.weights) == set(found.shares) == {0, 1}
+    capping = capped({0: 100.0, 1: 100.0, 2: 10.0}, 0.1)
+    assert set(capping.weights) == set(capping.shares) == {0, 1}
 
 
 def test_each_key_is_capped_over_those_that_weigh_it():
     claimed = {0: {"a": 90.0, "b": 5.0}, 1: {"a": 10.0, "b": 5.0}, 2: {"a": 0.0, "c": 8.0}}
-    found = capped(claimed, 0.5)
-    assert found.weights == {0: {"a": 10.0, "b": 5.0}} and found.shares == {0: 0.9}
+    capping = capped(claimed, 0.5)
+    assert capping.weights == {0: {"a": 10.0, "b": 5.0}} and capping.shares == {0: 0.9}
 
 
 def test_the_largest_of_several_shares_is_told():
-    found = capped({0: {"a": 3.0, "b": 9.0}, 1: {"a": 1.0, "b": 1.0}}, 0.5)
-    assert found == Capped({0: {"a": 1.0, "b": 1.0}}, {0: 0.9})
+    capping = capped({0: {"a": 3.0, "b": 9.0}, 1: {"a": 1.0, "b": 1.0}}, 0.5)
+    assert capping == Capped({0: {"a": 1.0, "b": 1.0}}, {0: 0.9})
 
 
 def test_a_single_weight_among_weights_by_key_is_that_of_every_tensor():
@@ -87,24 +87,26 @@ def test_a_single_weight_among_weights_by_key_is_that_of_every_tensor():
 @example([7.0, 3.0, 3.0, 3.0, 3.0, 3.0], 0.1, Random(0))
 def test_for_any_weights(weights, share, random):
     claimed = dict(enumerate(weights))
-    found = capped(claimed, share)
-    new = [found.weights.get(client, weight) for client, weight in claimed.items()]
+    capping = capped(claimed, share)
+    new = [capping.weights.get(client, weight) for client, weight in claimed.items()]
     positive = [weight for weight in weights if weight > 0]
     most = max(share, 1 / len(positive)) if positive else 1.0
     total = fsum(new)
     assert all(weight <= most * total * (1 + 1e-9) for weight in new)
-    for client in found.weights:
+    for client in capping.weights:
         assert claimed[client] > most * total * (1 + TOLERANCE / 2), "it has no more than its share"
         assert new[client] < claimed[client]
-    assert set(found.shares) == set(found.weights)
+    assert set(capping.shares) == set(capping.weights)
     assert all(0 <= mine <= before for mine, before in zip(new, weights, strict=True))
     assert [weight > 0 for weight in new] == [weight > 0 for weight in weights]
-    kept = [weight for client, weight in claimed.items() if client not in found.weights]
-    assert len({found.weights[client] for client in found.weights}) <= 1, "all that are capped weigh the same"
-    assert all(weight <= min(found.weights.values(), default=inf) * (1 + 1e-9) for weight in kept)
+    kept = [weight for client, weight in claimed.items() if client not in capping.weights]
+    assert len({capping.weights[client] for client in capping.weights}) <= 1, (
+        "all that are capped weigh the same"
+    )
+    assert all(weight <= min(capping.weights.values(), default=inf) * (1 + 1e-9) for weight in kept)
     items = list(claimed.items())
     random.shuffle(items)
-    assert capped(dict(items), share) == found
+    assert capped(dict(items), share) == capping
 
 
 # In a run
@@ -114,14 +116,18 @@ ONE_LARGE = (20, 5, 6, 7)
 
 @pytest.fixture
 def toy():
-    return replace(Toy.of("fedavg", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4)
+    return replace(
+        Toy.of("fedavg", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4
+    )
 
 
 def test_a_run_names_who_was_capped(toy, tmp_path):
     trace = toy.run(tmp_path / "capped")
     assert [row.capped for row in trace.rows] == [{0: round(20 / 38, 6)}] * 3
     free = replace(toy, max_weight_share=None).run(tmp_path / "free")
-    assert differing(free.outcome.state, trace.outcome.state) and not any(row.capped for row in free.rows)
+    assert differing(free.outcome.state, trace.outcome.state) and not any(
+        row.capped for row in free.rows
+    )
     wide = replace(toy, max_weight_share=0.6).run(tmp_path / "wide")
     assert differences(free, wide) == []
 
@@ -144,7 +150,9 @@ def test_a_capped_client_weighs_as_if_it_had_fewer_samples(toy, tmp_path):
 
 @pytest.mark.parametrize("mixed_up", [Reversed, Shuffled])
 def test_the_order_of_replies_changes_nothing(toy, tmp_path, mixed_up):
-    assert differences(toy.run(tmp_path / "one"), toy.run(tmp_path / "other", engine=mixed_up)) == []
+    assert (
+        differences(toy.run(tmp_path / "one"), toy.run(tmp_path / "other", engine=mixed_up)) == []
+    )
 
 
 @pytest.mark.parametrize("moment", ["round", "reply", "work"])
@@ -155,7 +163,9 @@ def test_a_resume_changes_nothing(toy, tmp_path, moment):
 
 def test_weights_by_key_in_a_run(tmp_path):
     """FedMN weighs every module by itself."""
-    toy = replace(Toy.of("fedmn", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4)
+    toy = replace(
+        Toy.of("fedmn", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4
+    )
     one = toy.run(tmp_path / "one")
     assert all(0 in row.capped for row in one.rows)
     assert differences(one, toy.run(tmp_path / "other", engine=Shuffled)) == []

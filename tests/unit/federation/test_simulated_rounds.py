@@ -47,13 +47,17 @@ class Counting(Method):
 
     def plan(self, state, r):
         if self.notes is not None:
-            self.notes.append((r.number, r.now, r.progress, None if r.present is None else sorted(r.present)))
+            self.notes.append(
+                (r.number, r.now, r.progress, None if r.present is None else sorted(r.present))
+            )
         return state, [Order(client, "work", state.tensors) for client in r.cohort()]
 
     def client(self, order, data, own, run):
         nn.Linear(MACS, 1)(torch.zeros(1, MACS))
         rounds = 1 if own is None else own.meta["rounds"] + 1
-        return Reply(order.client, {"w": order.tensors["w"] + 1}, len(data)), State({}, {"rounds": rounds})
+        return Reply(order.client, {"w": order.tensors["w"] + 1}, len(data)), State(
+            {}, {"rounds": rounds}
+        )
 
     def merge(self, state, orders, replies, r):
         came = [reply.client for reply in replies]
@@ -72,7 +76,9 @@ TRAIN = (Stage("train", Counting()),)
 
 def loop_in(folder, stages=TRAIN, listen=lambda event: None, **changes):
     data = ClientData(PART, PART, PART)
-    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS)
+    site = Site(
+        lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS
+    )
     usual = {
         "experiment": "clock",
         "task": TASK,
@@ -83,7 +89,15 @@ def loop_in(folder, stages=TRAIN, listen=lambda event: None, **changes):
     }
     settings = Settings(**{**usual, **changes})
     archive = Archive(folder)
-    return Loop(settings, stages, InlineEngine(site), Spool(folder / "spool"), Flat(), archive, listen=listen)
+    return Loop(
+        settings,
+        stages,
+        InlineEngine(site),
+        Spool(folder / "spool"),
+        Flat(),
+        archive,
+        listen=listen,
+    )
 
 
 def run(folder, **changes):
@@ -121,8 +135,15 @@ def test_a_round_is_as_long_as_its_slowest_client(tmp_path):
     assert [begin for begin, _ in spans(rows)] == [0.0, *(end for _, end in spans(rows)[:-1])]
     assert outcome.totals.simulated == spans(rows)[-1][1]
     work = [line for line in rows[0].ledger if line.hop == 0]
-    assert [line.simulated for line in work] == near(1, 2, 3, 4) and {line.cluster for line in work} == {None}
-    assert (outcome.totals.asked, outcome.totals.dropped, outcome.totals.late, outcome.stopped) == (16, 0, 0, "rounds")
+    assert [line.simulated for line in work] == near(1, 2, 3, 4) and {
+        line.cluster for line in work
+    } == {None}
+    assert (outcome.totals.asked, outcome.totals.dropped, outcome.totals.late, outcome.stopped) == (
+        16,
+        0,
+        0,
+        "rounds",
+    )
 
 
 def test_without_devices_there_is_no_clock(tmp_path):
@@ -137,7 +158,10 @@ def test_describing_costs_bytes_and_no_seconds(tmp_path):
     assert len(described) == 4 and all(line.simulated is None for line in described)
     totals = outcome.totals
     assert totals.describe_down == sum(line.down for line in described) > 0
-    assert charged(totals)["wan"] == totals.down + totals.up - totals.describe_down - totals.describe_up
+    assert (
+        charged(totals)["wan"]
+        == totals.down + totals.up - totals.describe_down - totals.describe_up
+    )
 
 
 # Losses
@@ -148,10 +172,17 @@ def test_who_is_late_is_refused_and_its_work_is_wasted(tmp_path):
     assert [end for _, end in spans(rows)] == [2.5, 5.0, 7.5, 10.0]
     assert outcome.state.meta["replies"] == [[0, 1]] * 4
     assert [refusal.client for refusal in rows[0].refused] == [2, 3]
-    assert rows[0].refused[0].reason.startswith("late: a reply must come within 2.5 simulated seconds")
+    assert (
+        rows[0].refused[0].reason.startswith("late: a reply must come within 2.5 simulated seconds")
+    )
     totals = outcome.totals
     assert (totals.late, totals.dropped, totals.wasted_macs) == (8, 0, 8 * MACS)
-    lost = [line.down + line.up for row in rows for line in row.ledger if line.hop == 0 and line.client > 1]
+    lost = [
+        line.down + line.up
+        for row in rows
+        for line in row.ledger
+        if line.hop == 0 and line.client > 1
+    ]
     assert totals.wasted_bytes == sum(lost) and totals.macs == 16 * MACS
 
 
@@ -246,7 +277,12 @@ def test_a_plan_for_one_who_is_away_waits_for_it(tmp_path):
     times = schedule([(0, 100)], [(0, 100)], [(0, 100)], [(30, 60)])
     for number, method in enumerate((Only(), Pool())):
         folder = tmp_path / str(number)
-        _, rows = run(folder, stages=(Stage("train", method),), attendance=Attendance(4, schedule=times), rounds=2)
+        _, rows = run(
+            folder,
+            stages=(Stage("train", method),),
+            attendance=Attendance(4, schedule=times),
+            rounds=2,
+        )
         assert spans(rows) == [near(30, 34), near(34, 38)]
 
 
@@ -283,7 +319,7 @@ def test_a_round_that_went_over_is_dropped(tmp_path):
 
 
 def test_the_next_stage_knows_nothing_of_a_dropped_round(tmp_path):
-    """Its first round has the number of the one that was dropped, and asks one of the same clients."""
+    """Its first round has the number of the dropped one, and asks one of the same clients."""
 
     class Two(Counting):
         def plan(self, state, r):
@@ -296,24 +332,43 @@ def test_the_next_stage_knows_nothing_of_a_dropped_round(tmp_path):
     times = schedule([(0, 100)], [(0, 100)], [(0, 100)], [(5, 100)])
     stages = (Stage("search", Counting(), 0.95), Stage("train", Two()))
     outcome, rows = run(
-        tmp_path, stages=stages, attendance=Attendance(4, schedule=times), limits={"seconds": 9.5}, rounds=20
+        tmp_path,
+        stages=stages,
+        attendance=Attendance(4, schedule=times),
+        limits={"seconds": 9.5},
+        rounds=20,
     )
     assert [row.stage for row in rows] == ["search"] * 2 + ["train"] * 3
     assert outcome.over_budget.round == 3 and outcome.state.tensors["w"].item() == 6.0
 
 
 def test_a_limit_below_one_round_names_what_would_do(tmp_path):
-    with pytest.raises(FedloomError, match=r"seconds must allow one round, which needs 4, but got 3\.5"):
+    with pytest.raises(
+        FedloomError, match=r"seconds must allow one round, which needs 4, but got 3\.5"
+    ):
         run(tmp_path, limits={"seconds": 3.5})
 
 
 def test_progress_is_the_largest_share_of_any_limit(tmp_path):
     notes = []
-    run(tmp_path, stages=(Stage("train", Counting(notes)),), limits={"seconds": 32.0, "macs": 80.0 * MACS})
-    assert [progress for _, _, progress, _ in notes] == pytest.approx([0, 0.25, 0.5, 0.75])  # of rounds
+    run(
+        tmp_path,
+        stages=(Stage("train", Counting(notes)),),
+        limits={"seconds": 32.0, "macs": 80.0 * MACS},
+    )
+    assert [progress for _, _, progress, _ in notes] == pytest.approx(
+        [0, 0.25, 0.5, 0.75]
+    )  # of rounds
     notes.clear()
-    run(tmp_path / "two", stages=(Stage("train", Counting(notes)),), limits={"seconds": 20.001}, rounds=100)
-    assert [progress for _, _, progress, _ in notes] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8], abs=1e-3)
+    run(
+        tmp_path / "two",
+        stages=(Stage("train", Counting(notes)),),
+        limits={"seconds": 20.001},
+        rounds=100,
+    )
+    assert [progress for _, _, progress, _ in notes] == pytest.approx(
+        [0, 0.2, 0.4, 0.6, 0.8], abs=1e-3
+    )
 
 
 def test_stages_share_the_limits(tmp_path):
@@ -353,7 +408,9 @@ class Kill(Exception):
 
 
 HARD = {
-    "attendance": Attendance(4, 5, schedule([(0, 100)], [(3, 90)], [(0, 40)], [(9, 60)]), 0.3, {(2, 0): 0}),
+    "attendance": Attendance(
+        4, 5, schedule([(0, 100)], [(3, 90)], [(0, 40)], [(9, 60)]), 0.3, {(2, 0): 0}
+    ),
     "participation": 0.75,
     "overselect": 1.3,
     "round_deadline": 3.5,
@@ -389,7 +446,9 @@ def test_killed_everywhere_it_ends_with_the_same_bits(tmp_path, event):
 
 def test_killed_in_a_round_that_is_dropped(tmp_path):
     changes = {
-        "attendance": Attendance(4, schedule=schedule([(0, 100)], [(0, 100)], [(0, 100)], [(5, 100)])),
+        "attendance": Attendance(
+            4, schedule=schedule([(0, 100)], [(0, 100)], [(0, 100)], [(5, 100)])
+        ),
         "limits": {"seconds": 9.5},
         "stages": (Stage("search", Counting(), 0.9), Stage("train", Counting())),
         "rounds": 20,

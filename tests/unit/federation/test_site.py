@@ -22,14 +22,24 @@ TASK = Task("boasting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 
 @dataclass(frozen=True)
 class Boasting(Method):
-    """Claims to speak for a thousand clients. It always answers with the label that it has, or is sent."""
+    """Claims to speak for a thousand clients.
+
+    It always predicts the label in its state, or else the one that it is sent.
+    """
 
     fields = {"work": Fields(tensors=("*",), meta=("drawn",))}
 
     def client(self, order, data, own, run):
         assert data.x.unique().tolist() == [1.0]  # its training part
         drawn = float(torch.rand(()))  # as dropout draws
-        reply = Reply(order.client, {"w": torch.ones(2)}, len(data), {"drawn": drawn}, count={"w": 1000}, wrote=True)
+        reply = Reply(
+            order.client,
+            {"w": torch.ones(2)},
+            len(data),
+            {"drawn": drawn},
+            count={"w": 1000},
+            wrote=True,
+        )
         return reply, State({"label": torch.tensor(1)}) if order.meta["keeps"] else None
 
     def network(self, order, data, own, run):
@@ -55,11 +65,15 @@ def ask(tmp_path):
     """The reply to an order, as it crosses."""
     store = ClientStore(tmp_path)
     store.write(5, "1.0", State({"label": torch.tensor(1)}))
-    site = Site(lambda client: DATA, store, lambda task: (Stage("train", Boasting()),), SHAPE, LABELS)
+    site = Site(
+        lambda client: DATA, store, lambda task: (Stage("train", Boasting()),), SHAPE, LABELS
+    )
 
     def answer(kind: str, *, read: str | None = None, number: int = 2, **meta) -> Reply:
         stamp = Stamp("experiment", TASK, "train", number, 0, read, f"{number}.0")
-        order = Order(5, kind, meta={"label": 0, "final": False, "keeps": False, **meta}, stamp=stamp)
+        order = Order(
+            5, kind, meta={"label": 0, "final": False, "keeps": False, **meta}, stamp=stamp
+        )
         body = Body(order.tensors)
         chunks, envelope = site.handle(order_head(order, body), b"".join(body.chunks))
         assert envelope.fault is None, envelope.fault
@@ -69,7 +83,7 @@ def ask(tmp_path):
 
 
 def test_a_client_speaks_for_itself_alone(ask):
-    """How many clients stand behind a reply is an aggregator's to say, and whether a state was written the site's."""
+    """Only an aggregator counts clients behind a reply, and the site itself says if it wrote."""
     reply = ask("work")
     assert (reply.count, reply.wrote, reply.weight) == (None, False, 3)
     assert ask("work", keeps=True).wrote
@@ -104,7 +118,13 @@ def test_a_description_counts_every_part(ask):
 
 
 def test_an_order_for_another_stage_is_a_fault(tmp_path):
-    site = Site(lambda client: DATA, ClientStore(tmp_path), lambda task: (Stage("train", Boasting()),), SHAPE, LABELS)
+    site = Site(
+        lambda client: DATA,
+        ClientStore(tmp_path),
+        lambda task: (Stage("train", Boasting()),),
+        SHAPE,
+        LABELS,
+    )
     stamp = Stamp("experiment", TASK, "search", 2, 0)
     order = replace(Order(5, "work"), stamp=stamp)
     chunks, envelope = site.handle(order_head(order, Body({})), b"")
@@ -123,7 +143,9 @@ class Frugal(Boasting):
         limit = run.limit_for(order)
         if limit.most.macs is not None and limit.most.macs < 100:
             raise Declined(f"its cheapest network has 100 MACs, {limit.most.macs:g} are allowed")
-        return Reply(order.client, {}, len(data), limit.to_plain()), State({"label": torch.tensor(0)})
+        return Reply(order.client, {}, len(data), limit.to_plain()), State(
+            {"label": torch.tensor(0)}
+        )
 
     def describe_client(self, ask, data, run):
         return run.limit.to_plain()
@@ -135,11 +157,15 @@ def spend(tmp_path):
     allowed = [DeviceLimit()]
     store = ClientStore(tmp_path)
     frugal = (Stage("train", Frugal()),)
-    site = Site(lambda client: DATA, store, lambda task: frugal, SHAPE, LABELS, limit=lambda: allowed[0])
+    site = Site(
+        lambda client: DATA, store, lambda task: frugal, SHAPE, LABELS, limit=lambda: allowed[0]
+    )
 
     def answer(own: DeviceLimit, kind: str = "work", **meta):
         allowed[0] = own
-        order = Order(5, kind, meta=meta, stamp=Stamp("experiment", TASK, "train", 2, 0, None, "2.0"))
+        order = Order(
+            5, kind, meta=meta, stamp=Stamp("experiment", TASK, "train", 2, 0, None, "2.0")
+        )
         chunks, envelope = site.handle(order_head(order, Body({})), b"")
         if envelope.fault is not None:
             return envelope.fault
@@ -151,7 +177,10 @@ def spend(tmp_path):
 def test_a_client_knows_what_its_device_may_spend_at_every_order(spend):
     assert spend(DeviceLimit()) == {}
     assert spend(DeviceLimit(Limit(macs=500, latency_ms=2.5))) == {"macs": 500, "latency_ms": 2.5}
-    assert spend(DeviceLimit(Limit(macs=700), frozenset({"mb3e2"}))) == {"macs": 700, "unsupported": ["mb3e2"]}
+    assert spend(DeviceLimit(Limit(macs=700), frozenset({"mb3e2"}))) == {
+        "macs": 700,
+        "unsupported": ["mb3e2"],
+    }
     assert spend(DeviceLimit(Limit(params=9)), "describe", ask=None)["extra"] == {"params": 9}
 
 
@@ -176,7 +205,10 @@ def test_a_limit_that_nothing_fits_is_a_refusal_and_no_error(spend, own, asked):
 def test_label_counts_are_told_where_the_run_asks(ask):
     assert "histogram" not in ask("describe").meta
     assert ask("describe", histograms="exact").meta["histogram"] == [0, 3]  # of the training part
-    noisy = [ask("describe", histograms="laplace:0.1", number=number).meta["histogram"] for number in (1, 2)]
+    noisy = [
+        ask("describe", histograms="laplace:0.1", number=number).meta["histogram"]
+        for number in (1, 2)
+    ]
     assert noisy[0] == noisy[1]
 
 
@@ -185,8 +217,20 @@ def test_noise_comes_from_the_secret_of_the_site(tmp_path):
 
     def told(folder, secret=None):
         stages = (Stage("train", Boasting()),)
-        site = Site(lambda client: DATA, ClientStore(folder), lambda task: stages, SHAPE, LABELS, secret=secret)
-        order = Order(5, "describe", meta={"histograms": "laplace:0.01"}, stamp=Stamp("x", TASK, "train", 1, -2))
+        site = Site(
+            lambda client: DATA,
+            ClientStore(folder),
+            lambda task: stages,
+            SHAPE,
+            LABELS,
+            secret=secret,
+        )
+        order = Order(
+            5,
+            "describe",
+            meta={"histograms": "laplace:0.01"},
+            stamp=Stamp("x", TASK, "train", 1, -2),
+        )
         chunks, envelope = site.handle(order_head(order, Body({})), b"")
         assert envelope.fault is None, envelope.fault
         return read_reply(b"".join(chunks)).meta["histogram"]

@@ -17,7 +17,9 @@ from fedloom.types import Reply
 
 
 def receipt(client, number=1, hop=0, reason=None, **more):
-    return Receipt(number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5, **more)
+    return Receipt(
+        number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5, **more
+    )
 
 
 def with_reply(client):
@@ -69,7 +71,7 @@ def test_a_journal_from_before_deaths_were_noted(spool):
 
 def test_without_a_journal_nobody_has_answered(spool):
     assert spool.receipts(1, 0) == {}
-    spool.mend(1)
+    spool.repair(1)
     spool.clear()
     assert not spool.journal.exists()
 
@@ -102,27 +104,27 @@ def test_a_line_torn_anywhere_never_happened(spool):
     for end in range(first, len(whole)):
         spool.journal.write_bytes(whole[:end])
         assert set(spool.receipts(1, 0)) == {1}
-        spool.mend(1)
+        spool.repair(1)
         assert spool.journal.read_bytes() == whole[:first]
 
 
 def test_what_follows_a_mended_line_can_be_read(spool):
     recorded(spool, with_reply(1))
     spool.journal.write_bytes(spool.journal.read_bytes() + b'{"round": 1, "ho')
-    spool.mend(1)
+    spool.repair(1)
     recorded(spool, with_reply(2))
     assert spool.receipts(1, 0) == {1: with_reply(1), 2: with_reply(2)}
 
 
 def test_a_first_line_torn_leaves_nothing(spool):
     spool.journal.write_bytes(b'{"round"')
-    spool.mend(1)
+    spool.repair(1)
     assert spool.journal.read_bytes() == b"" and spool.receipts(1, 0) == {}
 
 
 def test_mending_a_whole_journal_changes_nothing(spool):
     before = recorded(spool, with_reply(1), with_reply(2)).journal.read_bytes()
-    spool.mend(1)
+    spool.repair(1)
     assert spool.journal.read_bytes() == before
 
 
@@ -135,13 +137,19 @@ def test_the_refused_are_forgotten_and_the_accepted_stay(spool):
 
 
 def test_refusals_of_earlier_hops_stay_when_a_later_one_fails(spool):
-    recorded(spool, receipt(1, reason="late"), receipt(2), receipt(1, hop=1), receipt(2, hop=1, reason="late"))
+    recorded(
+        spool,
+        receipt(1, reason="late"),
+        receipt(2),
+        receipt(1, hop=1),
+        receipt(2, hop=1, reason="late"),
+    )
     spool.forget(1, 1, [2])
     assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1, 2}, {1})
 
 
 def test_who_does_not_fit_the_run_is_described_again_only_before_the_first_hop_has_succeeded(spool):
-    """Its orders would come in mid-round: it has no part in the mean that the second hop starts from."""
+    """Its orders would come in mid-round, but the second hop starts from a mean without it."""
     described = receipt(3, hop=-1, reason="other labels")
     recorded(spool, described, receipt(1), receipt(1, hop=1, reason="late"))
     spool.forget(1, 1, [1])
@@ -212,13 +220,19 @@ def test_a_new_spool_removes_what_a_kill_left_half_written_and_nothing_else(spoo
 
 def test_spooled_replies_come_in_client_order_and_again(spool):
     spooled = replied(spool, 10, 2, 1)
-    assert [reply.client for reply in spooled] == [1, 2, 10] == [int(reply.weight) for reply in spooled]
+    assert (
+        [reply.client for reply in spooled]
+        == [1, 2, 10]
+        == [int(reply.weight) for reply in spooled]
+    )
     assert next(iter(spooled)).tensors["w"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_spooled_knows_its_clients(spool):
     spooled = replied(spool, 1, 2, 10)
-    assert len(spooled) == 3 and Reply(2) in spooled and Reply(3) not in spooled and 2 not in spooled
+    assert (
+        len(spooled) == 3 and Reply(2) in spooled and Reply(3) not in spooled and 2 not in spooled
+    )
     assert [reply.client for reply in spooled.of({10, 1, 7})] == [1, 10]
     assert not spooled.of({5})
 
@@ -327,7 +341,7 @@ def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch
     spool._file = Full(spool._file)
     with pytest.raises(OSError, match="no space"):
         spool.record(with_reply(2))
-    spool.mend(1)
+    spool.repair(1)
     recorded(spool, with_reply(3))
     assert set(spool.receipts(1, 0)) == {1, 3}
 
@@ -338,9 +352,13 @@ def test_a_slot_has_its_files_name(tmp_path):
 
 
 def test_a_journal_keeps_every_number_as_it_was(spool):
-    """Also where another writer of JSON would write it differently: very large, very small, negative zero."""
+    """Even numbers that JSON encoders write differently: very large, very small, negative zero."""
     receipt = replace(
-        with_reply(1), macs=1 << 70, seconds=1e-07, plain={"loss": 1e22, "zero": -0.0}, norms={"all": 5e-324}
+        with_reply(1),
+        macs=1 << 70,
+        seconds=1e-07,
+        plain={"loss": 1e22, "zero": -0.0},
+        norms={"all": 5e-324},
     )
     recorded(spool, receipt)
     read = spool.receipts(1, 0)[1]
@@ -361,7 +379,16 @@ def test_odd_facts_of_a_simulation_stand_in_the_journal_too(spool, facts):
 
 
 def test_a_journal_of_an_earlier_version_is_read(spool):
-    row = {"round": 1, "hop": 0, "client": 2, "reason": None, "wrote": True, "down": 1, "up": 2, "macs": 3}
+    row = {
+        "round": 1,
+        "hop": 0,
+        "client": 2,
+        "reason": None,
+        "wrote": True,
+        "down": 1,
+        "up": 2,
+        "macs": 3,
+    }
     spool.journal.write_text(json.dumps({**row, "seconds": 0.5, "plain": {}}) + "\n")
     assert spool.receipts(1, 0)[2] == Receipt(1, 0, 2, None, True, 1, 2, 3, 0.5)
 
@@ -374,24 +401,50 @@ def settled(spool, *clients, hop=0):
     replied(spool, *clients)
     for client in clients:
         path = spool.path(1, 0, client)
-        found = replace(receipt(client, hop=hop), up=path.stat().st_size, checksum=checksum(path.read_bytes()))
+        found = replace(
+            receipt(client, hop=hop), up=path.stat().st_size, checksum=checksum(path.read_bytes())
+        )
         spool.record(found)
     return spool
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"", bytes(300), b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000, b'{"round": 1}', b'{"round": "x"}'],
-    ids=["empty", "zeros", "torn", "a list", "null", "a number", "no text", "deep", "too little", "no number"],
+    [
+        b"",
+        bytes(300),
+        b"{",
+        b"[]",
+        b"null",
+        b"5",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"round": 1}',
+        b'{"round": "x"}',
+    ],
+    ids=[
+        "empty",
+        "zeros",
+        "torn",
+        "a list",
+        "null",
+        "a number",
+        "no text",
+        "deep",
+        "too little",
+        "no number",
+    ],
 )
 def test_lines_after_an_unreadable_one_are_dropped_with_it(spool, line):
-    whole = recorded(spool, receipt(1, reason="late"), receipt(2, reason="late")).journal.read_bytes()
+    whole = recorded(
+        spool, receipt(1, reason="late"), receipt(2, reason="late")
+    ).journal.read_bytes()
     first, second = whole.splitlines(keepends=True)
     spool.journal.write_bytes(first + line + b"\n" + second)
     assert set(spool.receipts(1, 0)) == {1}
-    assert "(journal lines: 2, replies: 0)" in spool.mend(1)
+    assert "(journal lines: 2, replies: 0)" in spool.repair(1)
     assert spool.journal.read_bytes() == first
-    assert spool.mend(1) is None
+    assert spool.repair(1) is None
 
 
 def test_any_flipped_bit_of_the_journal_is_noticed(spool):
@@ -420,44 +473,52 @@ def test_any_flipped_bit_of_the_journal_is_noticed(spool):
 def test_a_reply_that_is_damaged_is_asked_for_again(spool, damage):
     settled(spool, 1, 2, 3)
     damage(spool.path(1, 0, 2))
-    assert "(journal lines: 0, replies: 1)" in spool.mend(1)
+    assert "(journal lines: 0, replies: 1)" in spool.repair(1)
     assert set(spool.receipts(1, 0)) == {1, 3}
-    assert spool.mend(1) is None
+    assert spool.repair(1) is None
 
 
 def test_a_damaged_reply_of_an_earlier_version_is_noticed_if_it_is_no_message(spool):
     replied(spool, 1, 2)
     recorded(spool, receipt(1), receipt(2))
     spool.path(1, 0, 2).write_bytes(bytes(spool.path(1, 0, 2).stat().st_size))
-    spool.mend(1)
+    spool.repair(1)
     assert set(spool.receipts(1, 0)) == {1}
 
 
 def test_in_a_round_of_several_hops_what_follows_a_lost_reply_is_dropped_too(spool):
-    """Later hops began with a mean that it was part of; clients still have the states to repeat them."""
+    """Later hops began with a mean that included it. Clients can still repeat them."""
     settled(spool, 1, 2)
     recorded(spool, receipt(3, hop=-1, reason="other labels"), receipt(1, hop=1, reason="late"))
     spool.path(1, 0, 2).unlink()
-    assert "2 orders are settled" in spool.mend(1)
-    assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1)), set(spool.receipts(1, -1))) == ({1}, set(), {3})
+    assert "2 orders are settled" in spool.repair(1)
+    assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1)), set(spool.receipts(1, -1))) == (
+        {1},
+        set(),
+        {3},
+    )
 
 
 def test_what_a_finished_round_left_is_no_damage(spool):
     """A kill came between the checkpoint of round 1 and the end of its spool."""
     recorded(spool, receipt(1), receipt(3, number=2, reason="late"))
-    assert spool.mend(2) is None
+    assert spool.repair(2) is None
     assert (spool.receipts(1, 0), set(spool.receipts(2, 0))) == ({}, {3})
 
 
 def test_fuzzed_journals_never_raise(spool):
     settled(spool, 1, 2)
-    recorded(spool, receipt(3, reason="late"), replace(receipt(4), held=b"no reply", norms={"train parameters": 0.5}))
+    recorded(
+        spool,
+        receipt(3, reason="late"),
+        replace(receipt(4), held=b"no reply", norms={"train parameters": 0.5}),
+    )
     whole = spool.journal.read_bytes()
     for number in range(1000):
         spool.journal.write_bytes(mutated(whole, rng(number, "journal")))
         spool.receipts(1, 0)
-        spool.mend(1)
-        assert spool.mend(1) is None
+        spool.repair(1)
+        assert spool.repair(1) is None
 
 
 def test_nothing_is_left_after_the_last_round(spool):
@@ -482,6 +543,17 @@ def mutated(content, draws):
         elif what == 3:
             content[place:place] = draws.bytes(length)
         else:
-            words = [b"1e999", b"null", b'"', b"{", b"[[[[", b"-1", b"99999999999999999999", b"\n", b"NaN", b"true"]
+            words = [
+                b"1e999",
+                b"null",
+                b'"',
+                b"{",
+                b"[[[[",
+                b"-1",
+                b"99999999999999999999",
+                b"\n",
+                b"NaN",
+                b"true",
+            ]
             content[place:place] = words[int(draws.integers(len(words)))]
     return bytes(content) or b"\n"

@@ -1,4 +1,4 @@
-"""The loop by itself: a method that does nothing but cost MACs, whose figures are written down before the run."""
+"""The loop by itself, with a method that only costs MACs and whose metrics are fixed beforehand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def part(offset: int) -> Samples:
 
 @dataclass(frozen=True)
 class Script(Method):
-    """After round n of its stage it answers as many of the four samples right as `validation[n]` and `test[n]` say."""
+    """After round n of its stage, `validation[n]` and `test[n]` of four samples are correct."""
 
     validation: tuple[int, ...] = (0,) * 20
     test: tuple[int, ...] = (0,) * 20
@@ -60,7 +60,11 @@ class Script(Method):
 
     def serve(self, state, client):
         done = state.meta["rounds"] - 1
-        return Order(client, "evaluate", meta={"right": self.validation[done], "right_of_test": self.test[done]})
+        return Order(
+            client,
+            "evaluate",
+            meta={"right": self.validation[done], "right_of_test": self.test[done]},
+        )
 
     def predictor(self, order, data, own, run):
         def answer(x: torch.Tensor) -> torch.Tensor:
@@ -79,27 +83,46 @@ class Script(Method):
 def run(folder, stages, **changes):
     """The outcome, and the rows of metrics.jsonl."""
     data = ClientData(part(0), part(0), part(OF_TEST))
-    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS)
-    settings = Settings(**{"experiment": "script", "task": TASK, "population": 2, "rounds": 4, **changes})
-    loop = Loop(settings, stages, InlineEngine(site), Spool(folder / "spool"), Flat(), Archive(folder), holds_back=True)
+    site = Site(
+        lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS
+    )
+    settings = Settings(
+        **{"experiment": "script", "task": TASK, "population": 2, "rounds": 4, **changes}
+    )
+    loop = Loop(
+        settings,
+        stages,
+        InlineEngine(site),
+        Spool(folder / "spool"),
+        Flat(),
+        Archive(folder),
+        holds_back=True,
+    )
     outcome = loop.run()
-    return outcome, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return outcome, [
+        json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 # Selection
 
 
 def test_the_best_round_is_one_of_the_last_stage(tmp_path):
-    """No round of the second stage is as good as the first one of the run, but that was of another network."""
+    """The run's first round is better than all of the second stage, but has another network."""
     stages = (Stage("search", Script((4, 2)), 0.5), Stage("train", Script((2, 1))))
     outcome, _ = run(tmp_path, stages, select="best")
     assert (outcome.rounds, outcome.selected, outcome.validation) == (4, 3, 0.5)
-    assert outcome.state.meta == {"rounds": 1, "began_with": 1}  # and it began with the best of the first stage
+    assert outcome.state.meta == {
+        "rounds": 1,
+        "began_with": 1,
+    }  # and it began with the best of the first stage
 
 
 def test_rounds_are_selected_on_validation_and_reported_on_test(tmp_path):
     """The figures on test say the opposite."""
-    outcome, rows = run(tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),), select="best")
+    outcome, rows = run(
+        tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),), select="best"
+    )
     assert (outcome.selected, outcome.validation) == (2, 1.0)
     assert [row["evaluation"]["part"] for row in rows] == ["validation"] * 4
     assert [row["evaluation"]["accuracy"] for row in rows] == [0.25, 1.0, 0.5, 0.75]
@@ -113,9 +136,15 @@ def test_without_selection_the_last_round_is_reported(tmp_path):
 
 
 def test_the_last_round_of_an_earlier_stage_is_evaluated_whatever_the_rhythm(tmp_path):
-    stages = (Stage("one", Script((1, 2)), 0.5), Stage("two", Script((3,)), 0.5), Stage("three", Script((4,))))
+    stages = (
+        Stage("one", Script((1, 2)), 0.5),
+        Stage("two", Script((3,)), 0.5),
+        Stage("three", Script((4,))),
+    )
     _, rows = run(tmp_path, stages, rounds=4, evaluate_every=100)
-    evaluated = [(row["stage"], row["evaluation"]["accuracy"]) for row in rows if "evaluation" in row]
+    evaluated = [
+        (row["stage"], row["evaluation"]["accuracy"]) for row in rows if "evaluation" in row
+    ]
     assert evaluated == [("one", 0.5), ("two", 0.75)]
 
 
@@ -124,7 +153,7 @@ def test_the_last_round_of_an_earlier_stage_is_evaluated_whatever_the_rhythm(tmp
 
 @pytest.mark.parametrize("population", [2, 4])
 def test_what_is_usual_in_one_stage_says_nothing_of_the_next(population, tmp_path):
-    """A search that moves its weights by a millionth is followed by training that moves them by 1."""
+    """A search moves its weights by a millionth. The training that follows moves them by 1."""
     stages = (Stage("search", Script(moves=1e-6), 0.5), Stage("train", Script(moves=1.0)))
     _, rows = run(tmp_path, stages, population=population, norm_bound=100.0)
     assert [(row["replies"], row["refused"]) for row in rows] == [(population, [])] * 4
@@ -137,7 +166,10 @@ def test_what_is_usual_in_one_stage_says_nothing_of_the_next(population, tmp_pat
 def test_a_budget_ends_at_the_round_that_is_nearest_to_it(unit, tmp_path):
     stages = (Stage("train", Script()),)
     _, rows = run(tmp_path / "measured", stages)
-    costs = {"macs": lambda totals: totals["macs"], "bytes": lambda totals: totals["down"] + totals["up"]}
+    costs = {
+        "macs": lambda totals: totals["macs"],
+        "bytes": lambda totals: totals["down"] + totals["up"],
+    }
     spent = [costs[unit](row["totals"]) for row in rows]
     halfway = (spent[1] + spent[2]) / 2
     below, _ = run(tmp_path / "below", stages, unit=unit, amount=halfway - 1)
@@ -147,7 +179,14 @@ def test_a_budget_ends_at_the_round_that_is_nearest_to_it(unit, tmp_path):
 
 def test_a_method_that_spends_nothing_ends_too(tmp_path):
     """At equal MACs it gets at most four times the rounds that were asked for."""
-    outcome, _ = run(tmp_path, (Stage("train", Script(macs=0)),), unit="macs", amount=1e9, rounds=4, evaluate_every=100)
+    outcome, _ = run(
+        tmp_path,
+        (Stage("train", Script(macs=0)),),
+        unit="macs",
+        amount=1e9,
+        rounds=4,
+        evaluate_every=100,
+    )
     assert (outcome.rounds, outcome.totals.macs) == (16, 0)
 
 
@@ -165,7 +204,8 @@ def test_macs_are_those_of_the_clients_work(tmp_path):
 def test_evaluation_is_booked_apart(tmp_path):
     """Bytes down and up are those of the ledger's lines, though every round was evaluated."""
     outcome, rows = run(tmp_path, (Stage("train", Script()),))
-    down, up = 0, 0
+    down = 0
+    up = 0
     for row in rows:
         down += sum(line[2] for line in row["ledger"])
         up += sum(line[3] for line in row["ledger"])

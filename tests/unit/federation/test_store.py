@@ -94,7 +94,9 @@ def test_any_flipped_bit_of_a_state_is_noticed(shop, tmp_path):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << (place % 8)
         path.write_bytes(damaged)
-        with pytest.raises(LostState, match=r"^version 1\.0 of the state of client 3 cannot be read"):
+        with pytest.raises(
+            LostState, match=r"^version 1\.0 of the state of client 3 cannot be read"
+        ):
             shop.read(3, "1.0")
 
 
@@ -151,11 +153,15 @@ def test_leftovers_do_not_keep_a_disk_full(tiny_disk):
 @pytest.mark.processes
 def test_a_death_at_any_line_loses_no_version_that_is_kept(shop, deaths):
     written(shop, "1.0", "2.0")
-    folder, seen = shop.folder / "3", []
+    folder = shop.folder / "3"
+    seen = []
     before = {path: path.read_bytes() for path in folder.iterdir()}
     for _ in deaths(lambda: shop.write(3, "3.0", state(9), keep=("2.0",)), store, files, least=15):
         seen.append(shop.versions(3))
-        assert [shop.read(3, version).meta["value"] for version in seen[-1]][-2:] in ([0, 1], [1, 9])
+        assert [shop.read(3, version).meta["value"] for version in seen[-1]][-2:] in (
+            [0, 1],
+            [1, 9],
+        )
         (folder / "3.0.state").unlink(missing_ok=True)
         for path, content in before.items():
             path.write_bytes(content)

@@ -38,15 +38,20 @@ def test_the_names_of_topologies(text, expected):
     assert parse_topology(text) == expected
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "two", "2.5", "2x0", "2x-1", "2xtwo", "x2", "2x2x2", " "])
+@pytest.mark.parametrize(
+    "value", ["", "0", "-1", "two", "2.5", "2x0", "2x-1", "2xtwo", "x2", "2x2x2", " "]
+)
 def test_a_clustered_topology_without_a_number(value):
     with pytest.raises(
-        FedloomError, match=f"clustered:{value}` must name a number of clusters above 0, but got '{value}'"
+        FedloomError,
+        match=f"clustered:{value}` must name a number of clusters above 0, but got '{value}'",
     ):
         parse_topology(f"clustered:{value}")
 
 
-@pytest.mark.parametrize(("text", "near"), [("flatt", "flat"), ("clusterd:2", "clustered"), ("flat:2", "flat")])
+@pytest.mark.parametrize(
+    ("text", "near"), [("flatt", "flat"), ("clusterd:2", "clustered"), ("flat:2", "flat")]
+)
 def test_an_unknown_topology_names_the_nearest(text, near):
     with pytest.raises(FedloomError, match=f"got '{text}'; did you mean {near}?"):
         parse_topology(text)
@@ -135,7 +140,9 @@ def test_two_levels_by_hand(tmp_path):
     ]
     assert [reply.weight["w"] for reply in replies] == [4.0, 6.0]
     assert [reply.count["w"] for reply in replies] == [2, 2]
-    assert aggregate(START, replies)["w"].item() == pytest.approx(2.0)  # (0 + 2 + 6 + 12) / 10, as if flat
+    assert aggregate(START, replies)["w"].item() == pytest.approx(
+        2.0
+    )  # (0 + 2 + 6 + 12) / 10, as if flat
 
 
 def test_plain_numbers_go_up_as_means_by_samples(tmp_path):
@@ -147,7 +154,11 @@ def test_plain_numbers_go_up_as_means_by_samples(tmp_path):
 
 
 def test_of_some_numbers_the_largest_goes_up(tmp_path):
-    replies = Clustered(2).gather(ORDERS, Exchange(tmp_path), situation_of(largest=frozenset(["loss"]))).replies
+    replies = (
+        Clustered(2)
+        .gather(ORDERS, Exchange(tmp_path), situation_of(largest=frozenset(["loss"])))
+        .replies
+    )
     assert [reply.meta for reply in replies] == [{"loss": 2}, {"loss": 3}]
 
 
@@ -159,7 +170,10 @@ def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
     assert [(o.client, o.tensors["w"].item(), o.tensors["n"].item()) for o in second] == [
         (0, 1.5, 2), (2, 1.5, 2), (1, pytest.approx(14 / 6), 3), (3, pytest.approx(14 / 6), 3),
     ]  # fmt: skip
-    assert [told(reply)[1] for reply in replies] == [{"w": 3.0, "n": 12}, {"w": pytest.approx(28 / 6), "n": 13}]
+    assert [told(reply)[1] for reply in replies] == [
+        {"w": 3.0, "n": 12},
+        {"w": pytest.approx(28 / 6), "n": 13},
+    ]
     assert all(order.meta == {"lr": 0.1} and order.kind == "train" for order in second)
 
 
@@ -167,7 +181,9 @@ def test_members_of_a_cluster_share_their_tensors(tmp_path):
     exchange = Exchange(tmp_path)
     Clustered(2, 2).gather(ORDERS, exchange, situation_of())
     zero, two, one, _ = exchange.hops[1]
-    assert zero.tensors["w"] is two.tensors["w"] is not one.tensors["w"]  # so that they are encoded once
+    assert (
+        zero.tensors["w"] is two.tensors["w"] is not one.tensors["w"]
+    )  # so that they are encoded once
 
 
 def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
@@ -176,7 +192,10 @@ def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
     assert {order.client: order.group for order in dealt.hops[0]} == {0: 0, 1: 1, 2: 2, 3: 0}
     orders = orders_of(range(4), (7, 0, 0, 7))
     gathered = Clustered(2).gather(orders, chosen, situation_of())
-    assert [(reply.client, reply.weight["w"]) for reply in gathered.replies] == [(0, 1.0 + 4.0), (1, 2.0 + 3.0)]
+    assert [(reply.client, reply.weight["w"]) for reply in gathered.replies] == [
+        (0, 1.0 + 4.0),
+        (1, 2.0 + 3.0),
+    ]
     assert [(row.cluster, row.members) for row in gathered.clusters] == [(0, (1, 2)), (7, (0, 3))]
 
 
@@ -186,7 +205,9 @@ def test_a_plan_that_groups_some_clients_only(tmp_path):
 
 
 def test_members_must_work_in_one_region(tmp_path):
-    orders = [Order(client, "train", START, region={"w": ((client,),)}, group=0) for client in range(2)]
+    orders = [
+        Order(client, "train", START, region={"w": ((client,),)}, group=0) for client in range(2)
+    ]
     with pytest.raises(FedloomError, match="all clients of a cluster must work in one region"):
         Clustered(1).gather(orders, Exchange(tmp_path), situation_of())
 
@@ -212,7 +233,11 @@ def test_a_cluster_without_replies_sends_nothing_up(tmp_path):
     assert [reply.client for reply in gathered.replies] == [1]
     silent, other = gathered.clusters
     assert (silent.aggregator, silent.replaced, silent.wan_up) == (None, (0,), 0)
-    assert other.wan_up == gathered.traffic.up == sum(len(chunk) for chunk in reply_chunks(gathered.replies[0]))
+    assert (
+        other.wan_up
+        == gathered.traffic.up
+        == sum(len(chunk) for chunk in reply_chunks(gathered.replies[0]))
+    )
 
 
 def test_a_participating_few(tmp_path):
@@ -226,32 +251,35 @@ def test_a_participating_few(tmp_path):
 def test_clusters_stay_until_the_next_clustering(tmp_path):
     topology = Clustered(size=2, rule="random", recluster=3, aggregator="random")
     clustering = None
-    made = []
+    clusterings = []
     for number in range(1, 8):
         situation = situation_of(number, clustering=clustering)
         clustering = topology.gather(ORDERS, Exchange(tmp_path), situation).clustering
-        made.append(clustering)
-    assert [clustering.since for clustering in made] == [1, 1, 1, 4, 4, 4, 7]
-    assert made[0] == made[1] == made[2] != made[3]
-    assert topology.gather(ORDERS, Exchange(tmp_path), situation_of(1)).clustering == made[0]
+        clusterings.append(clustering)
+    assert [clustering.since for clustering in clusterings] == [1, 1, 1, 4, 4, 4, 7]
+    assert clusterings[0] == clusterings[1] == clusterings[2] != clusterings[3]
+    first_round = topology.gather(ORDERS, Exchange(tmp_path), situation_of(1))
+    assert first_round.clustering == clusterings[0]
 
 
 def test_the_cohort_of_a_clustering_stays(tmp_path):
     topology = Clustered(2, recluster=3)
-    made = topology.gather(ORDERS, Exchange(tmp_path), situation_of(4)).clustering
-    assert made.clients == (0, 1, 2, 3)
-    assert topology.holding(made, "train", 6) is made
-    assert topology.holding(made, "train", 7) is None  # a new one is drawn
-    assert topology.holding(made, "search", 5) is None
-    assert Flat().holding(made, "train", 5) is None
+    clustering = topology.gather(ORDERS, Exchange(tmp_path), situation_of(4)).clustering
+    assert clustering.clients == (0, 1, 2, 3)
+    assert topology.holding(clustering, "train", 6) is clustering
+    assert topology.holding(clustering, "train", 7) is None  # a new one is drawn
+    assert topology.holding(clustering, "search", 5) is None
+    assert Flat().holding(clustering, "train", 5) is None
 
 
 def test_somebody_in_no_cluster_makes_them_anew(tmp_path):
     topology = Clustered(2)
-    made = topology.gather(ORDERS, Exchange(tmp_path), situation_of(1)).clustering
-    few = topology.gather(ORDERS[:2], Exchange(tmp_path), situation_of(2, clustering=made))
+    clustering = topology.gather(ORDERS, Exchange(tmp_path), situation_of(1)).clustering
+    few = topology.gather(ORDERS[:2], Exchange(tmp_path), situation_of(2, clustering=clustering))
     assert few.clustering.since == 1 and [row.members for row in few.clusters] == [(0,), (1,)]
-    more = topology.gather(orders_of(range(5)), Exchange(tmp_path), situation_of(2, clustering=made))
+    more = topology.gather(
+        orders_of(range(5)), Exchange(tmp_path), situation_of(2, clustering=clustering)
+    )
     assert more.clustering.since == 2
 
 
@@ -353,7 +381,9 @@ def test_delay_takes_two_and_four(tmp_path, replies_as_large_as_orders):
     assert (first.macs, second.macs) == (6 * 10**9, 2 * 10**9)
 
 
-@pytest.mark.parametrize(("ranking", "seconds"), [((0, 1, 2), 14.0), ((1, 0, 2), 9.0), ((2, 0, 1), 7.5)])
+@pytest.mark.parametrize(
+    ("ranking", "seconds"), [((0, 1, 2), 14.0), ((1, 0, 2), 9.0), ((2, 0, 1), 7.5)]
+)
 def test_the_round_by_aggregator(tmp_path, replies_as_large_as_orders, ranking, seconds):
     clustering = Clustering("train", 1, (Formed(0, (0, 1, 2), ranking), Formed(1, (3, 4), (3, 4))))
     exchange = Exchange(tmp_path, megabytes={0: 2, 1: 2, 2: 2}, macs=dict.fromkeys(range(3), 10**9))
@@ -376,11 +406,12 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     gathered = Clustered(1, 2).gather(orders_of(range(3)), exchange, situation)
     row = gathered.clusters[0]
     assert row.seconds == gathered.seconds == 29.0
-    # WAN down, twice the slowest member's (order, work, reply), nobody knows, 0 sends again, WAN up.
+    # WAN down, twice the slowest member's order, work and reply, a wait, 0 sends again, WAN up.
     steps = [(step.doing, step.seconds) for step in row.steps]
     assert steps == [
-        ("aggregation", 0.5), ("transfer", 1.0), ("training", 1.0), ("transfer", 2.0), ("training", 1.0),
-        ("transfer", 1.0), ("heartbeat", 20.0), ("transfer", 0.5), ("aggregation", 2.0),
+        ("aggregation", 0.5), ("transfer", 1.0), ("training", 1.0), ("transfer", 2.0),
+        ("training", 1.0), ("transfer", 1.0), ("heartbeat", 20.0), ("transfer", 0.5),
+        ("aggregation", 2.0),
     ]  # fmt: skip
     assert (row.aggregator, row.replaced) == (1, (2,))
     assert [(event.hop, event.lost, event.client) for event in events] == [(1, 2, 1)]
@@ -396,7 +427,7 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
 
 
 def test_the_rest_of_the_round_is_at_the_new_ones_speed(tmp_path, replies_as_large_as_orders):
-    """Gone in hop 0 of 2: .5 + 3 + 20 + .5, then a hop of 0 and 1 at 1 (4/4 + 1 = 2 s), and 2 s up."""
+    """2 leaves in hop 0: .5 + 3 + 20 + .5, then a hop of 0 and 1 at 1 (4/4 + 1 = 2 s), 2 s up."""
     gathered, exchange = example(tmp_path, departures={2: Departure(0)})
     assert gathered.clusters[0].seconds == 0.5 + 3 + 20 + 0.5 + 2 + 2
     assert [order.client for order in exchange.hops[1]] == [0, 1, 3, 4]  # who left is not asked
@@ -414,7 +445,7 @@ def test_a_cluster_that_lost_everybody(tmp_path):
 
 
 def test_of_a_cluster_that_sends_nothing_all_hops_are_wasted(tmp_path):
-    """3 and 4 leave in hop 1: what they did in hop 0, of 5·10⁸ MACs and 1 MB each way, is wasted too."""
+    """3 and 4 leave in hop 1, so hop 0, with 5·10⁸ MACs and 1 MB each way, is wasted too."""
     departures = {3: Departure(1), 4: Departure(1)}
     gathered, exchange = example(tmp_path, departures=departures)
     row = gathered.clusters[1]
@@ -441,7 +472,9 @@ def test_a_cluster_that_is_late(tmp_path, replies_as_large_as_orders):
     assert gathered.traffic.wasted_bytes == 20 * MB and gathered.traffic.wasted_macs == 6 * 10**9
 
 
-def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(tmp_path, replies_as_large_as_orders):
+def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(
+    tmp_path, replies_as_large_as_orders
+):
     """0 leaves in hop 0, with 2 MB down and half of its MACs."""
     gathered, exchange = example(tmp_path, deadline=5.0, departures={0: Departure(0, 0.5)})
     row = gathered.clusters[0]
@@ -476,7 +509,10 @@ def test_the_servers_process_may_do_the_aggregators_work(tmp_path):
     assert first.aggregator is None and first.seconds == 14.0
     assert (first.lan_down, first.lan_up) == (0, 0)
     assert (first.wan_down, first.wan_up) == (12 * MB, 12 * MB)
-    assert (relayed.traffic.down, relayed.traffic.up) == (0, 0)  # members' bytes are booked as theirs
+    assert (relayed.traffic.down, relayed.traffic.up) == (
+        0,
+        0,
+    )  # members' bytes are booked as theirs
     assert second.wan_down == 4 * MB
 
 
@@ -548,7 +584,15 @@ def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
 def test_every_lost_aggregator_is_a_step_of_its_own():
     """Two in a row, as where the second has nobody to collect from; transfers in a row are one."""
     cluster = ClusterRound(Formed(0, (0,)), [], RoundClock(), Heartbeats(), 1)
-    for doing, seconds in (("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 1.0), ("transfer", 2.0)):
+    for doing, seconds in (
+        ("heartbeat", 20.0),
+        ("heartbeat", 20.0),
+        ("transfer", 1.0),
+        ("transfer", 2.0),
+    ):
         cluster._pass(doing, seconds)
     steps = [(step.doing, step.seconds) for step in cluster.steps]
-    assert steps == [("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 3.0)] and cluster.elapsed == 43.0
+    assert (
+        steps == [("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 3.0)]
+        and cluster.elapsed == 43.0
+    )

@@ -1,4 +1,4 @@
-"""Which versions of a client's state an order names, and what becomes of those that a refused reply wrote."""
+"""Which versions of a client's state an order names, and which versions a refused reply wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def clustered():
 
 
 def test_an_order_of_any_hop_can_be_sent_again(clustered, tmp_path):
-    """The client has saved its new state, but nobody noted its reply: what it started from must still be there."""
+    """The client has saved its new state, but its reply was lost.
+
+    The state from which it started must still exist.
+    """
     once = replace(clustered, rounds=1)
     undisturbed = once.run(tmp_path / "undisturbed")
     stops: set[tuple[int, int, int]] = set()
@@ -34,7 +37,9 @@ def test_an_order_of_any_hop_can_be_sent_again(clustered, tmp_path):
 
 def test_an_order_names_what_it_reads_what_it_writes_and_what_must_stay(clustered, tmp_path):
     trace = clustered.run(tmp_path)
-    stamps = [e.order.stamp for e in trace.exchanges if e.order.client == 1 and e.order.kind == "train"]
+    stamps = [
+        e.order.stamp for e in trace.exchanges if e.order.client == 1 and e.order.kind == "train"
+    ]
     assert [(stamp.read, stamp.write, stamp.keep) for stamp in stamps] == [
         (None, "1.0", ()),
         ("1.0", "1.1", ("1.0",)),
@@ -45,12 +50,17 @@ def test_an_order_names_what_it_reads_what_it_writes_and_what_must_stay(clustere
 
 @pytest.mark.parametrize("fails", [Spoiling, Absent])
 def test_a_state_that_a_refused_reply_wrote_never_happened(fails, tmp_path):
-    """Round 2: client 2 works, or is out of reach, and is refused; in round 3 it reads what it wrote in round 1."""
+    """In round 2, client 2 works or cannot be reached, and is refused.
+
+    In round 3 it reads the state that it wrote in round 1.
+    """
     toy = replace(Toy.of("ditto", rounds=3), participation=1.0)
     trace = toy.run(tmp_path, engine=fails)
     assert [[refusal.client for refusal in row.refused] for row in trace.rows] == [[1], [2], [3]]
     reads = {
-        (e.order.stamp.round, e.order.client): e.order.stamp.read for e in trace.exchanges if e.order.kind == "train"
+        (e.order.stamp.round, e.order.client): e.order.stamp.read
+        for e in trace.exchanges
+        if e.order.kind == "train"
     }
     assert (reads[2, 1], reads[3, 1]) == (None, "2.0")
     assert (reads[2, 2], reads[3, 2]) == ("1.0", "1.0")

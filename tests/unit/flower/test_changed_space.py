@@ -17,7 +17,14 @@ from fedloom.types import Setup
 
 CHAIN = Path(__file__).parents[3] / "docs" / "examples" / "chain.py"
 SIZE = {"cells": 1, "depth": 2, "channels": 2, "batch": 8}
-FACTS = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
+FACTS = {
+    "kind": "image",
+    "shape": (1, 8, 8),
+    "labels": ("a", "b"),
+    "named": True,
+    "mean": (0.0,),
+    "std": (1.0,),
+}
 ONE_MORE = ('"conv3": 3}', '"conv3": 3, "conv5": 5}')
 WIDER = ("size.channels, 3, padding=1)", "size.channels, 5, padding=2)")
 
@@ -61,7 +68,9 @@ def test_the_same_space_goes_on(folder, federation):
 @pytest.mark.parametrize("fault", [ONE_MORE, WIDER], ids=["an option more", "another stem"])
 def test_a_changed_space_does_not(fault, folder, federation, file):
     change(file, *fault)
-    with pytest.raises(FedloomError, match=r"must be the one that the run was begun with.*checkpoint of round 1"):
+    with pytest.raises(
+        FedloomError, match=r"must be the one that the run was begun with.*checkpoint of round 1"
+    ):
         checked(folder, federation)
 
 

@@ -44,7 +44,10 @@ def test_more_than_twice_as_many_are_told(experiment, caplog):
     experiment(east=100, north=10, west=50)
     folder, claims = experiment(east=201, north=20, west=30)
     assert claims == [Claim(site="east", before=100, now=201)]
-    assert "site east claims 201 samples, 100 in its last experiment: ask there before you trust" in caplog.text
+    assert (
+        "site east claims 201 samples, 100 in its last experiment: ask the site before you trust"
+        in caplog.text
+    )
     assert claims_in(folder) == ["site east claims 201 samples, 100 in its last experiment"]
     assert experiment(east=201, north=20, west=61)[1] == [Claim(site="west", before=30, now=61)]
 
@@ -65,8 +68,9 @@ def test_killed_before_its_id_was_noted(experiment, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 2}', b'{"sites": {"east": -1}}', b'{"sites": {"east": "9"}}',
-     b'{"sites": {"east": 9.5}}', b'{"sites": [1]}', b'{"sites": {}, "more": 1}', b"[" * 100_000],
+    [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 2}', b'{"sites": {"east": -1}}',
+     b'{"sites": {"east": "9"}}', b'{"sites": {"east": 9.5}}', b'{"sites": [1]}',
+     b'{"sites": {}, "more": 1}', b"[" * 100_000],
     ids=lambda content: repr(content[:30]),
 )  # fmt: skip
 def test_a_damaged_file_is_told_and_begun_anew(experiment, tmp_path, caplog, content):
@@ -96,7 +100,14 @@ def test_damaged_notes_of_a_run_are_none(tmp_path, content):
 
 # When a run begins
 
-PLAIN = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
+PLAIN = {
+    "kind": "image",
+    "shape": (1, 8, 8),
+    "labels": ("a", "b"),
+    "named": True,
+    "mean": (0.0,),
+    "std": (1.0,),
+}
 
 
 @pytest.fixture
@@ -125,7 +136,9 @@ def test_a_run_that_begins_compares_the_claims_once(settled, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "fedloom"):
         checked(folder, tmp_path / "federation")
         assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 30, "west": 50}
-        (tmp_path / "federation" / KEPT).write_text('{"sites": {"east": 10, "west": 70}}')  # of a later experiment
+        (tmp_path / "federation" / KEPT).write_text(
+            '{"sites": {"east": 10, "west": 70}}'
+        )  # of a later experiment
         checked(folder, tmp_path / "federation")  # a resume
     assert claims_in(folder) == ["site east claims 30 samples, 10 in its last experiment"]
     assert caplog.text.count("site east claims") == 1 and "site west" not in caplog.text

@@ -27,7 +27,9 @@ def test_the_example_of_a_new_kit(tmp_path):
     start = lines.index("[device]")
     (tmp_path / "policy.toml").write_text("\n".join([*POLICY.splitlines(), *lines[start:]]))
     limit = read_policy(tmp_path / "policy.toml").device.limit()
-    assert limit == DeviceLimit(Limit(params=1e6, macs=1e8, latency_ms=20), frozenset({"OPERATION"}))
+    assert limit == DeviceLimit(
+        Limit(params=1e6, macs=1e8, latency_ms=20), frozenset({"OPERATION"})
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who may call a server, and which programs a site runs. Nothing here needs Flower to be installed."""
+"""Who may call a server, and which programs a site runs. These tests do not need Flower."""
 
 import io
 import zipfile
@@ -30,7 +30,10 @@ def test_a_caller_without_an_address_is_none_of_ours():
 
 
 def project(components=COMPONENTS, dependencies=()):
-    return {"project": {"dependencies": list(dependencies)}, "tool": {"flwr": {"app": {"components": components}}}}
+    return {
+        "project": {"dependencies": list(dependencies)},
+        "tool": {"flwr": {"app": {"components": components}}},
+    }
 
 
 def program(about, **further):
@@ -61,7 +64,17 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         b"",
         b"no archive",
     ],
-    ids=["packages", "component", "no server", "file", "our file", "large", "nothing said", "empty", "no archive"],
+    ids=[
+        "packages",
+        "component",
+        "no server",
+        "file",
+        "our file",
+        "large",
+        "nothing said",
+        "empty",
+        "no archive",
+    ],
 )
 def test_any_other_program_is_not(sent):
     assert not is_ours(sent)

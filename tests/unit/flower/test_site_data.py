@@ -1,4 +1,4 @@
-"""A site's own files: read as its owner says, and as the run asks, the same as an embedded run reads them."""
+"""A site reads its own files as its owner and the run ask, exactly like an embedded run."""
 
 import json
 
@@ -12,7 +12,7 @@ from fedloom.data.configured import configured_source
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.split import make_split
 from fedloom.deploy.settled import checked, notices_of_skipped, settle, terms_of
-from fedloom.deploy.site_data import as_asked, site_data, site_source, site_table, to_words
+from fedloom.deploy.site_data import as_asked, site_data, site_source, site_table, to_flags
 from fedloom.deploy.terms import Facts, ImageSize, Terms, own_data, settled
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
@@ -62,7 +62,7 @@ def test_a_size_of_the_sites_own_holds_where_the_run_names_none(sites):
 
 
 def test_a_site_may_have_one_class_alone(tmp_path):
-    """As a file with names, as one with numbers, and as one class folder. All sites together need two."""
+    """As a file with names or numbers, or as one class folder. All sites together need two."""
     x = np.zeros((20, 4, 4), np.uint8)
     np.savez(tmp_path / "named.npz", x=x, y=np.zeros(20, int), labels=["well"])
     np.savez(tmp_path / "numbered.npz", x=x, y=np.zeros(20, int))
@@ -75,14 +75,19 @@ def test_a_site_may_have_one_class_alone(tmp_path):
     assert [site.labels for site in facts.values()] == [("well",), ("0",), ("flu",)]
     both = {name: facts[name] for name in ("named.npz", "folder")}
     assert settled(both, None, None).labels == ("flu", "well")
-    with pytest.raises(FedloomError, match="together must have at least 2 classes, but all samples are 'flu'; add a"):
+    with pytest.raises(
+        FedloomError,
+        match="together must have at least 2 classes, but all samples are 'flu'; add a",
+    ):
         settled({"folder": facts["folder"]}, None, None)
 
 
 def test_the_process_of_a_site_hears_of_its_data_in_any_folder(sites, monkeypatch):
     monkeypatch.chdir(sites)
-    started = site_data({"data": "west", "resize": "5", "fit": "crop", "skip-bad": True, "device": "cpu"})
-    words = to_words(started)
+    started = site_data(
+        {"data": "west", "resize": "5", "fit": "crop", "skip-bad": True, "device": "cpu"}
+    )
+    words = to_flags(started)
     assert all(isinstance(word, str) for word in words.values())
     assert words["data"] == str(sites / "west")
     monkeypatch.chdir("/")
@@ -114,7 +119,9 @@ def test_a_site_reads_its_table_as_the_federation_agreed(tmp_path):
 def test_a_table_cannot_be_resized(flags, size, tmp_path):
     (tmp_path / "rows.csv").write_text("age,label\n1,a\n2,b\n")
     started = site_data({"data": str(tmp_path / "rows.csv"), **flags})
-    with pytest.raises(FedloomError, match=r"--resize must be given to images, but .*rows\.csv is a table; leave"):
+    with pytest.raises(
+        FedloomError, match=r"--resize must be given to images, but .*rows\.csv is a table; leave"
+    ):
         site_table(started, size)
 
 
@@ -137,7 +144,9 @@ def test_terms_without_a_size_are_those_that_every_version_knows():
     assert Terms.read(TERMS.to_json()) == TERMS
 
 
-@pytest.mark.parametrize("text", ['{"resize": 3}', '{"resize": 5000}', '{"resize": 8, "fit": "all"}', "{}", "8"])
+@pytest.mark.parametrize(
+    "text", ['{"resize": 3}', '{"resize": 5000}', '{"resize": 8, "fit": "all"}', "{}", "8"]
+)
 def test_a_size_that_cannot_be_is_refused(text):
     with pytest.raises(ValueError, match=r"ImageSize|resize"):
         ImageSize.read(text)
@@ -164,7 +173,8 @@ def test_the_operator_hears_how_many_files_a_site_skipped(sites, tmp_path):
     assert (prepared.task.shape, prepared.task.labels) == ((1, 6, 6), ("a", "b"))
     assert terms_of(prepared).size == TERMS.size
     assert notices_of_skipped(folder) == (
-        "files that west cannot read and left out (--skip-bad there): 2; its own log names them",
+        "files that west could not read and left out (it uses --skip-bad): 2; "
+        "its own log names them",
     )
     rows = json.loads((folder.path / "sites.json").read_text())
     assert rows["west"]["skipped"] == 2

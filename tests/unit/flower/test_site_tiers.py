@@ -19,10 +19,21 @@ from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Tier
 
 SPACE = str(Path(__file__).parents[2] / "contract" / "short_chain.toml")
-FACTS = {"kind": "image", "shape": (1, 6, 6), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
+FACTS = {
+    "kind": "image",
+    "shape": (1, 6, 6),
+    "labels": ("a", "b"),
+    "named": True,
+    "mean": (0.0,),
+    "std": (1.0,),
+}
 # Two layers, "small" and "large": paths cost 10, 30, 50 MACs and 1, 2, 3 parameters.
 LAYER = (OpCost(0, 0, 0), OpCost(1, 20, 25))
-TIERED = Tiered(CostTable(OpCost(1, 10, 12), (LAYER, LAYER)), TierRule.usual(2, "macs"), (("small", "large"),) * 2)
+TIERED = Tiered(
+    CostTable(OpCost(1, 10, 12), (LAYER, LAYER)),
+    TierRule.usual(2, "macs"),
+    (("small", "large"),) * 2,
+)
 ASKED = TiersConfig(limits="20,40,max", cost="macs")
 
 
@@ -36,11 +47,20 @@ def dealt(config=ASKED, **devices):
 
 def test_a_site_is_of_the_highest_tier_that_its_device_allows():
     of_sites = dealt(
-        a=device(macs=20), b=device(macs=39), c=device(macs=40), d=device(macs=50), e=device(), f=device(macs=1e9)
+        a=device(macs=20),
+        b=device(macs=39),
+        c=device(macs=40),
+        d=device(macs=50),
+        e=device(),
+        f=device(macs=1e9),
     )
     assert of_sites.deal.of_client == (1, 1, 2, 3, 3, 3)
     assert of_sites.notices == ()
-    assert [tier.limit for tier in of_sites.deal.tiers] == [{"macs": 20}, {"macs": 40}, {"macs": 50}]
+    assert [tier.limit for tier in of_sites.deal.tiers] == [
+        {"macs": 20},
+        {"macs": 40},
+        {"macs": 50},
+    ]
 
 
 def test_sites_are_numbered_by_their_names():
@@ -50,16 +70,26 @@ def test_sites_are_numbered_by_their_names():
 def test_less_than_the_first_tier_and_a_tier_without_sites_are_told():
     of_sites = dealt(a=device(macs=19), b=device(macs=45))
     assert of_sites.deal.of_client == (1, 2)
-    assert of_sites.notices[0].startswith("the [device] of a allows less than tier 1 asks for (20 macs)")
-    assert of_sites.notices[1:] == ("tier 3 has no site of its own",)
+    assert of_sites.notices[0].startswith(
+        "the [device] section of a allows less than tier 1 needs (20 macs)"
+    )
+    assert of_sites.notices[1:] == ("no site belongs to tier 3",)
 
 
 @pytest.mark.parametrize(
     ("limit", "most", "expected"),
     [
-        ({"macs_paper": 30.0}, {"macs": 30}, True),  # it counts more, so 30 of it are at most 30 macs
+        (
+            {"macs_paper": 30.0},
+            {"macs": 30},
+            True,
+        ),  # it counts more, so 30 of it are at most 30 macs
         ({"macs_paper": 31.0}, {"macs": 30}, False),
-        ({"params": 2.0}, {"macs": 49}, False),  # nothing says that it has fewer than the dearest path
+        (
+            {"params": 2.0},
+            {"macs": 49},
+            False,
+        ),  # nothing says that it has fewer than the dearest path
         ({"params": 2.0}, {"macs": 50}, True),
         ({"macs": 50.0}, {"params": 2}, False),
         ({"macs": 50.0, "params": 2.0}, {"params": 2}, True),
@@ -78,7 +108,9 @@ def test_a_tier_leaves_out_what_one_of_its_sites_does_not_support():
 
 
 def test_sites_without_a_path_in_common_are_refused():
-    with pytest.raises(FedloomError, match=r"all sites of tier 1 must have a path in common.* large, small"):
+    with pytest.raises(
+        FedloomError, match=r"all sites of tier 1 must have a path in common.* large, small"
+    ):
         dealt(a=device("large", macs=20), b=device("small", macs=20))
 
 
@@ -109,7 +141,9 @@ def test_what_a_site_tells_of_its_device_crosses_and_is_kept(tmp_path):
     assert prepared.tiers.tiers[0].unsupported == ("mb3e1",)
 
 
-@pytest.mark.parametrize("fault", ['{"macs": 0}', '{"macs": "much"}', '{"speed": 3}', '{"unsupported": [3]}'])
+@pytest.mark.parametrize(
+    "fault", ['{"macs": 0}', '{"macs": "much"}', '{"speed": 3}', '{"unsupported": [3]}']
+)
 def test_a_device_that_cannot_be_is_refused(fault):
     text = Facts(**FACTS, samples=50).to_json().removesuffix("}") + f', "device": {fault}}}'
     with pytest.raises(ValueError, match="device"):

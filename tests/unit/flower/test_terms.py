@@ -1,4 +1,4 @@
-"""What a federation settles before its first order: one normalisation for all, and how each site divides its data."""
+"""What a federation settles before its first order: a normalisation, and how sites divide data."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,14 @@ SHARES = {"mean": (0.0, 0.0), "std": (1.0, 1.0)}
 
 
 def site(**changes):
-    plain = {"kind": "image", "shape": (2, 8, 8), "labels": ("a", "b"), "named": True, "samples": 10, **BYTES}
+    plain = {
+        "kind": "image",
+        "shape": (2, 8, 8),
+        "labels": ("a", "b"),
+        "named": True,
+        "samples": 10,
+        **BYTES,
+    }
     return Facts(**{**plain, **changes})
 
 
@@ -31,7 +38,9 @@ def test_sites_that_agree_are_taken_at_their_word():
 
 def test_a_site_in_other_units_is_named():
     facts = {"east": site(), "north": site(), "west": site(**SHARES)}
-    message = r"normalise their data alike, but west has mean \[0.0, 0.0\] .* most have \[127.5, 127.5\]"
+    message = (
+        r"normalise their data alike, but west has mean \[0.0, 0.0\] .* most have \[127.5, 127.5\]"
+    )
     with pytest.raises(FedloomError, match=message):
         settled(facts, None, None)
 
@@ -39,7 +48,10 @@ def test_a_site_in_other_units_is_named():
 def test_a_site_of_another_shape_is_left_to_its_description():
     """Which names it; the others go on."""
     other = site(shape=(1, 8, 8), mean=(3.0,), std=(1.0,))
-    assert settled({"east": site(), "north": site(), "west": other}, None, None).mean == (127.5, 127.5)
+    assert settled({"east": site(), "north": site(), "west": other}, None, None).mean == (
+        127.5,
+        127.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,9 +122,16 @@ def test_symbols_of_a_text_are_those_of_most_sites():
 
 
 def test_a_run_of_an_earlier_version_keeps_the_classes_of_most_sites():
-    facts = {"a": site(labels=("x", "y")), "b": site(labels=("x", "z")), "c": site(labels=("x", "z"))}
+    facts = {
+        "a": site(labels=("x", "y")),
+        "b": site(labels=("x", "z")),
+        "c": site(labels=("x", "z")),
+    }
     assert settled(facts, None, None, joins_labels=False).labels == ("x", "z")
-    numbered = {"a": site(labels=("0", "1"), named=False), "b": site(labels=("0", "1", "2"), named=False)}
+    numbered = {
+        "a": site(labels=("0", "1"), named=False),
+        "b": site(labels=("0", "1", "2"), named=False),
+    }
     assert settled(numbered, None, None, joins_labels=False).labels == ("0", "1", "2")
 
 
@@ -123,7 +142,9 @@ def test_more_classes_than_there_may_be(monkeypatch):
         settled(facts, None, None)
 
 
-def test_a_site_has_the_samples_of_an_embedded_run_with_the_same_classes(tmp_path, tmp_path_factory):
+def test_a_site_has_the_samples_of_an_embedded_run_with_the_same_classes(
+    tmp_path, tmp_path_factory
+):
     labels = {"east": ("flu", "cold"), "west": ("well", "flu", "cold")}
     for name, names in labels.items():
         x = np.random.default_rng(len(names)).integers(256, size=(30, 4, 4), dtype=np.uint8)
@@ -147,7 +168,9 @@ def test_a_site_has_the_samples_of_an_embedded_run_with_the_same_classes(tmp_pat
 
 
 def test_a_site_with_classes_that_the_run_does_not_know_keeps_its_own(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros((4, 4, 4), np.uint8), y=np.arange(4) % 2, labels=["x", "y"])
+    np.savez(
+        tmp_path / "a.npz", x=np.zeros((4, 4, 4), np.uint8), y=np.arange(4) % 2, labels=["x", "y"]
+    )
     source = open_source(str(tmp_path / "a.npz"))
     assert with_labels(source, ("x", "z")) is source
 
@@ -157,7 +180,7 @@ def test_a_site_with_classes_that_the_run_does_not_know_keeps_its_own(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two sites of other sizes. A sample's one value is its number, so that parts can be told apart."""
+    """Two sites of different sizes. A sample's only value is its number, which identifies it."""
     for name, samples in (("east", 30), ("west", 47)):
         x = np.arange(samples, dtype=np.uint8).reshape(-1, 1, 1)
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(samples) % 2)
@@ -190,18 +213,20 @@ def test_the_servers_picture_of_the_split_has_the_sites_sizes():
     facts = {"west": site(samples=47), "east": site(samples=30)}
     split = split_of(facts, TERMS.seed, TERMS.test, 10)
     assert (split.offsets.tolist(), split.tests.tolist()) == ([0, 30, 77], [6, 9])
-    with pytest.raises(FedloomError, match="every site must have at least 31 samples, but east has 30"):
+    with pytest.raises(
+        FedloomError, match="every site must have at least 31 samples, but east has 30"
+    ):
         split_of(facts, TERMS.seed, TERMS.test, 31)
 
 
 def test_facts_and_terms_with_a_key_that_stands_twice():
     facts = site().model_dump_json()
     assert Facts.read(facts) == site()
-    with pytest.raises(ValueError, match="a key stands twice"):
+    with pytest.raises(ValueError, match="an object has the same key twice"):
         Facts.read(facts.replace('"samples":10', '"samples":9,"samples":10'))
     text = '{"seed": 1, "test": 0.5, "hold": 0.0}'
     assert Terms.read(text).seed == 1
-    with pytest.raises(ValueError, match="a key stands twice"):
+    with pytest.raises(ValueError, match="an object has the same key twice"):
         Terms.read(text.replace('"seed"', '"seed": 2, "seed"'))
 
 
@@ -249,7 +274,10 @@ def test_tables_beside_images_are_refused():
 
 def test_a_column_that_names_its_rows_is_not_told():
     lines = ["name,label", *[f"patient {number},{number % 2}" for number in range(40)]]
-    with pytest.raises(FedloomError, match="40 different texts, such as 'patient 0'; leave it out with --ignore name"):
+    with pytest.raises(
+        FedloomError,
+        match="40 different texts, such as 'patient 0'; leave it out with --ignore name",
+    ):
         table_facts(lines)
     with pytest.raises(FedloomError, match=r"the column name of t\.csv must be"):
         table_facts(lines, label="name")

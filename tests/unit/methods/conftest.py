@@ -11,16 +11,22 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.testing import Toy, Trace
 
 PLAIN = {
-    "network": f"{Path(__file__).parent}/linear.py:Zero", "batch": 8, "lr": 0.5, "schedule": "constant",
-    "momentum": 0.0, "weight_decay": 0.0, "clip": 1e9, "bn": "frozen",
-}  # fmt: skip
+    "network": f"{Path(__file__).parent}/linear.py:Zero",
+    "batch": 8,
+    "lr": 0.5,
+    "schedule": "constant",
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "clip": 1e9,
+    "bn": "frozen",
+}
 
 Client = tuple[list[tuple[float, float]], list[int]]
 
 
 @pytest.fixture
 def by_hand(tmp_path) -> Callable[..., Trace]:
-    """Run a method on clients of a few written-down samples, full batch, plain SGD, from zero weights."""
+    """Runs a method on clients with a few given samples: full batch, plain SGD, zero weights."""
 
     def run(method: str, *clients: Client, rounds: int = 1, **options) -> Trace:
         toy = Toy.of(method, {**PLAIN, **options}, rounds)

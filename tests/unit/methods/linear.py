@@ -1,4 +1,4 @@
-"""Two inputs, two classes, weights that start at zero: every number of a round can be written down."""
+"""Two inputs, two classes, weights that start at zero: a round can be computed by hand."""
 
 import torch
 from torch import nn

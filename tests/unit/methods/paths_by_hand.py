@@ -1,4 +1,4 @@
-"""FedAvg of one fixed network, written down with plain torch, and runs of searches to hold against it."""
+"""FedAvg of one fixed network in plain torch, and runs of searches to compare with it."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,18 @@ from fedloom.testing import Toy, Trace
 from fedloom.testing.watch import ServerLog
 from fedloom.types import Arch, Order, State, Tensors
 
-# Full batches, so that no draw matters; more than one step, so that momentum and BN do. The statistics of BN are those
-# of training, as a plain loop leaves them.
+# There are full batches, so that random draws do not matter, and more than one step, so that
+# momentum and BN do. The BN statistics are those of training, as a plain loop leaves them.
 EXACT = {
-    "nodes": 1, "stack": 1, "batch": 10_000, "clip": 1e9, "pretrain": 0, "lambda1": 3, "lambda2": 1, "bn": "averaged",
-}  # fmt: skip
+    "nodes": 1,
+    "stack": 1,
+    "batch": 10_000,
+    "clip": 1e9,
+    "pretrain": 0,
+    "lambda1": 3,
+    "lambda2": 1,
+    "bn": "averaged",
+}
 SEARCH_ROUNDS = 2  # of the 4 of a toy: half of the budget
 
 
@@ -42,13 +49,17 @@ def searched(toy: Toy, folder: Path) -> tuple[Trace, list[SearchRound]]:
     return trace, rounds
 
 
-def fedavg_round(toy: Toy, options: GroupOptions, arch: Arch, weights: Tensors, number: int) -> dict[str, torch.Tensor]:
-    """The mean of what every client makes of this network, by samples; round `number` of the search."""
+def fedavg_round(
+    toy: Toy, options: GroupOptions, arch: Arch, weights: Tensors, number: int
+) -> dict[str, torch.Tensor]:
+    """The mean by samples of the clients' networks after round `number` of the search."""
     totals: dict[str, torch.Tensor] = {}
     samples = 0
     lr = cosine(options.lr, (number - 1) / SEARCH_ROUNDS)
     for client in toy.data:
-        model = model_of_space(toy.task, options.group_space, options.searched_size, arch=arch, weights=weights)
+        model = model_of_space(
+            toy.task, options.group_space, options.searched_size, arch=arch, weights=weights
+        )
         net = plain(model).train()
         part, _ = client.train.split(options.train_share)
         optimizer = torch.optim.SGD(
@@ -64,15 +75,15 @@ def fedavg_round(toy: Toy, options: GroupOptions, arch: Arch, weights: Tensors, 
     return {name: total / samples for name, total in totals.items()}
 
 
-def check_close(found: Tensors, wanted: Tensors) -> None:
+def check_close(tensors: Tensors, wanted: Tensors) -> None:
     """To 1e-5: several steps in float32, and the sums of convolutions differ between CPUs."""
     for name, tensor in wanted.items():
-        gap = (found[name].double() - tensor).abs().max()
+        gap = (tensors[name].double() - tensor).abs().max()
         assert gap <= 1e-5, f"{name}: {gap}"
 
 
-def check_same_bits_but(found: Tensors, before: Tensors, changed) -> None:
+def check_same_bits_but(tensors: Tensors, before: Tensors, changed) -> None:
     unchanged = [name for name in before if name not in changed]
     assert unchanged
     for name in unchanged:
-        assert torch.equal(found[name], before[name]), name
+        assert torch.equal(tensors[name], before[name]), name

@@ -1,4 +1,4 @@
-"""auto-tiers: a random width a client and round, each with statistics of its own, and a size a tier in the end."""
+"""auto-tiers: random widths, BN statistics for each width, and one width per tier at the end."""
 
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from fedloom.learning.widths import Plan, cost_of, widths_of_tiers
 from fedloom.methods.auto_tiers import AutoTiers, AutoTiersOptions, tiers_of
 from fedloom.rng import rng
 from fedloom.runs.tiers import deal_of
+from fedloom.stages.phases import with_meta
 from fedloom.testing import Toy
 from fedloom.testing.watch import ServerLog
 from fedloom.types import Order, Reply, Round, Setup, Task
@@ -26,6 +27,11 @@ BN = "net.features.1.running_mean"  # of the first BN
 
 def at(progress, number=1, seed=0, participation=1.0):
     return Round(number, progress * 1000.0, 1000.0, range(CLIENTS), participation, seed)
+
+
+def plan_at(method, state, progress):
+    """The plan of a round before which another one cost a thousandth of the budget."""
+    return method.plan(with_meta(state, spent=1000 * progress - 1), at(progress))
 
 
 def made(**options):
@@ -49,7 +55,9 @@ def drawn(method, state, r):
 def filled(order, value, weight=10, **meta):
     """A reply whose tensors hold this one value."""
     tensors = {name: torch.full_like(tensor, value) for name, tensor in order.tensors.items()}
-    return Reply(order.client, tensors, weight, {"loss": 1.0, "nll": 0.0, "correct": 0, "samples": 0, **meta})
+    return Reply(
+        order.client, tensors, weight, {"loss": 1.0, "nll": 0.0, "correct": 0, "samples": 0, **meta}
+    )
 
 
 def as_it_was(order, **meta):
@@ -127,7 +135,7 @@ def test_an_order_brings_its_width_and_the_statistics_of_that_alone():
 
 
 def merged_values():
-    """A round in which client c of width w fills all that it has with c + 1, and has 10 (c + 1) samples."""
+    """A round in which client c fills its tensors with c + 1, and has 10 (c + 1) samples."""
     method, state = training()
     state, orders = method.plan(state, at(0.0))
     replies = [filled(order, order.client + 1, 10 * (order.client + 1)) for order in orders]
@@ -179,31 +187,41 @@ def test_what_nobody_trained_stays():
 # Augmentation, the end of training, cooling: as in auto
 
 
-def test_changes_are_tried_on_the_widest_network_after_a_tenth_of_the_budget():
+def test_changes_are_tried_on_the_widest_network_after_a_quarter_of_the_budget():
     method, state = made()
     state, orders = method.plan(state, at(0.0))
     state = method.merge(state, orders, [as_it_was(order) for order in orders], at(0.0))
-    state, orders = method.plan(state, at(0.099))
+    state, orders = method.plan(state, at(0.249))
     assert {order.kind for order in orders} == {"train"}
     assert {order.meta["augment"] for order in orders} == {"none"}
     assert not any(order.meta["validate"] for order in orders)
-    state, orders = method.plan(state, at(0.1))
+    state, orders = method.plan(state, at(0.25))
     assert {order.kind for order in orders} == {"invariance"}
     assert {order.meta["width"] for order in orders} == {1.0}
     assert orders[0].meta["changes"] == ["flip", "crop:1", "rotate:10"]
     assert f"statistics/1/{BN}" in orders[0].tensors
-    meta = {"plain": 100, "changed": [90, 89, 100], "samples": 120}
-    state = method.merge(state, orders, [Reply(0, weight=9, meta=meta)], at(0.1))
+    meta = {"plain": 100, "changed": [95, 94, 100], "up": 60, "down": 10, "samples": 120}
+    state = method.merge(state, orders, [Reply(0, weight=9, meta=meta)], at(0.25))
     assert state.meta["decisions"] == [
         {
             "decision": "augmentation",
             "options": ["flip", "crop:1", "rotate:10"],
-            "counts": {"plain": 100, "flip": 90, "crop:1": 89, "rotate:10": 100, "samples": 120},
+            "counts": {
+                "plain": 100,
+                "flip": 95,
+                "crop:1": 94,
+                "rotate:10": 100,
+                "only the network": 60,
+                "only the most common class": 10,
+                "samples": 120,
+            },
             "chosen": "flip+rotate:10",
         }
     ]
-    _, orders = method.plan(state, at(0.12))
-    assert {(order.kind, order.meta["augment"]) for order in orders} == {("train", "flip+rotate:10")}
+    _, orders = method.plan(state, at(0.27))
+    assert {(order.kind, order.meta["augment"]) for order in orders} == {
+        ("train", "flip+rotate:10")
+    }
 
 
 @pytest.mark.parametrize("options", [{"changes": "none"}, {"augment": "flip"}])
@@ -239,7 +257,7 @@ def judgement(order, nll, correct, samples):
 
 
 def after_judging(method, state, progress):
-    state, orders = method.plan(state, at(progress))
+    state, orders = plan_at(method, state, progress)
     assert {order.kind for order in orders} == {"judge"}
     replies = [judgement(order, [3.0, 2.0, 1.0], [4, 5, 6], 8) for order in orders]
     return method.merge(state, orders, replies, at(progress)), orders
@@ -251,24 +269,24 @@ def test_a_plateau_ends_training_early_and_cooling_takes_a_quarter_of_it():
         state, _ = checked(method, state, number, 0.5)
     state, _ = after_judging(method, state, 0.4)
     assert state.meta["decisions"][0]["chosen"] == "plateau"
-    state, orders = method.plan(state, at(0.4))
+    state, orders = plan_at(method, state, 0.4)
     assert orders[0].meta["whole"]  # cooling has all samples
     assert orders[0].meta["lr"] == 0.05
     assert state.meta["until"] == pytest.approx(500.0)
-    _, orders = method.plan(state, at(0.45))
+    _, orders = plan_at(method, state, 0.45)
     assert orders[0].meta["lr"] == pytest.approx(0.025)
-    assert method.plan(state, at(0.5)) is None
+    assert plan_at(method, state, 0.5) is None
 
 
 def test_without_a_plateau_training_has_three_quarters():
     method, state = training(window=2, check_every=1)
     for number in range(4):
         state, _ = checked(method, state, number, 0.5 - number / 10)
-    _, orders = method.plan(state, at(0.74))
+    _, orders = plan_at(method, state, 0.74)
     assert orders[0].kind == "train" and not orders[0].meta["whole"]
     state, _ = after_judging(method, state, 0.75)
     assert state.meta["decisions"][0]["chosen"] == "budget"
-    state, orders = method.plan(state, at(0.75))
+    state, orders = plan_at(method, state, 0.75)
     assert orders[0].meta["whole"]
     assert state.meta["until"] == 1000.0
 
@@ -328,7 +346,9 @@ def test_nobody_s_word_asks_again():
 
 def asked(tiers=None, **options):
     settled = AutoTiersOptions(**options)
-    task = replace(TASK, shape=(3, 32, 32), mean=(0.0,) * 3, std=(1.0,) * 3, options=settled.model_dump())
+    task = replace(
+        TASK, shape=(3, 32, 32), mean=(0.0,) * 3, std=(1.0,) * 3, options=settled.model_dump()
+    )
     plan = Plan.of(task, settled)
     deal = deal_of(TiersConfig(**(tiers or {})), tiers_of(task), 8, seed=0)
     return plan, widths_of_tiers(plan, settled, deal.tiers)
@@ -388,7 +408,9 @@ def test_a_client_s_scores_have_its_prior(toy, width):
     without = AutoTiers(method.options.model_copy(update={"prior": "off"}))
     plain = without.network(order, data, None, client_run(toy)).eval()(x).detach()
     counts = torch.bincount(data.y, minlength=len(toy.task.labels)) + 0.5
-    torch.testing.assert_close(with_prior - plain, (counts / counts.sum()).log().expand(3, -1).float())
+    torch.testing.assert_close(
+        with_prior - plain, (counts / counts.sum()).log().expand(3, -1).float()
+    )
 
 
 def test_a_client_replies_its_width_and_no_other(toy):
@@ -401,7 +423,11 @@ def test_a_client_replies_its_width_and_no_other(toy):
         assert reply.tensors.keys() == order.tensors.keys()
         for name, tensor in reply.tensors.items():
             assert tensor.shape == order.tensors[name].shape
-        moved = [name for name in order.tensors if not torch.equal(reply.tensors[name], order.tensors[name])]
+        moved = [
+            name
+            for name in order.tensors
+            if not torch.equal(reply.tensors[name], order.tensors[name])
+        ]
         assert f"statistics/{order.meta['width']:g}/{BN}" in moved
         assert reply.weight == len(held_back(data, method.options.held_back).train)
 
@@ -409,7 +435,9 @@ def test_a_client_replies_its_width_and_no_other(toy):
 def test_a_client_judges_every_width_as_it_would_answer_with_it(toy):
     method, state = begun(toy)
     state, orders = method.plan(state, at(0.0))
-    replies = [method.client(order, toy.data[0].train, None, client_run(toy))[0] for order in orders]
+    replies = [
+        method.client(order, toy.data[0].train, None, client_run(toy))[0] for order in orders
+    ]
     state = method.merge(state, orders, replies, at(0.0))
     _, orders = method.plan(state, at(0.75))
     data = toy.data[1].train
@@ -447,7 +475,9 @@ def test_cheating_sums_are_refused():
 def states_in_training(method, options):
     """Of a toy federation, before every round until cooling, by the network's own names."""
     log = ServerLog()
-    Toy.of(method, {"changes": "none", "epochs": 2, **options}, rounds=12).run_apart(server=log.watch)
+    Toy.of(method, {"changes": "none", "epochs": 2, **options}, rounds=12).run_apart(
+        server=log.watch
+    )
     states = []
     for merge in log.merges:
         if merge.state.meta.get("phase") == "train":
@@ -459,12 +489,14 @@ def states_in_training(method, options):
 
 
 def test_with_one_width_it_trains_as_auto_does():
-    """Bit for bit: the prior in the loss, the mean, BN's statistics and what validation figures say."""
+    """Bit for bit: the prior in the loss, the mean, BN's statistics and the validation figures."""
     auto = states_in_training("auto", {"sizes": [1.0], "tune": "never"})
     ours = states_in_training("auto-tiers", {"widths": [1.0]})
     assert len(auto) == len(ours) == 9
     for (auto_tensors, auto_checks), (tensors, checks) in zip(auto, ours, strict=True):
         assert tensors.keys() == auto_tensors.keys()
-        assert [name for name in tensors if not torch.equal(tensors[name], auto_tensors[name])] == []
+        assert [
+            name for name in tensors if not torch.equal(tensors[name], auto_tensors[name])
+        ] == []
         assert checks == auto_checks
     assert len(ours[-1][1]) == 3

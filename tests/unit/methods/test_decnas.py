@@ -1,4 +1,4 @@
-"""DecNAS: one unchanged candidate is FedAvg; candidates, their groups, and who becomes the parent."""
+"""DecNAS: one unchanged candidate is FedAvg; candidates, their groups, and the next parent."""
 
 from dataclasses import replace
 
@@ -82,7 +82,9 @@ def test_candidates_are_mutations_for_groups_of_their_own(toy):
     search = search_of(whole_cohort("decnas", candidates=3))
     state, orders = planned(search, clients=10)
     parent = Arch.from_plain(state.meta[PARENT])
-    assert [order.client for order in orders] == list(range(10))  # each once: the groups are disjoint
+    assert [order.client for order in orders] == list(
+        range(10)
+    )  # each once: the groups are disjoint
     groups: dict[Arch, list[int]] = {}
     for order in orders:
         groups.setdefault(arch_of(order), []).append(order.client)
@@ -167,7 +169,10 @@ def test_only_what_came_back_is_judged(toy):
     search = search_of(toy)
     state, orders = planned(search)
     merged = search.merge(state, orders, replies_to(orders)[1:3], round_of())
-    assert [Arch.from_plain(raw) for raw in merged.meta[TRAINED]] == [arch_of(orders[1]), arch_of(orders[2])]
+    assert [Arch.from_plain(raw) for raw in merged.meta[TRAINED]] == [
+        arch_of(orders[1]),
+        arch_of(orders[2]),
+    ]
     lost = search.merge(state, orders, [], round_of())
     assert lost.meta[TRAINED] == [] and lost.meta[CANDIDATES] == [state.meta[PARENT]]
 

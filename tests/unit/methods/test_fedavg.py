@@ -25,7 +25,10 @@ def gradient(w: np.ndarray, x: list[tuple[float, float]], y: list[int]) -> np.nd
 
 
 def test_one_round_in_numbers(by_hand, one, two):
-    """Step ½: client 0 goes to [(¼, 0), (−¼, 0)], client 1 to [(0, −¾), (0, ¾)]; they weigh 2 and 4 of 6."""
+    """A step of rate ½ takes client 0 to [(¼, 0), (−¼, 0)] and client 1 to [(0, −¾), (0, ¾)].
+
+    Their weights are 2 and 4 of 6.
+    """
     trace = by_hand("fedavg", one, two)
     expected = torch.tensor([[0.25 / 3, -0.5], [-0.25 / 3, 0.5]])
     assert torch.equal(trace.outcome.state.tensors[WEIGHT], expected)
@@ -38,7 +41,11 @@ def test_one_round_in_numbers(by_hand, one, two):
 
 def test_rounds_follow_the_weighted_mean_of_steps(by_hand):
     """w' = Σ n_k/N (w − η ∇F_k), round after round, on clients that disagree."""
-    clients = [([(1, 0.5), (-1, 2)], [0, 1]), ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]), ([(3, 1), (2, 2)], [1, 0])]
+    clients = [
+        ([(1, 0.5), (-1, 2)], [0, 1]),
+        ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]),
+        ([(3, 1), (2, 2)], [1, 0]),
+    ]
     trace = by_hand("fedavg", *clients, rounds=3)
     w = np.zeros((2, 2))
     for _ in range(3):
@@ -50,7 +57,9 @@ def test_the_clip_reaches_the_step(by_hand, one):
     """The gradient [(−½, 0), (½, 0)] has norm 1/√2; clipped to ¼ it becomes ∓√2/8."""
     trace = by_hand("fedavg", one, clip=0.25)
     row = 0.5 * math.sqrt(2) / 8
-    np.testing.assert_allclose(trace.outcome.state.tensors[WEIGHT].numpy(), [[row, 0], [-row, 0]], rtol=1e-4)
+    np.testing.assert_allclose(
+        trace.outcome.state.tensors[WEIGHT].numpy(), [[row, 0], [-row, 0]], rtol=1e-4
+    )
 
 
 def test_one_client_is_centralised_sgd(tmp_path):
@@ -58,7 +67,8 @@ def test_one_client_is_centralised_sgd(tmp_path):
     toy = Toy.of("fedavg", {"momentum": 0.0, "epochs": 2}, rounds=3)
     toy = replace(toy, data=made_up()[:1])
     federated = toy.run(tmp_path).outcome.state.tensors
-    net, data = build_model(toy.task, "cnn", 0.125), toy.data[0].train
+    net = build_model(toy.task, "cnn", 0.125)
+    data = toy.data[0].train
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, weight_decay=3e-4)
     for number in range(3):
         optimizer.param_groups[0]["lr"] = 0.05 * 0.5 * (1 + math.cos(math.pi * number / 3))
@@ -78,7 +88,11 @@ def test_who_is_left_out_stays_out(tmp_path):
     """With participation ½ two of four clients train a round, and the others are sent nothing."""
     trace = replace(Toy.of("fedavg", rounds=3), participation=0.5).run(tmp_path)
     for number in (1, 2, 3):
-        asked = [e.order.client for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == number]
+        asked = [
+            e.order.client
+            for e in trace.exchanges
+            if e.order.kind == "train" and e.order.stamp.round == number
+        ]
         assert len(asked) == len(set(asked)) == 2
 
 

@@ -15,16 +15,25 @@ from fedloom.types import Order, Reply, Round, Setup, State, Task
 
 PAIR = f"{Path(__file__).parent}/linear.py:Pair"
 EXACT = {
-    "network": PAIR, "batch": 8, "lr": 0.5, "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0, "clip": 1e9,
-}  # fmt: skip
-X, Y = torch.tensor([[1.0, 0.5], [-1.0, 2.0]]).view(2, 1, 1, 2), torch.tensor([0, 1])
+    "network": PAIR,
+    "batch": 8,
+    "lr": 0.5,
+    "schedule": "constant",
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "clip": 1e9,
+}
+X = torch.tensor([[1.0, 0.5], [-1.0, 2.0]]).view(2, 1, 1, 2)
+Y = torch.tensor([0, 1])
 
 
 def started(**options) -> tuple[Task, FedMN, State]:
     task = Task("fedmn", options, "image", (1, 1, 2), ("no", "yes"), 7, (0.0,), (1.0,))
     method = FedMN(FedMNOptions(**options))
     state = method.init(Setup(task, 2), None)
-    generator = torch.Generator().manual_seed(1)  # every module another one: Pair itself has no random weights
+    generator = torch.Generator().manual_seed(
+        1
+    )  # every module another one: Pair itself has no random weights
     tensors = {name: torch.randn(t.shape, generator=generator) for name, t in state.tensors.items()}
     return task, method, State(tensors, state.meta)
 
@@ -43,7 +52,8 @@ def test_a_step_on_a_fixed_route_is_sgd_on_its_modules_alone():
     """Body 1 and head 0: their product is trained, everything else stays, and weighs nothing."""
     task, method, state = started(**EXACT)
     reply, own = trained(method, task, state, router=[[0, 3], [2, 1]])
-    used, unused = ["copies.1.net.body.weight", "copies.0.net.classifier.weight"], []
+    used = ["copies.1.net.body.weight", "copies.0.net.classifier.weight"]
+    unused = []
     body, head = (state.tensors[name].clone().requires_grad_() for name in used)
     functional.cross_entropy(X.flatten(1) @ body.T @ head.T, Y).backward()
     for name, parameter in zip(used, (body, head), strict=True):
@@ -56,7 +66,7 @@ def test_a_step_on_a_fixed_route_is_sgd_on_its_modules_alone():
 
 
 def test_modules_are_averaged_over_those_who_used_them():
-    """Client 0 (2 samples) and client 1 (2 samples) share body 1; head 0 is client 0's and head 1 client 1's alone."""
+    """Clients 0 and 1 (2 samples each) share body 1. Only client 0 uses head 0, only 1 head 1."""
     task, method, state = started(**EXACT)
     replies = [
         trained(method, task, state, router=router, client=client)[0]
@@ -64,11 +74,15 @@ def test_modules_are_averaged_over_those_who_used_them():
     ]
     merged = method.merge(state, [], replies, Round(1, 0, 1, range(2), 1.0, 7)).tensors
     body = "copies.1.net.body.weight"
-    torch.testing.assert_close(merged[body], (replies[0].tensors[body] + replies[1].tensors[body]) / 2)
+    torch.testing.assert_close(
+        merged[body], (replies[0].tensors[body] + replies[1].tensors[body]) / 2
+    )
     for client in (0, 1):
         head = f"copies.{client}.net.classifier.weight"
         assert torch.equal(merged[head], replies[client].tensors[head])
-    assert torch.equal(merged["copies.0.net.body.weight"], state.tensors["copies.0.net.body.weight"])
+    assert torch.equal(
+        merged["copies.0.net.body.weight"], state.tensors["copies.0.net.body.weight"]
+    )
 
 
 def test_the_router_learns_by_the_straight_through_gradient():
@@ -82,7 +96,10 @@ def test_the_router_learns_by_the_straight_through_gradient():
     first, second = soft.argmax(1).tolist()
     body = state.tensors[f"copies.{first}.net.body.weight"]
     head = state.tensors[f"copies.{second}.net.classifier.weight"]
-    scale = [1 + soft[slot, pick] - soft[slot, pick].detach() for slot, pick in enumerate((first, second))]
+    scale = [
+        1 + soft[slot, pick] - soft[slot, pick].detach()
+        for slot, pick in enumerate((first, second))
+    ]
     functional.cross_entropy(scale[1] * (scale[0] * (X.flatten(1) @ body.T) @ head.T), Y).backward()
     assert router.grad.abs().sum() > 0
     torch.testing.assert_close(own.tensors[ROUTER], (start - 0.1 * router.grad).detach())
@@ -90,15 +107,25 @@ def test_the_router_learns_by_the_straight_through_gradient():
 
 def test_draws_follow_the_router():
     """At any temperature the chance of a module is softmax(logits): the Gumbel trick."""
-    generator, router = torch.Generator().manual_seed(0), torch.tensor([[0.0, 1.0, 2.0]])
+    generator = torch.Generator().manual_seed(0)
+    router = torch.tensor([[0.0, 1.0, 2.0]])
     for heat in (0.1, 5.0):
-        picks = np.bincount([drawn(router, heat, generator).copies[0] for _ in range(3000)], minlength=3) / 3000
+        picks = (
+            np.bincount(
+                [drawn(router, heat, generator).copies[0] for _ in range(3000)], minlength=3
+            )
+            / 3000
+        )
         np.testing.assert_allclose(picks, torch.softmax(router[0], 0).numpy(), atol=0.03)
 
 
 def test_routes_are_searched_first_and_fixed_then():
     trace = Toy.of("fedmn", {"explore_share": 0.5}).run_apart()
-    heats = {e.order.stamp.round: e.order.meta["heat"] for e in trace.exchanges if e.order.kind == "train"}
+    heats = {
+        e.order.stamp.round: e.order.meta["heat"]
+        for e in trace.exchanges
+        if e.order.kind == "train"
+    }
     assert heats[1] == 1.0 and heats[2] == pytest.approx(0.1**0.5)
     assert heats[3] is heats[4] is None
 
@@ -120,7 +147,8 @@ def test_a_clients_network_is_its_route_as_a_plain_network():
     task, method, state = started(**EXACT)
     own = State({ROUTER: torch.tensor([[0.0, 3.0], [2.0, 1.0]])})
     net = method.network(Order(0, "evaluate", state.tensors), Samples(X, Y), own, run_of(task))
-    body, head = state.tensors["copies.1.net.body.weight"], state.tensors["copies.0.net.classifier.weight"]
+    body = state.tensors["copies.1.net.body.weight"]
+    head = state.tensors["copies.0.net.classifier.weight"]
     torch.testing.assert_close(net(X), X.flatten(1) @ body.T @ head.T)
 
 

@@ -40,7 +40,7 @@ def arch_of(state: State) -> Arch:
 
 
 def test_the_schedule_is_spiders():
-    """Nothing before 3 % (the first multiple of 2 % is 4 %), then an edge every 2 %, then the pruning."""
+    """Nothing before 3 % (so 4 % is the first multiple of 2 %), an edge every 2 %, then pruning."""
     _, method, state = started()
     alive = []
     for percent in (0, 3, 4, 5, 6, 8, 10, 12, 14, 90):
@@ -61,7 +61,9 @@ def test_a_decision_is_the_perturbations_on_the_servers_data():
     net = supernet_model(t.task, method.options, weights=state.tensors)
     training_mode(net, "averaged")
     score = perturbation.by_validation(net, samples(9, "server"), method.options.batch)
-    expected, _ = perturbation.decide(space_for(method.options).full(), method.edges[chosen], score, "impact")
+    expected, _ = perturbation.decide(
+        space_for(method.options).full(), method.edges[chosen], score, "impact"
+    )
     assert arch_of(after) == expected
 
 
@@ -73,7 +75,11 @@ def test_what_died_is_gone_from_weights_optimiser_and_orders():
     assert {name for name in state.tensors if not name.startswith("server/")} == names
     moments = {name.split("/", 2)[2] for name in state.tensors if name.startswith("server/")}
     assert moments and moments <= names
-    sizes = [sum(t.numel() for t in e.order.tensors.values()) for e in trace.exchanges if e.order.kind == "train"]
+    sizes = [
+        sum(t.numel() for t in e.order.tensors.values())
+        for e in trace.exchanges
+        if e.order.kind == "train"
+    ]
     assert sizes[-1] < sizes[0]
 
 
@@ -87,7 +93,7 @@ def test_rows_tell_the_phase():
 def test_the_network_is_the_one_found(tmp_path):
     trace = toy().run(tmp_path)
     facts = [client.own.network.architecture for client in trace.outcome.clients]
-    assert all(found == trace.outcome.state.meta["build"]["arch"] for found in facts)
+    assert all(arch == trace.outcome.state.meta["build"]["arch"] for arch in facts)
 
 
 def test_the_server_must_have_data():
@@ -102,11 +108,14 @@ def test_too_few_rounds_are_refused(tmp_path):
 
 
 def test_it_is_not_personal():
-    with pytest.raises(FedloomError, match="the personal one is spider"):
+    with pytest.raises(FedloomError, match="spider is its personal counterpart"):
         validated(FedNASOptions, {"search": "perturbation", "personal": True}, prefix="options.")
 
 
 def test_the_other_searches_are_as_they_were():
     task = toy().task
-    names = [stage.name for stage in stages(replace(task, options={**task.options, "search": "gradient"}))]
+    names = [
+        stage.name
+        for stage in stages(replace(task, options={**task.options, "search": "gradient"}))
+    ]
     assert names == ["search", "train"]

@@ -8,8 +8,14 @@ from fedloom.federation.protocol.method import shared
 from fedloom.testing import Toy
 
 WEIGHT = "net.weight"
-ETA, BETA1, BETA2, TAU = 0.1, 0.9, 0.99, 1e-3
-DELTA = [[0.25 / 3, -0.5], [-0.25 / 3, 0.5]]  # FedAvg's first round from zero weights, see test_fedavg.py
+ETA = 0.1
+BETA1 = 0.9
+BETA2 = 0.99
+TAU = 1e-3
+DELTA = [
+    [0.25 / 3, -0.5],
+    [-0.25 / 3, 0.5],
+]  # FedAvg's first round from zero weights, see test_fedavg.py
 
 
 def adam(v: float, d: float) -> float:
@@ -31,7 +37,9 @@ RULES = [("fedadam", BETA1, adam), ("fedyogi", BETA1, yogi), ("fedadagrad", 0.0,
 def test_one_round_by_hand(by_hand, one, two, method, beta1, second):
     """m = (1 − β₁)Δ, v from τ² by the method's rule, w = η m / (√v + τ)."""
     trace = by_hand(method, one, two, server_lr=ETA, tau=TAU)
-    expected = [[ETA * (1 - beta1) * d / (sqrt(second(TAU**2, d)) + TAU) for d in row] for row in DELTA]
+    expected = [
+        [ETA * (1 - beta1) * d / (sqrt(second(TAU**2, d)) + TAU) for d in row] for row in DELTA
+    ]
     np.testing.assert_allclose(trace.outcome.state.tensors[WEIGHT].numpy(), expected, rtol=1e-5)
 
 
@@ -39,14 +47,19 @@ def test_one_round_by_hand(by_hand, one, two, method, beta1, second):
 def test_three_rounds_by_hand(by_hand, one, method, beta1, second):
     """Moments go on from round to round. On `one` the step from weights ±a is ½·(1 − σ(2a))."""
     trace = by_hand(method, one, rounds=3, server_lr=ETA, tau=TAU)
-    a, m, v = 0.0, 0.0, TAU**2
+    a = 0.0
+    m = 0.0
+    v = TAU**2
     for _ in range(3):
         d = 0.5 * (1 - 1 / (1 + np.exp(-2 * a)))
-        m, v = beta1 * m + (1 - beta1) * d, second(v, d)
+        m = beta1 * m + (1 - beta1) * d
+        v = second(v, d)
         a += ETA * m / (sqrt(v) + TAU)
     state = trace.outcome.state
     np.testing.assert_allclose(state.tensors[WEIGHT].numpy(), [[a, 0], [-a, 0]], rtol=1e-5)
-    np.testing.assert_allclose(state.tensors[f"server/m/{WEIGHT}"].numpy(), [[m, 0], [-m, 0]], rtol=1e-5)
+    np.testing.assert_allclose(
+        state.tensors[f"server/m/{WEIGHT}"].numpy(), [[m, 0], [-m, 0]], rtol=1e-5
+    )
     assert state.tensors[f"server/v/{WEIGHT}"][0, 0].item() == pytest.approx(v, rel=1e-5)
 
 
@@ -62,7 +75,9 @@ def test_defaults_are_the_papers():
 def test_running_statistics_stay_plain_means(tmp_path, method):
     adaptive = Toy.of(method, rounds=1).run(tmp_path / "adaptive").outcome.state.tensors
     plain = Toy.of("fedavg", rounds=1).run(tmp_path / "plain").outcome.state.tensors
-    statistics = [name for name in plain if "running_" in name or name.endswith("num_batches_tracked")]
+    statistics = [
+        name for name in plain if "running_" in name or name.endswith("num_batches_tracked")
+    ]
     assert len(statistics) == 9
     assert [name for name in statistics if not torch.equal(adaptive[name], plain[name])] == []
     assert not torch.equal(adaptive["net.classifier.weight"], plain["net.classifier.weight"])
@@ -73,4 +88,6 @@ def test_the_servers_moments_never_go_down(tmp_path):
     assert any(name.startswith("server/") for name in trace.outcome.state.tensors)
     for exchange in trace.exchanges:
         assert not any(name.startswith("server/") for name in exchange.order.tensors)
-    assert shared(trace.outcome.state).keys() == {name for e in trace.exchanges for name in e.order.tensors}
+    assert shared(trace.outcome.state).keys() == {
+        name for e in trace.exchanges for name in e.order.tensors
+    }

@@ -36,7 +36,9 @@ def options(**changes: object) -> FedorASOptions:
 
 
 def task(asked: FedorASOptions) -> Task:
-    return Task("fedoras", asked.model_dump(), "image", (1, 6, 6), ("a", "b", "c"), 3, (0.5,), (0.5,))
+    return Task(
+        "fedoras", asked.model_dump(), "image", (1, 6, 6), ("a", "b", "c"), 3, (0.5,), (0.5,)
+    )
 
 
 def samples(count: int, seed: int = 0) -> Samples:
@@ -73,7 +75,9 @@ def client_run(asked: FedorASOptions, client: int = 0) -> ClientRun:
 
 def trained(asked: FedorASOptions, order: Order, count: int = 12) -> Reply:
     method = TrainSupernet(asked)
-    return method.client(order, samples(count, order.client), None, client_run(asked, order.client))[0]
+    return method.client(
+        order, samples(count, order.client), None, client_run(asked, order.client)
+    )[0]
 
 
 class TestSubSpaces:
@@ -86,7 +90,9 @@ class TestSubSpaces:
         parameters = set(state.meta["parameters"])
         seen = set()
         for order in planned[1]:
-            sent = sum(tensor.numel() for name, tensor in order.tensors.items() if name in parameters)
+            sent = sum(
+                tensor.numel() for name, tensor in order.tensors.items() if name in parameters
+            )
             part = tuple(tuple(ops) for ops in order.meta["ops"])
             seen.add(part)
             assert set(order.tensors) == set(frame.model(part).state_dict())
@@ -105,7 +111,9 @@ class TestSubSpaces:
         with pytest.raises(FedloomError, match="--comm"):
             begun(options(comm="2"))
 
-    def test_a_space_of_ones_own_whose_fixed_part_is_most_of_it_is_sent_whole(self, tmp_path: Path) -> None:
+    def test_a_space_of_ones_own_whose_fixed_part_is_most_of_it_is_sent_whole(
+        self, tmp_path: Path
+    ) -> None:
         file = tmp_path / "small.toml"
         file.write_text(
             'name = "small"\nkind = "image"\nstem = {op = "conv3", channels = 8, stride = 1}\n'
@@ -168,7 +176,9 @@ class TestTraining:
                         assert alone <= limit
 
     def test_one_operation_a_layer_is_fedavg(self, tmp_path: Path) -> None:
-        text = Path(SPACE).read_text().replace('["conv1", "ds3e1", "mb3e1", "identity"]', '["ds3e1"]')
+        text = (
+            Path(SPACE).read_text().replace('["conv1", "ds3e1", "mb3e1", "identity"]', '["ds3e1"]')
+        )
         single = tmp_path / "single.toml"
         single.write_text(text)
         asked = options(space=str(single), comm="1", score="central")
@@ -269,7 +279,9 @@ class TestReplies:
         assert "samples went through" in str(self.wrong({"meta": {"samples": 1000, "ops": fine}}))
         assert "of 2 layers" in str(self.wrong({"meta": {"samples": 22, "ops": fine[:2]}}))
         too_many = [[22, 1, 0, 0], *fine[:2]]
-        assert "layer 1 counts 23 samples" in str(self.wrong({"meta": {"samples": 22, "ops": too_many}}))
+        assert "layer 1 counts 23 samples" in str(
+            self.wrong({"meta": {"samples": 22, "ops": too_many}})
+        )
         negative = [[23, -1, 0, 0], *fine[:2]]
         assert "-1 samples" in str(self.wrong({"meta": {"samples": 22, "ops": negative}}))
 

@@ -26,7 +26,9 @@ TASK = Task("fedoras", OPTIONS.model_dump(), "image", (1, 6, 6), ("a", "b", "c")
 FRAME = Frame.of_task(TASK, OPTIONS)
 CHEAPEST = FRAME.table.cheapest("macs")
 DEAREST = FRAME.table.dearest("macs")
-CONV1, MB, IDENTITY = (FRAME.space.slots[0].options.index(name) for name in ("conv1", "mb3e1", "identity"))
+CONV1, MB, IDENTITY = (
+    FRAME.space.slots[0].options.index(name) for name in ("conv1", "mb3e1", "identity")
+)
 
 
 def on(limit: DeviceLimit) -> ClientRun:
@@ -77,7 +79,9 @@ def test_a_latency_counts_only_where_the_order_limits_one():
 
 
 def test_operations_that_the_device_does_not_have_are_never_drawn():
-    paths = ClientPaths.of_order(FRAME, an_order(), on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
+    paths = ClientPaths.of_order(
+        FRAME, an_order(), on(DeviceLimit(unsupported=frozenset({"mb3e1"})))
+    )
     drawn = {op for _ in range(50) for op in paths.draw()}
     assert drawn == {0, 1, 2, 3} - {MB}
 
@@ -87,7 +91,9 @@ def test_a_device_that_nothing_fits_declines_and_says_why(dynamic):
     order = an_order()
     order = replace(order, meta={**order.meta, "dynamic": dynamic})
     run = on(DeviceLimit(Limit(macs=CHEAPEST - 1)))
-    with pytest.raises(Declined, match=f"has {CHEAPEST:,} macs, and this device may spend {CHEAPEST - 1:,}"):
+    with pytest.raises(
+        Declined, match=f"has {CHEAPEST:,} macs, and this device may spend {CHEAPEST - 1:,}"
+    ):
         TrainSupernet(OPTIONS).client(order, data(), None, run)
     nothing = on(DeviceLimit(unsupported=frozenset({"conv1", "ds3e1", "mb3e1", "identity"})))
     with pytest.raises(Declined, match="supports no operation of a layer"):
@@ -116,13 +122,17 @@ def test_milliseconds_of_a_tiers_network_count_where_the_order_tells_them():
     """The operation number n of every layer takes n milliseconds, and every path 2 beside."""
     rows = [[float(op) for op in range(len(slot.options))] for slot in FRAME.space.slots]
     order = a_network(CONV1, MB, IDENTITY)
-    told = replace(order, meta={**order.meta, "latency": {"fixed": 2.0, "rows": rows}})
+    with_latency = replace(order, meta={**order.meta, "latency": {"fixed": 2.0, "rows": rows}})
     takes = 2.0 + CONV1 + MB + IDENTITY
     method = TuneTiers(OPTIONS)
-    method.client(told, data(), None, on(DeviceLimit(Limit(latency_ms=takes))))
-    with pytest.raises(Declined, match=f"the network has {takes:g} latency_ms, and this device may spend"):
-        method.client(told, data(), None, on(DeviceLimit(Limit(latency_ms=takes - 0.5))))
-    method.client(order, data(), None, on(DeviceLimit(Limit(latency_ms=0.1))))  # nobody can tell
+    method.client(with_latency, data(), None, on(DeviceLimit(Limit(latency_ms=takes))))
+    with pytest.raises(
+        Declined, match=f"the network has {takes:g} latency_ms, and this device may spend"
+    ):
+        method.client(with_latency, data(), None, on(DeviceLimit(Limit(latency_ms=takes - 0.5))))
+    method.client(
+        order, data(), None, on(DeviceLimit(Limit(latency_ms=0.1)))
+    )  # its latency is unknown
 
 
 def test_scoring_asks_for_the_operations_alone():
@@ -131,7 +141,9 @@ def test_scoring_asks_for_the_operations_alone():
     order = a_network(CONV1, MB, IDENTITY)
     reply, _ = method.client(order, data(), None, on(DeviceLimit(Limit(macs=1))))
     assert "left_out" not in reply.meta
-    with pytest.raises(Declined, match=r"every path has an operation that this device does not support \(mb3e1\)"):
+    with pytest.raises(
+        Declined, match=r"every path has an operation that this device does not support \(mb3e1\)"
+    ):
         method.client(order, data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
 
 
@@ -148,7 +160,9 @@ def test_a_device_scores_the_paths_that_it_can_compute():
     """What it can, it scores like a device that can compute all of them."""
     method = SearchPaths(OPTIONS)
     all_scores, _ = method.client(two_paths(), data(), None, on(DeviceLimit()))
-    some_scores, _ = method.client(two_paths(), data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
+    some_scores, _ = method.client(
+        two_paths(), data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"})))
+    )
     assert some_scores.meta["left_out"] == [1]
     assert some_scores.meta["loss"] == [pytest.approx(all_scores.meta["loss"][0]), 0.0]
     assert method.check_reply(two_paths(), some_scores, 20) is None

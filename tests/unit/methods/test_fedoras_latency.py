@@ -28,7 +28,9 @@ SMALL = 3.0
 
 
 def setup() -> Setup:
-    asked = TiersConfig(limits=f"{SMALL:g},max", cost="latency_ms", latencies=[DEVICE], assigned=[1, 2])
+    asked = TiersConfig(
+        limits=f"{SMALL:g},max", cost="latency_ms", latencies=[DEVICE], assigned=[1, 2]
+    )
     return Setup(TASK, 2, tiers=deal_of(asked, tiered(TASK), 2, 3))
 
 
@@ -103,5 +105,5 @@ def test_whoever_trains_a_tiers_network_hears_what_operations_take() -> None:
 
 def test_milliseconds_of_another_space_are_refused() -> None:
     other = TiersConfig(cost="latency_ms", latencies=[LatencyConfig(fixed=1.0, rows=ROWS[:1])])
-    with pytest.raises(FedloomError, match="must be of its space"):
+    with pytest.raises(FedloomError, match="must be those of its space"):
         deal_of(other, tiered(TASK), 2, 3)

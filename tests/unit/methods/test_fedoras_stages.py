@@ -1,4 +1,4 @@
-"""FedorAS's options of stages 2 and 3: given paths, starts, kept operations, agreement, accounts."""
+"""FedorAS's options of stages 2 and 3: given paths, starts, cached operations, agreement, costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +56,9 @@ def options(**changes: object) -> FedorASOptions:
 
 
 def task(asked: FedorASOptions) -> Task:
-    return Task("fedoras", asked.model_dump(), "image", (1, 6, 6), ("a", "b", "c"), 3, (0.5,), (0.5,))
+    return Task(
+        "fedoras", asked.model_dump(), "image", (1, 6, 6), ("a", "b", "c"), 3, (0.5,), (0.5,)
+    )
 
 
 def samples(count: int, seed: int = 0) -> Samples:
@@ -193,7 +195,9 @@ class TestScores:
         memory = Memory.from_plain(state.meta["search"])
         paths = sorted({path for pool in memory.pools.values() for path in pool})
         assert setup.server_data is not None
-        central = [score.mean_loss for score in central_scores(state, paths, setup.server_data, asked)]
+        central = [
+            score.mean_loss for score in central_scores(state, paths, setup.server_data, asked)
+        ]
         expected = kendall_tau([memory.scores[path].loss for path in paths], central)
         search = TuneTiers(asked).sections(tuned).search
         assert search is not None
@@ -419,11 +423,11 @@ def top_tau(tier: TierResult, figures: Sequence[float]) -> float | None:
         beside = {"balanced_accuracy": figure / 2}
         named[name] = ModelEvaluation(Figures("accuracy", 10, correct, figure, None, beside))
     evaluation = ClientEvaluation(0, ModelEvaluation(), None, named)
-    found = with_top(tier, [evaluation], METRICS["accuracy"], ["balanced_accuracy"])
-    balanced = [path.global_balanced_accuracy for path in found.top]
+    tier_with_top = with_top(tier, [evaluation], METRICS["accuracy"], ["balanced_accuracy"])
+    balanced = [path.global_balanced_accuracy for path in tier_with_top.top]
     assert balanced == pytest.approx([figure / 2 for figure in figures])
-    assert [path.pooled_over_all for path in found.top] == pytest.approx(figures)
-    return found.top_tau
+    assert [path.pooled_over_all for path in tier_with_top.top] == pytest.approx(figures)
+    return tier_with_top.top_tau
 
 
 class TestAccounts:
@@ -472,7 +476,9 @@ class TestAccounts:
             replies.append(Reply(order.client, {}, {}, {"ops": counts}))
         merged = TrainSupernet(asked).merge(state, orders, replies, a_round())
         whole = CLIENTS * unpadded_bytes(state.tensors)
-        assert merged.meta["left_out"] == {"supernet": whole - sum(unpadded_bytes(order.tensors) for order in orders)}
+        assert merged.meta["left_out"] == {
+            "supernet": whole - sum(unpadded_bytes(order.tensors) for order in orders)
+        }
 
     def test_what_would_have_been_sent_does_not_depend_on_what_clients_keep(self) -> None:
         """Down and left out together: every order with the whole supernet, whatever was sent."""

@@ -1,4 +1,4 @@
-"""FedPNAS and its variants: what clients train, what the server makes of it, what is tuned and deployed."""
+"""FedPNAS and its variants: training, the server's mean, tuning, and what is deployed."""
 
 import math
 from dataclasses import replace
@@ -12,6 +12,7 @@ from fedloom.methods import fedpnas_tune, stages
 from fedloom.methods.fedpnas_frame import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
+from fedloom.searchers import routed_search
 from fedloom.searchers.anticipation import anticipate
 from fedloom.searchers.guides import Drawing, Guided, Watched
 from fedloom.searchers.routed_search import Progress, loss_of, train_routed, trainable
@@ -81,14 +82,16 @@ def test_rows_of_the_search_tell_temperature_entropy_and_free_operations(method)
 
 
 def test_anticipation_is_told_and_plain_training_has_none():
-    told = [row.to_json() for row in toy_of("fedpnas").run_apart().rows if row.stage == "search"]
-    assert all(row["bend"] >= 0 and -1 <= row["align"] <= 1 for row in told)
+    for row in toy_of("fedpnas").run_apart().rows:
+        if row.stage == "search":
+            plain_row = row.to_json()
+            assert plain_row["bend"] >= 0 and -1 <= plain_row["align"] <= 1
     plain = [row.to_json() for row in toy_of("feddsnas").run_apart().rows]
     assert all(row.get("bend") is None for row in plain)
 
 
 def test_what_replies_tell_is_a_mean_over_clients_also_behind_aggregators():
-    """A client by itself, and an aggregator that speaks for three."""
+    """One reply is a client's, the other an aggregator's of three clients."""
     search = search_of("ca-fedpnas")
     state = begun(search)
     r = Round(1, 0.0, 4.0, range(2), 1.0, 7)
@@ -109,7 +112,9 @@ def test_the_entropy_of_pi_is_that_of_the_servers_own_state():
     r = Round(1, 0.0, 4.0, range(1), 1.0, 7)
     _, orders = search.plan(state, r)
     said = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
-    note = search.note_after(search.merge(state, orders, [Reply(0, state.tensors, 1.0, said)], r), r)
+    note = search.note_after(
+        search.merge(state, orders, [Reply(0, state.tensors, 1.0, said)], r), r
+    )
     slots = search.options.stack_space.slots
     entropies = [math.log(len(slot.options)) for slot in slots]
     assert note["entropy"] == pytest.approx(sum(entropies) / len(slots))
@@ -117,11 +122,15 @@ def test_the_entropy_of_pi_is_that_of_the_servers_own_state():
 
 @pytest.mark.parametrize("method", ["feddsnas", "fedpnas", "ca-fedpnas"])
 def test_the_clip_bounds_a_step(method):
-    """Without momentum and decay a step of SGD is the rate times the gradient, whose norm is at most the clip's."""
-    search = search_of(method, clip=1e-3, lr=1.0, momentum=0.0, weight_decay=0.0, batch=8, search="random")
+    """Without momentum and decay a step is the rate times the gradient, whose norm is clipped."""
+    search = search_of(
+        method, clip=1e-3, lr=1.0, momentum=0.0, weight_decay=0.0, batch=8, search="random"
+    )
     tensors = begun(search).tensors
     run = client_run(search.task)
-    reply, _ = search.client(Order(0, "search", tensors, {"lr": 1.0, "tau": 1.0}), samples(8), None, run)
+    reply, _ = search.client(
+        Order(0, "search", tensors, {"lr": 1.0, "tau": 1.0}), samples(8), None, run
+    )
     squares = 0.0
     for name, parameter in search.model(tensors).named_parameters():
         squares += float((reply.tensors[name] - parameter.detach()).double().square().sum())
@@ -129,7 +138,7 @@ def test_the_clip_bounds_a_step(method):
 
 
 def test_adapting_trains_operations_that_are_drawn():
-    """In training mode samples take drawn ways, so that over many passes all operations have gradients."""
+    """In training mode paths are drawn, so over many passes all operations have gradients."""
     search = search_of("ca-feddsnas")
     order = Order(0, "evaluate", begun(search).tensors)
     network = search.network(order, samples(4), None, client_run(search.task))
@@ -140,7 +149,9 @@ def test_adapting_trains_operations_that_are_drawn():
     torch.manual_seed(0)
     for _ in range(12):
         network(x).sum().backward()
-    untrained = [name for name, parameter in network.model.named_parameters() if parameter.grad is None]
+    untrained = [
+        name for name, parameter in network.model.named_parameters() if parameter.grad is None
+    ]
     assert untrained == []
 
 
@@ -156,11 +167,13 @@ def test_the_control_trains_no_architecture():
 
 @pytest.mark.parametrize("method", ["feddsnas", "ca-feddsnas"])
 def test_the_control_is_drawn_wide_enough_to_decide(method):
-    """Where nothing is chosen, the entropy is that of equal operations: 2.197 and 1.609 nats, on average 2.0."""
+    """Before a choice, the entropy is that of equal operations: 2.197 and 1.609 nats, mean 2.0."""
     search = search_of(method, search="random")
     tensors = begun(search).tensors
     watched = Watched()
-    drawing = Drawing(search.guide(tensors), 1.0, search.options.draw, torch_rng(0, "draws"), watched)
+    drawing = Drawing(
+        search.guide(tensors), 1.0, search.options.draw, torch_rng(0, "draws"), watched
+    )
     with torch.no_grad():
         search.model(tensors).eval()(samples(20, "x").x, drawing)
     assert watched.mean_entropy < 1.5
@@ -210,11 +223,38 @@ def test_a_tiny_inner_step_is_plain_training_on_the_same_draws():
         else:
             loss_now()  # the first pass draws too, and BN sees it
             loss_now().backward()
-        gradients.append({name: tensor.grad for name, tensor in everything.items() if tensor.grad is not None})
+        gradients.append(
+            {name: tensor.grad for name, tensor in everything.items() if tensor.grad is not None}
+        )
     anticipated, plain = gradients
     assert anticipated.keys() == plain.keys()
     for name, gradient in plain.items():
         torch.testing.assert_close(anticipated[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_as_the_inner_step_vanishes_the_search_stage_is_feddsnas(monkeypatch):
+    """η₁ → 0 and hessian=none, over a whole stage with several clients and rounds.
+
+    FedDSNAS passes twice here too and learns of the second pass, so that both have the same draws.
+    """
+    plain_gradients = routed_search.set_gradients
+
+    def after_a_first_pass(loss_now, parameters, how, is_personal, progress):
+        if how.inner is None:
+            loss_now()
+        plain_gradients(loss_now, parameters, how, is_personal, progress)
+
+    monkeypatch.setattr(routed_search, "set_gradients", after_a_first_pass)
+    first = begun(search_of("feddsnas")).tensors
+    plain = toy_of("feddsnas", rounds=3).run_apart().outcome.state.tensors
+    vanishing = {"hessian": "none", "inner_lr": 1e-9, "tune": False}
+    anticipated = toy_of("fedpnas", rounds=3, **vanishing).run_apart().outcome.state.tensors
+    assert anticipated.keys() == plain.keys()
+    moved = 0.0
+    for name, tensor in plain.items():
+        torch.testing.assert_close(anticipated[name], tensor, rtol=1e-5, atol=1e-5, msg=name)
+        moved = max(moved, float((tensor.double() - first[name].double()).abs().max()))
+    assert moved > 0.01
 
 
 @pytest.mark.parametrize("method", VARIANTS)
@@ -252,7 +292,9 @@ def test_tuning_keeps_the_base_to_the_bit(method, tmp_path):
     run = client_run(toy.task)
     own = tune.improve(replace(order, meta={"lr": 0.01}), toy.data[0].train, None, run)
     assert all(is_personal(name) for name in own.tensors)
-    changed = [name for name, tensor in own.tensors.items() if not torch.equal(tensor, shared[name])]
+    changed = [
+        name for name, tensor in own.tensors.items() if not torch.equal(tensor, shared[name])
+    ]
     assert any(name.startswith("net.personal.") for name in changed)
     assert any(name.startswith("net.classifier.") for name in changed)
     base = {name for name in shared if not is_personal(name)}
@@ -273,17 +315,23 @@ def test_the_base_of_a_network_in_tuning_keeps_its_statistics(method, monkeypatc
     toy = toy_of(method, **TUNING)
     tune = toy.stages[-1].method
     shared = begun(toy.stages[0].method).tensors
-    tune.improve(Order(0, "adapt", shared, {"lr": 0.01}), toy.data[0].train, None, client_run(toy.task))
+    tune.improve(
+        Order(0, "adapt", shared, {"lr": 0.01}), toy.data[0].train, None, client_run(toy.task)
+    )
     (after,) = tuned
     base = [name for name in shared if not is_personal(name)]
     assert any("running_mean" in name for name in base)
     assert [name for name in base if not torch.equal(after[name], shared[name])] == []
     personal = [name for name in shared if is_personal(name)]
-    assert any("running_mean" in name and not torch.equal(after[name], shared[name]) for name in personal)
+    assert any(
+        "running_mean" in name and not torch.equal(after[name], shared[name]) for name in personal
+    )
 
 
 @pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
-def test_tuning_is_plain_training_at_a_tenth_of_the_rates_and_the_last_temperature(method, monkeypatch):
+def test_tuning_is_plain_training_at_a_tenth_of_the_rates_and_the_last_temperature(
+    method, monkeypatch
+):
     trainings = []
 
     def noted(model, guide, data, how, *rest):
@@ -294,7 +342,9 @@ def test_tuning_is_plain_training_at_a_tenth_of_the_rates_and_the_last_temperatu
     toy = toy_of(method, lr=0.5, alpha_lr=0.2, tau_end=0.3, **TUNING)
     tune = toy.stages[-1].method
     shared = begun(toy.stages[0].method).tensors
-    tune.improve(Order(0, "adapt", shared, {"lr": 0.05}), toy.data[0].train, None, client_run(toy.task))
+    tune.improve(
+        Order(0, "adapt", shared, {"lr": 0.05}), toy.data[0].train, None, client_run(toy.task)
+    )
     (how,) = trainings
     assert (how.lr, how.guide_lr) == pytest.approx((0.05, 0.02))
     assert how.tau == 0.3
@@ -303,7 +353,11 @@ def test_tuning_is_plain_training_at_a_tenth_of_the_rates_and_the_last_temperatu
 
 def test_a_client_that_has_tuned_is_sent_the_base_alone():
     toy = toy_of("fedpnas", rounds=6, **TUNING)
-    adapted = [e.order for e in toy.run_apart().exchanges if e.order.kind == "adapt" and e.order.client == 0]
+    adapted = [
+        e.order
+        for e in toy.run_apart().exchanges
+        if e.order.kind == "adapt" and e.order.client == 0
+    ]
     first, *later = adapted
     assert any(map(is_personal, first.tensors))
     assert later
@@ -320,7 +374,9 @@ def test_the_most_likely_path_is_cut_out(method):
     noise = torch_rng(3, "alpha")
     tensors = {}
     for name, tensor in state.tensors.items():
-        tensors[name] = torch.randn(tensor.shape, generator=noise) if name.startswith("alpha/") else tensor
+        tensors[name] = (
+            torch.randn(tensor.shape, generator=noise) if name.startswith("alpha/") else tensor
+        )
     order = Order(0, "evaluate", tensors)
     net = search.network(order, samples(2), None, client_run(search.task)).eval()
     path = search.likely_path(tensors)
@@ -333,7 +389,9 @@ def test_the_most_likely_path_is_cut_out(method):
 def test_identical_samples_take_identical_ways():
     search = search_of("ca-feddsnas", search="random")
     state = begun(search)
-    net = search.network(Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)).eval()
+    net = search.network(
+        Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)
+    ).eval()
     assert isinstance(net, Guided)
     x = samples(3, "x").x
     doubled = torch.cat([x, x])
@@ -356,12 +414,15 @@ def test_the_mean_of_drawn_answers_is_repeatable():
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("feddsnas", {}), ("ca-feddsnas", {}), ("ca-feddsnas", {"context": "batch"})]
+    ("method", "options"),
+    [("feddsnas", {}), ("ca-feddsnas", {}), ("ca-feddsnas", {"context": "batch"})],
 )
 def test_a_drawn_answer_does_not_depend_on_who_else_is_in_the_batch(method, options):
     search = search_of(method, evaluate="sample:3", search="random", **options)
     state = begun(search)
-    net = search.network(Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)).eval()
+    net = search.network(
+        Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)
+    ).eval()
     x = samples(6, "x").x
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     with torch.no_grad():

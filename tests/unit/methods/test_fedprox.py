@@ -27,13 +27,15 @@ def test_two_steps_in_numbers(by_hand, one):
     trace = by_hand("fedprox", one, epochs=2, mu=1.0)
     p = 1 / (1 + math.exp(-0.5))
     row = 0.25 - 0.5 * (-(1 - p) + 1.0 * 0.25)
-    found = trace.outcome.state.tensors[WEIGHT]
-    np.testing.assert_allclose(found.numpy(), [[row, 0], [-row, 0]], rtol=1e-6)
+    weight = trace.outcome.state.tensors[WEIGHT]
+    np.testing.assert_allclose(weight.numpy(), [[row, 0], [-row, 0]], rtol=1e-6)
 
 
 def test_the_first_step_of_a_round_is_fedavgs(by_hand, one, two):
     trace = by_hand("fedprox", one, two, mu=1e6)
-    assert torch.equal(trace.outcome.state.tensors[WEIGHT], torch.tensor([[0.25 / 3, -0.5], [-0.25 / 3, 0.5]]))
+    assert torch.equal(
+        trace.outcome.state.tensors[WEIGHT], torch.tensor([[0.25 / 3, -0.5], [-0.25 / 3, 0.5]])
+    )
 
 
 def test_the_pull_is_towards_this_rounds_weights(by_hand, one):
@@ -41,4 +43,6 @@ def test_the_pull_is_towards_this_rounds_weights(by_hand, one):
     trace = by_hand("fedprox", one, rounds=2, mu=1.0)
     p = 1 / (1 + math.exp(-0.5))
     row = 0.25 + 0.5 * (1 - p)
-    np.testing.assert_allclose(trace.outcome.state.tensors[WEIGHT].numpy(), [[row, 0], [-row, 0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        trace.outcome.state.tensors[WEIGHT].numpy(), [[row, 0], [-row, 0]], rtol=1e-6
+    )

@@ -12,8 +12,13 @@ from fedloom.errors import FedloomError
 from fedloom.testing import Toy
 
 PAIR = f"{Path(__file__).parent}/linear.py:Pair"
-BODY, HEAD = "net.body.weight", "net.classifier.weight"
-CLIENTS = ([(1, 0.5), (-1, 2)], [0, 1]), ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]), ([(3, 1), (2, 2)], [1, 0])
+BODY = "net.body.weight"
+HEAD = "net.classifier.weight"
+CLIENTS = (
+    ([(1, 0.5), (-1, 2)], [0, 1]),
+    ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]),
+    ([(3, 1), (2, 2)], [1, 0]),
+)
 
 
 def of_body(body, head, x, y):
@@ -28,9 +33,13 @@ def of_head(body, head, x, y):
 
 
 def test_rounds_in_numbers(by_hand):
-    """Two steps of the head with the body fixed, then one of the body with the head fixed; bodies are averaged."""
+    """Two steps of the head with the body fixed, then one of the body with the head fixed.
+
+    The bodies are averaged.
+    """
     trace = by_hand("fedrep", *CLIENTS, rounds=3, network=PAIR, head_epochs=2)
-    body, heads = np.eye(2), [np.zeros((2, 2))] * 3
+    body = np.eye(2)
+    heads = [np.zeros((2, 2))] * 3
     for _ in range(3):
         bodies = []
         for client, (x, y) in enumerate(CLIENTS):
@@ -42,11 +51,16 @@ def test_rounds_in_numbers(by_hand):
     for client, (x, y) in enumerate(CLIENTS):
         for _ in range(2):  # the last round, at a tenth of the rate
             heads[client] = heads[client] - 0.05 * of_head(body, heads[client], x, y)
-        np.testing.assert_allclose(trace.own(client).tensors[HEAD].numpy(), heads[client], rtol=1e-4)
+        np.testing.assert_allclose(
+            trace.own(client).tensors[HEAD].numpy(), heads[client], rtol=1e-4
+        )
 
 
 def test_the_first_round_in_numbers(by_hand, one):
-    """The head goes to ±¼ in its first column; then p = σ(½), and the body moves by ½·½(1 − p) along (1, 0)."""
+    """The head goes to ±¼ in its first column.
+
+    Then p = σ(½), and the body moves by ½·½(1 − p) along (1, 0).
+    """
     trace = by_hand("fedrep", one, network=PAIR, head_epochs=1)
     p = 1 / (1 + np.exp(-0.5))
     body = trace.outcome.state.tensors[BODY].numpy()
@@ -85,5 +99,6 @@ def test_a_network_without_a_head_is_refused(by_hand, one):
 
 def test_both_parts_learn():
     trace = Toy.of("fedrep").run_apart()
-    own, other = trace.own(0).tensors, trace.own(1).tensors
+    own = trace.own(0).tensors
+    other = trace.own(1).tensors
     assert not torch.equal(own["net.classifier.weight"], other["net.classifier.weight"])

@@ -132,7 +132,11 @@ def test_or_by_those_of_a_few_clients():
     assert asked.orders == []  # the first round goes by R alone
     state, _ = search.plan(state, round_of(2, server_data=None, asking=asked))
     clients = sorted({order.client for order in asked.orders})
-    assert len(clients) == 2 and len(asked.orders) == 2 * 3 and {order.kind for order in asked.orders} == {SCORE}
+    assert (
+        len(clients) == 2
+        and len(asked.orders) == 2 * 3
+        and {order.kind for order in asked.orders} == {SCORE}
+    )
     expected = (sum(clients) + 2) / 20
     assert {note.c for note in notes_in(state).values()} == {expected}
 
@@ -202,16 +206,20 @@ def test_while_sub_spaces_stay_clusters_tell_their_accuracy(tmp_path):
     trace = toy.run(tmp_path)
     first, second = (row for row in trace.rows if row.stage == "search")
     spaces = {str(cluster.space): cluster for cluster in first.clusters}
-    told = {}
+    weighted_accuracies = {}
     for exchange in trace.exchanges:
         stamp = stamp_of(exchange.order)
         if (stamp.stage, stamp.round, stamp.hop) == ("search", first.round, 1):
-            weighed = (exchange.reply.weight, exchange.reply.meta["accuracy"])
-            told.setdefault(exchange.order.group, []).append(weighed)
+            weighted = (exchange.reply.weight, exchange.reply.meta["accuracy"])
+            weighted_accuracies.setdefault(exchange.order.group, []).append(weighted)
     for cluster in second.clusters:
         before = spaces[str(cluster.space)]
-        answers = told[before.cluster]
-        mean = sum(weight * accuracy for weight, accuracy in answers) / sum(weight for weight, _ in answers)
+        total = 0.0
+        weights = 0.0
+        for weight, accuracy in weighted_accuracies[before.cluster]:
+            total += weight * accuracy
+            weights += weight
+        mean = total / weights
         assert before.c is None and cluster.c == pytest.approx(mean, abs=1e-9)
 
 
@@ -259,7 +267,10 @@ def costs_of(allowance, **options):
         ({}, None),
         ({"seconds": 5.0}, None),
         ({"wan": 6e6}, 1e6),  # two transfers of each of three clusters
-        ({"bytes": 18e6}, 1e6),  # and two, in each of two hops, of each of three members beside an aggregator
+        (
+            {"bytes": 18e6},
+            1e6,
+        ),  # and two, in each of two hops, of each of three members beside an aggregator
         ({"wan": 6e6, "bytes": 36e6}, 1e6),
     ],
 )
@@ -268,7 +279,9 @@ def test_eq_12_of_a_round(allowance, bandwidth):
     if bandwidth is None:
         bandwidth = bytes_in_message(begun(search).tensors)
     for number, note in notes.items():
-        expected = 0.25 * sizes[number] / bandwidth + 0.75 * macs[number] / search.table.everything()
+        expected = (
+            0.25 * sizes[number] / bandwidth + 0.75 * macs[number] / search.table.everything()
+        )
         assert abs(note.R - (expected)) < 1e-12 * note.R
 
 
@@ -278,7 +291,9 @@ def test_flops_max_bounds_every_sub_space_and_is_the_limit_of_eq_12():
     _, notes, sizes, macs = costs_of({"wan": 6e6}, flops_max=limit)
     assert max(macs.values()) <= limit
     for number, note in notes.items():
-        assert abs(note.R - (0.5 * sizes[number] / 1e6 + 0.5 * macs[number] / limit)) < 1e-12 * note.R
+        assert (
+            abs(note.R - (0.5 * sizes[number] / 1e6 + 0.5 * macs[number] / limit)) < 1e-12 * note.R
+        )
 
 
 # The merge
@@ -327,13 +342,18 @@ def test_merge():
     means = {4: 1.0, 6: 2.0, 7: 5.0, 3: 9.0, 5: 9.0}
     seen = set()
     owners = owners_in(
-        search.options.group_space, search.task.shape, len(search.task.labels), search.options.searched_size
+        search.options.group_space,
+        search.task.shape,
+        len(search.task.labels),
+        search.options.searched_size,
     )
     for name, owner in owners.items():
         if owner is None or owner.slot != 1 or not merged[name].is_floating_point():
             continue
         if owner.op in means:
-            assert torch.allclose(merged[name], torch.full_like(merged[name], means[owner.op]), atol=1e-6)
+            assert torch.allclose(
+                merged[name], torch.full_like(merged[name], means[owner.op]), atol=1e-6
+            )
         else:
             assert torch.equal(merged[name], state.tensors[name])
         seen.add((owner.op, "running" in name))
@@ -349,7 +369,9 @@ def largest_gap(one, other):
 
 
 def test_one_cluster_with_everything_is_flat(tmp_path):
-    toy = toy_of(head="mean", cluster_size=4, ops_per_edge=3, lambda1=2, lambda2=1, histograms="exact")
+    toy = toy_of(
+        head="mean", cluster_size=4, ops_per_edge=3, lambda1=2, lambda2=1, histograms="exact"
+    )
     clustered = toy.run(tmp_path / "clustered")
     flat = replace(toy, topology=Flat()).run(tmp_path / "flat")
     assert [len(row.clusters) for row in clustered.rows] == [0, 1, 1, 1]
@@ -381,7 +403,9 @@ def test_a_round_sends_the_sub_space_and_nothing_else(tmp_path):
         cluster = next(cluster for cluster in row.clusters if cluster.cluster == order.group)
         assert cluster.space == arch.to_plain()
         sent = len(exchange.head) + len(exchange.body)
-        line = next(line for line in row.ledger if (line.hop, line.client) == (stamp.hop, order.client))
+        line = next(
+            line for line in row.ledger if (line.hop, line.client) == (stamp.hop, order.client)
+        )
         if order.client == cluster.aggregator:
             assert line.down == 0  # it talks with itself for nothing
             if stamp.hop == 0:
@@ -416,13 +440,18 @@ def test_optimisers_remember_a_round_and_no_more(name):
 
     _, memory = after(None, 3, 0)
     assert memory is not None and memory.tensors
-    remembering, left = after(memory, 3, 1)
-    assert left is None  # the round has two hops
+    remembering, memory_after = after(memory, 3, 1)
+    assert memory_after is None  # the round has two hops
     fresh, _ = after(None, 3, 1)
-    moved = [key for key in fresh.tensors if not torch.equal(fresh.tensors[key], remembering.tensors[key])]
+    moved = [
+        key
+        for key in fresh.tensors
+        if not torch.equal(fresh.tensors[key], remembering.tensors[key])
+    ]
     assert any(key.endswith("weight") for key in moved)
     assert name == "train" or any(key.startswith("alpha/") for key in moved)
-    for hop in (0, 1):  # a client whose first reply was refused has an older memory in its second hop
+    # A client whose first reply was refused has an older memory in its second hop.
+    for hop in (0, 1):
         late, _ = after(memory, 4, hop)
         afresh, _ = after(None, 4, hop)
         assert all(torch.equal(late.tensors[key], afresh.tensors[key]) for key in afresh.tensors)
@@ -451,7 +480,9 @@ def test_pretraining_ends_after_its_iterations():
         if planned is None:
             break
         state, orders = planned
-        assert {order.client for order in orders} == set(range(6)) and orders[0].tensors.keys() == state.tensors.keys()
+        assert {order.client for order in orders} == set(range(6)) and orders[
+            0
+        ].tensors.keys() == state.tensors.keys()
         steps.append(orders[0].meta["steps"])
         replies = [Reply(0, orders[0].tensors, 1.0, {"loss": 0.0})]
         state = pretrain.merge(state, orders, replies, round_of())
@@ -461,7 +492,12 @@ def test_pretraining_ends_after_its_iterations():
 def test_pretraining_is_flat_and_has_a_tenth_of_the_budget():
     first, second, third = toy_of().stages
     assert (first.name, first.share, first.is_flat) == ("pretrain", 0.1, True)
-    assert (second.name, second.is_flat, third.name, third.is_flat) == ("search", False, "train", False)
+    assert (second.name, second.is_flat, third.name, third.is_flat) == (
+        "search",
+        False,
+        "train",
+        False,
+    )
     assert [stage.name for stage in toy_of(pretrain=0).stages] == ["search", "train"]
 
 
@@ -477,7 +513,9 @@ def test_the_best_group_is_chosen_on_validation(tmp_path):
     assert chosen.validation == max(candidate.validation for candidate in final.candidates)
     search = toy.stages[1].method
     searched = trace.checkpoints[3].state if 3 in trace.checkpoints else None
-    assert searched is not None and 1 <= len(final.candidates) <= 3  # the merged one, and of two clusters
+    assert (
+        searched is not None and 1 <= len(final.candidates) <= 3
+    )  # the merged one, and of two clusters
     server = samples(9, "server")
     for candidate, raw in zip(final.candidates, searched.meta["candidates"], strict=True):
         assert candidate.architecture == raw
@@ -485,7 +523,11 @@ def test_the_best_group_is_chosen_on_validation(tmp_path):
         net = search.group_model(arch, search.weights_in(searched.tensors, arch))
         assert candidate.validation == right_answers(net, server, "cpu") / 9
     cost = search.options.group_space.cost(
-        toy.task.shape, 3, Arch.from_plain(final.architecture), toy.stages[-1].method.options.final_size, affine=True
+        toy.task.shape,
+        3,
+        Arch.from_plain(final.architecture),
+        toy.stages[-1].method.options.final_size,
+        affine=True,
     )
     assert (final.params, final.macs, final.cells, final.stack) == (cost.params, cost.macs, 2, 1)
 
@@ -501,7 +543,8 @@ class Judging(TrainGroup):
 
 
 @pytest.mark.parametrize(
-    ("figures", "best"), [((0.2, 0.5, 0.4), 1), ((0.5, 0.2, 0.5), 0), ((None, 0.0, 0.1), 2), ((None, None, None), 0)]
+    ("figures", "best"),
+    [((0.2, 0.5, 0.4), 1), ((0.5, 0.2, 0.5), 0), ((None, 0.0, 0.1), 2), ((None, None, None), 0)],
 )
 def test_the_best_on_validation_is_stacked(figures, best):
     """Among equals the first, which is the merged one."""
@@ -513,7 +556,9 @@ def test_the_best_on_validation_is_stacked(figures, best):
     state = State(handed_on.tensors, {CANDIDATES: candidates})
     chosen, _ = judging.plan(state, round_of())
     assert chosen.meta["build"]["arch"] == candidates[best]
-    assert [candidate["chosen"] for candidate in chosen.meta["judged"]] == [place == best for place in range(3)]
+    assert [candidate["chosen"] for candidate in chosen.meta["judged"]] == [
+        place == best for place in range(3)
+    ]
     assert [candidate["validation"] for candidate in chosen.meta["judged"]] == list(figures)
 
 
@@ -528,7 +573,10 @@ def test_who_scores_before_its_first_work_is_described_first(tmp_path):
     toy = Toy.of("finch", options, rounds=4)
     toy = WithoutServerSamples(**{**vars(toy), "data": made_up((6,) * 16), "participation": 0.125})
     trace = toy.run(tmp_path)
-    asked = {row.round: {client for cluster in row.clusters for client in cluster.members} for row in trace.rows}
+    asked = {
+        row.round: {client for cluster in row.clusters for client in cluster.members}
+        for row in trace.rows
+    }
     before = {line.client for row in trace.rows[:2] for line in row.ledger if line.hop >= 0}
     assert not asked[3] & before, "the seed was chosen so that nobody worked before"
     assert [cluster.c for cluster in trace.rows[2].clusters if cluster.c is None] == []
@@ -539,7 +587,9 @@ def test_test_data_decide_nothing(tmp_path):
     other = replace(toy, data=made_up(test="another"))
     one = toy.run(tmp_path / "one").outcome.state
     two = other.run(tmp_path / "two").outcome.state
-    assert one.meta == two.meta and all(torch.equal(one.tensors[key], two.tensors[key]) for key in one.tensors)
+    assert one.meta == two.meta and all(
+        torch.equal(one.tensors[key], two.tensors[key]) for key in one.tensors
+    )
 
 
 def test_each_cluster_brings_a_candidate_of_its_own_alpha():
@@ -593,7 +643,9 @@ def test_a_cell_that_reduces_for_the_first_time_is_named():
 
 
 def test_a_final_network_with_too_small_images_is_refused_at_once():
-    task = Toy.of("finch", {**SMALL, "group": 1, "stack": 3}).task  # the search halves once, the network twice
+    task = Toy.of(
+        "finch", {**SMALL, "group": 1, "stack": 3}
+    ).task  # the search halves once, the network twice
     with pytest.raises(FedloomError, match="images for 3 cells must be at least 4×4"):
         stages(replace(task, shape=(1, 3, 3)))
 
@@ -604,10 +656,16 @@ def test_a_final_network_with_too_small_images_is_refused_at_once():
 @pytest.mark.parametrize(
     ("clustering", "spaces"),
     [
-        ("none", "same"), ("none", "different"), ("labels", "same"), ("labels", "different"),
-        ("updates", "different"), ("speed", "different"), ("random", "different"), ("alike", "different"),
+        ("none", "same"),
+        ("none", "different"),
+        ("labels", "same"),
+        ("labels", "different"),
+        ("updates", "different"),
+        ("speed", "different"),
+        ("random", "different"),
+        ("alike", "different"),
     ],
-)  # fmt: skip
+)
 def test_variants(clustering, spaces, tmp_path):
     toy = toy_of(rounds=3, clustering=clustering, spaces=spaces)
     trace = toy.run(tmp_path)
@@ -637,7 +695,14 @@ def test_without_label_counts_updates_of_pretraining_decide(tmp_path):
     """And a client that was never asked before can score: it is described first."""
     toy = Toy.of("finch", {**SMALL, "histograms": "none", "recluster": 2}, rounds=9)
     assert toy.topology.rule == "updates" and toy.histograms is None
-    toy = Alone(**{**vars(toy), "participation": 0.34, "data": made_up((7, 5, 8, 6, 6, 7)), "evaluate_every": 100})
+    toy = Alone(
+        **{
+            **vars(toy),
+            "participation": 0.34,
+            "data": made_up((7, 5, 8, 6, 6, 7)),
+            "evaluate_every": 100,
+        }
+    )
     trace = toy.run(tmp_path)
     state = trace.outcome.state.tensors
     pretrained = {line.client for line in trace.rows[0].ledger if line.hop >= 0}
@@ -676,7 +741,9 @@ def test_scores_of_clients_are_booked_as_evaluation(tmp_path):
     assert second.server_macs == 0  # clients did the work, though in one process
     assert second.totals.evaluate_macs > first.totals.evaluate_macs
     assert all(cluster.c is not None for cluster in second.clusters)
-    assert sum(line.down for line in second.ledger) == second.totals.lan_down - first.totals.lan_down
+    assert (
+        sum(line.down for line in second.ledger) == second.totals.lan_down - first.totals.lan_down
+    )
 
 
 def test_the_server_sees_every_clients_score_and_the_means_of_clusters():
@@ -733,7 +800,10 @@ def test_scoring_takes_no_simulated_time(clocked, tmp_path):
     row = clocked.run(tmp_path).rows[2]
     assert all(cluster.c is not None for cluster in row.clusters)
     slowest = max(cluster.seconds for cluster in row.clusters)
-    assert row.simulated.end - row.simulated.begin == pytest.approx(slowest, abs=1e-9) and slowest < inf
+    assert (
+        row.simulated.end - row.simulated.begin == pytest.approx(slowest, abs=1e-9)
+        and slowest < inf
+    )
 
 
 def test_an_aggregator_lost_during_the_search_and_stops_there(clocked, tmp_path):

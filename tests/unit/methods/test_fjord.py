@@ -22,10 +22,16 @@ def test_with_one_width_it_is_fedavg(tmp_path):
     """Bit for bit: momentum, decay, clip, BN's statistics, participation and schedule included."""
     epochs = 3
     fedavg = Toy.of("fedavg", {"epochs": epochs}, rounds=2).run(tmp_path / "fedavg").outcome
-    fjord = Toy.of("fjord", {"epochs": epochs, "widths": [1.0]}, rounds=2).run(tmp_path / "fjord").outcome
+    fjord = (
+        Toy.of("fjord", {"epochs": epochs, "widths": [1.0]}, rounds=2)
+        .run(tmp_path / "fjord")
+        .outcome
+    )
     tensors = as_fedavg_has_it(fjord.state.tensors)
     assert tensors.keys() == fedavg.state.tensors.keys()
-    assert [name for name in tensors if not torch.equal(tensors[name], fedavg.state.tensors[name])] == []
+    assert [
+        name for name in tensors if not torch.equal(tensors[name], fedavg.state.tensors[name])
+    ] == []
     figures = [[client.own.figures for client in outcome.clients] for outcome in (fedavg, fjord)]
     assert figures[0] == figures[1]
 
@@ -61,7 +67,10 @@ def test_every_weight_is_the_mean_of_those_who_hold_it(halves):
     merge = log.merges[0]
     name = "net.features.4.weight"  # 4 channels from 2, in the narrow network 2 from 1
     new = merge.method.merge(merge.state, merge.orders, merge.replies, merge.round).tensors[name]
-    inner, outer, everybody, wide = 0.0, 0.0, 0, 0
+    inner = 0.0
+    outer = 0.0
+    everybody = 0
+    wide = 0
     for reply in merge.replies:
         samples = len(toy.data[reply.client].train)
         everybody += samples
@@ -77,7 +86,7 @@ def test_every_weight_is_the_mean_of_those_who_hold_it(halves):
 def test_batches_of_a_width_train_its_network_and_nothing_else():
     """Steps on the widest network's weights are those of the narrow one alone, to the bit.
 
-    What lies outside does not move, neither by momentum nor by decay, though a wide step came before.
+    Weights outside do not move, neither by momentum nor by decay, though a wide step came before.
     """
     toy = Toy.of("fjord", {"widths": [0.5, 1.0]})
     method = toy.stages[0].method
@@ -115,7 +124,8 @@ def test_batches_of_a_width_train_its_network_and_nothing_else():
 def test_statistics_weigh_what_went_through_their_width(halves):
     toy, trace, _ = halves
     for exchange in trained(trace):
-        weights, samples = exchange.reply.weight, len(toy.data[exchange.order.client].train)
+        weights = exchange.reply.weight
+        samples = len(toy.data[exchange.order.client].train)
         assert weights["net.classifier.weight"] == samples
         shares = {}
         for name, weight in weights.items():

@@ -8,7 +8,14 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import ClientData, Samples
-from fedloom.methods.heterofl import classes_missing, masked, scaled_tensors, scaler, stages, with_scaler
+from fedloom.methods.heterofl import (
+    classes_missing,
+    masked,
+    scaled_tensors,
+    scaler,
+    stages,
+    with_scaler,
+)
 from fedloom.nets.cnn import SmallCNN
 from fedloom.nets.lstm import CharLSTM
 from fedloom.nets.model import Model
@@ -66,11 +73,12 @@ def test_no_statistics_cross_while_training(halves, trace):
 
 
 def test_statistics_of_the_finished_network(halves, trace):
-    """The mean by samples of what clients of the tier and above find: the first layer's, by hand."""
+    """They are the mean by samples over clients of the tier and above; the first layer by hand."""
     state = trace.outcome.state
     weight = state.tensors["net.features.0.weight"]
     for width, channels, tiers in ((0.5, 1, (1, 2)), (1.0, 2, (2,))):
-        total, weights = 0.0, 0
+        total = 0.0
+        weights = 0
         for client, tier in enumerate(halves.tiers.of_client):
             if tier not in tiers:
                 continue
@@ -78,9 +86,9 @@ def test_statistics_of_the_finished_network(halves, trace):
             outputs = functional.conv2d(x, weight[:channels], padding=1) / width
             total += len(x) * outputs.mean((0, 2, 3))
             weights += len(x)
-        found = state.tensors[f"statistics/{width:g}/net.features.1.running_mean"]
+        running_mean = state.tensors[f"statistics/{width:g}/net.features.1.running_mean"]
         assert state.meta["collected"] == [0.5, 1.0]
-        assert torch.allclose(found, total / weights, atol=1e-5), width
+        assert torch.allclose(running_mean, total / weights, atol=1e-5), width
 
 
 def test_a_network_is_evaluated_with_the_statistics_that_were_collected(trace):

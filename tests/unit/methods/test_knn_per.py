@@ -21,46 +21,58 @@ LINEAR = f"{Path(__file__).parent}/linear.py"
 
 def test_votes_in_numbers():
     """Distances 1, 2 and 3 of classes 0, 1, 1; of k = 3 class 0 has e⁻¹/(e⁻¹ + e⁻² + e⁻³)."""
-    memory, labels = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -3.0], [50.0, 0.0]]), np.array([0, 1, 1, 2])
-    found = votes(memory, labels, np.zeros((1, 2)), 3, KnnPerOptions(neighbours=3))
+    memory = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -3.0], [50.0, 0.0]])
+    labels = np.array([0, 1, 1, 2])
+    shares = votes(memory, labels, np.zeros((1, 2)), 3, KnnPerOptions(neighbours=3))
     weights = np.exp([-1.0, -2.0, -3.0])
-    np.testing.assert_allclose(found, [[weights[0] / weights.sum(), weights[1:].sum() / weights.sum(), 0]])
+    np.testing.assert_allclose(
+        shares, [[weights[0] / weights.sum(), weights[1:].sum() / weights.sum(), 0]]
+    )
 
 
 def test_the_scale_divides_distances():
-    memory, labels = np.array([[1.0], [3.0]]), np.array([0, 1])
-    found = votes(memory, labels, np.zeros((1, 1)), 2, KnnPerOptions(neighbours=2, scale=2.0))
-    assert found[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
+    memory = np.array([[1.0], [3.0]])
+    labels = np.array([0, 1])
+    shares = votes(memory, labels, np.zeros((1, 1)), 2, KnnPerOptions(neighbours=2, scale=2.0))
+    assert shares[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
 def test_far_neighbours_still_vote():
     """exp(−1000) is nothing, but its share of the votes is not."""
-    found = votes(np.array([[1000.0], [1001.0]]), np.array([0, 1]), np.zeros((1, 1)), 2, KnnPerOptions())
-    assert found[0].tolist() == pytest.approx([1 / (1 + np.exp(-1)), 1 - 1 / (1 + np.exp(-1))])
+    shares = votes(
+        np.array([[1000.0], [1001.0]]), np.array([0, 1]), np.zeros((1, 1)), 2, KnnPerOptions()
+    )
+    assert shares[0].tolist() == pytest.approx([1 / (1 + np.exp(-1)), 1 - 1 / (1 + np.exp(-1))])
 
 
 def test_fewer_samples_than_neighbours():
-    assert votes(np.zeros((2, 1)), np.array([1, 1]), np.zeros((3, 1)), 2, KnnPerOptions(neighbours=10)).shape == (3, 2)
+    assert votes(
+        np.zeros((2, 1)), np.array([1, 1]), np.zeros((3, 1)), 2, KnnPerOptions(neighbours=10)
+    ).shape == (3, 2)
 
 
 def test_lambda_is_what_serves_best():
-    """Sample 1 needs the neighbours (0.8λ > 0.3(1 − λ)), sample 2 the network (0.8(1 − λ) > 0.4λ): λ lies between 3/11
-    and 2/3, and of these the likeliest is chosen."""
-    near, chances = np.array([[0.9, 0.1], [0.7, 0.3]]), np.array([[0.35, 0.65], [0.1, 0.9]])
+    """Sample 1 needs the neighbours (0.8λ > 0.3(1 − λ)), sample 2 the network (0.8(1 − λ) > 0.4λ).
+
+    So λ lies between 3/11 and 2/3, and of these values the likeliest is chosen.
+    """
+    near = np.array([[0.9, 0.1], [0.7, 0.3]])
+    chances = np.array([[0.35, 0.65], [0.1, 0.9]])
     labels = np.array([0, 1])
-    found = best_share(near, chances, labels)
+    best = best_share(near, chances, labels)
     hits = [((lam * near + (1 - lam) * chances).argmax(1) == labels).mean() for lam in SHARES]
-    assert hits[SHARES.index(found)] == 1.0 and 3 / 11 < found < 2 / 3
+    assert hits[SHARES.index(best)] == 1.0 and 3 / 11 < best < 2 / 3
     likely = [
         np.log((lam * near + (1 - lam) * chances)[[0, 1], labels]).sum() if hit == 1 else -np.inf
         for lam, hit in zip(SHARES, hits, strict=True)
     ]
-    assert SHARES.index(found) == int(np.argmax(likely))
+    assert SHARES.index(best) == int(np.argmax(likely))
 
 
 @pytest.mark.parametrize(("right", "lam"), [("near", 1.0), ("network", 0.0), ("both", 0.0)])
 def test_lambda_at_its_ends(right, lam):
-    good, bad = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    good = np.array([[1.0, 0.0]])
+    bad = np.array([[0.0, 1.0]])
     near, chances = {"near": (good, bad), "network": (bad, good), "both": (good, good)}[right]
     assert best_share(near, chances, np.array([0])) == lam
 
@@ -75,7 +87,9 @@ def two_clients(tmp_path):
     train = few([(1, 0), (-1, 0), (0, 1), (0, -1)] * 3, [0, 0, 1, 1] * 3)
     test = few([(2, 0), (-2, 0), (0, 2), (0, -2)], [0, 0, 1, 1])
     data = ClientData(train, train, test)
-    toy = Toy.of("knn-per", {"network": f"{LINEAR}:Pair", "neighbours": 3, "batch": 16, "lr": 0.1}, rounds=2)
+    toy = Toy.of(
+        "knn-per", {"network": f"{LINEAR}:Pair", "neighbours": 3, "batch": 16, "lr": 0.1}, rounds=2
+    )
     task = replace(toy.task, shape=(1, 1, 2), labels=("no", "yes"), mean=(0.0,), std=(1.0,))
     return replace(toy, task=task, data=(data, data), participation=1.0)
 
@@ -93,16 +107,22 @@ def test_the_network_never_trains_on_the_part_that_lambda_is_chosen_by(two_clien
     flipped = Samples(train.x, torch.cat([train.y[:10], 1 - train.y[10:]]))
     one = two_clients.run(tmp_path / "one")
     other = replace(
-        two_clients, data=tuple(ClientData(flipped, data.validation, data.test) for data in two_clients.data)
+        two_clients,
+        data=tuple(ClientData(flipped, data.validation, data.test) for data in two_clients.data),
     ).run(tmp_path / "other")
-    replies = [[e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)]
+    replies = [
+        [e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)
+    ]
     assert replies[0] == replies[1]
     assert {e.reply.weight for e in one.exchanges if e.order.kind == "train"} == {10}
 
 
 def test_lambda_is_chosen_by_samples_that_are_not_remembered_yet(two_clients):
-    """The neighbours in the memory, of class 1, are wrong about the validation samples, of class 0; the network, which
-    knows nothing, says 0. Were the validation samples remembered already, each would be its own nearest neighbour."""
+    """The remembered neighbours, of class 1, are wrong about the validation samples, of class 0.
+
+    The network, which knows nothing, says 0. If the validation samples were remembered already,
+    each would be its own nearest neighbour.
+    """
     options = KnnPerOptions(**{**two_clients.task.options, "neighbours": 1, "train_share": 0.5})
     data = few([(1, 0), (2, 0), (3, 0), (1, 0.1), (2, 0.1), (3, 0.1)], [1, 1, 1, 0, 0, 0])
     net = model(two_clients.task, options)
@@ -115,7 +135,7 @@ def test_lambda_is_chosen_by_samples_that_are_not_remembered_yet(two_clients):
 
 
 def test_the_answer_is_lambda_of_the_neighbours_and_the_rest_of_the_network(two_clients):
-    """The nearest neighbour says class 1 for sure, the network 0.5 each: λ = 0.3 gives (0.35, 0.65)."""
+    """The neighbour is sure of class 1, the network says 0.5 each: λ = 0.3 gives (0.35, 0.65)."""
     options = KnnPerOptions(**{**two_clients.task.options, "neighbours": 1})
     net = model(two_clients.task, options)
     with torch.no_grad():
@@ -137,8 +157,10 @@ def test_nothing_of_the_memory_goes_up(two_clients, tmp_path):
 def test_features_are_the_inputs_of_the_head(two_clients):
     net = model(two_clients.task, TrainingOptions(network=f"{LINEAR}:Pair"))
     seen = Seen.of(net, two_clients.data[0].test.x)
-    np.testing.assert_array_equal(seen.features, [[2, 0], [-2, 0], [0, 2], [0, -2]])  # the body is the identity
-    np.testing.assert_array_equal(seen.chances, np.full((4, 2), 0.5))
+    np.testing.assert_array_equal(
+        seen.features, [[2, 0], [-2, 0], [0, 2], [0, -2]]
+    )  # the body is the identity
+    np.testing.assert_array_equal(seen.probabilities, np.full((4, 2), 0.5))
 
 
 def test_a_network_without_a_head_is_refused(by_hand, one):

@@ -17,11 +17,13 @@ from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Order
 
-ROUNDS, LR, MOMENTUM = 3, 0.05, 0.9
+ROUNDS = 3
+LR = 0.05
+MOMENTUM = 0.9
 
 
 def trained_alone(toy: Toy, client: int) -> tuple[dict, dict]:
-    """Plain centralised training on one client's data: one optimiser from the first step to the last."""
+    """Plain centralised training on one client's data, with one optimiser for all steps."""
     data = toy.data[client].train
     x = data.x.double()
     net = build_model(toy.task, "cnn", 0.125, [x.mean().item()], [x.std(correction=0).item()])
@@ -36,7 +38,9 @@ def trained_alone(toy: Toy, client: int) -> tuple[dict, dict]:
                     functional.cross_entropy(net(data.x[chosen]), data.y[chosen]).backward()
                     torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
                     optimizer.step()
-    buffers = {f"momentum/{n}": optimizer.state[p]["momentum_buffer"] for n, p in net.named_parameters()}
+    buffers = {
+        f"momentum/{n}": optimizer.state[p]["momentum_buffer"] for n, p in net.named_parameters()
+    }
     return weights_of(net), buffers
 
 
@@ -48,7 +52,11 @@ def test_every_client_is_centralised_training(tmp_path):
         own = trace.own(client)
         weights, momentum = trained_alone(toy, client)
         assert own is not None and own.tensors.keys() == {*weights, *momentum}
-        wrong = [name for name, value in {**weights, **momentum}.items() if not torch.equal(own.tensors[name], value)]
+        wrong = [
+            name
+            for name, value in {**weights, **momentum}.items()
+            if not torch.equal(own.tensors[name], value)
+        ]
         assert (client, wrong) == (client, [])
 
 
@@ -83,7 +91,9 @@ def test_moments_are_the_clients_own(chunk, monkeypatch):
     mean, std = moments(replace(data, x=torch.cat([data.x, 10 * data.x + 3], dim=1)), (1.0, 1.0))
     first = data.x.double()
     assert mean == pytest.approx([first.mean().item(), 10 * first.mean().item() + 3])
-    assert std == pytest.approx([first.std(correction=0).item(), 10 * first.std(correction=0).item()])
+    assert std == pytest.approx(
+        [first.std(correction=0).item(), 10 * first.std(correction=0).item()]
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, 0.1, -1e6])
@@ -97,8 +107,11 @@ def test_a_constant_channel_keeps_the_data_sets_deviation(value, count):
 def constants_of(toy, **options):
     """Of the network that a client uses, for training and evaluation alike."""
     task = replace(toy.task, options={**toy.task.options, **options})
-    method, data = stages(task)[0].method, toy.data[1].train
-    net = method.network(Order(1, "train"), data, None, ClientRun(task, "train", 1, 0, 1, "cpu", bytes))
+    method = stages(task)[0].method
+    data = toy.data[1].train
+    net = method.network(
+        Order(1, "train"), data, None, ClientRun(task, "train", 1, 0, 1, "cpu", bytes)
+    )
     return net.mean.flatten().tolist(), net.std.flatten().tolist()
 
 
@@ -123,4 +136,7 @@ def test_constants_that_the_user_gives_are_for_every_method(given, expected):
     assert asked.task.options["constants"] == "own"
     shared = prepare(configure("fedavg", {"data": data})).task
     assert "constants" not in shared.options
-    assert (shared.mean, shared.std) == (tuple(given.get("mean", [4.8842])), tuple(given.get("std", [6.0168])))
+    assert (shared.mean, shared.std) == (
+        tuple(given.get("mean", [4.8842])),
+        tuple(given.get("std", [6.0168])),
+    )

@@ -28,16 +28,17 @@ def averaged():
 
 
 def test_the_first_stage_is_fedavg(adapted, averaged):
-    """The same curve and, to the bit, the same weights as FedAvg with the stage's 3 rounds: its cosine too."""
+    """The same curve, cosine and weights, to the bit, as FedAvg with the stage's 3 rounds."""
     for row, twin in zip(adapted.rows[:3], averaged.rows, strict=True):
         assert (row.round, row.progress, row.meta) == (twin.round, twin.progress, twin.meta)
-    shared, expected = adapted.outcome.state.tensors, averaged.outcome.state.tensors
+    shared = adapted.outcome.state.tensors
+    expected = averaged.outcome.state.tensors
     assert shared.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(shared[name], expected[name])] == []
 
 
 def test_the_second_stage_is_fine_tuning(adapted):
-    """From the shared weights, two rounds at a tenth of the rate with one optimiser, bit for bit."""
+    """Two rounds at a tenth of the rate, from the shared weights, by one optimiser, to the bit."""
     toy = Toy.of("local-adaptation", OPTIONS, rounds=5)
     for client in range(4):
         data = toy.data[client].train
@@ -54,7 +55,11 @@ def test_the_second_stage_is_fine_tuning(adapted):
                         optimizer.step()
         own = adapted.own(client)
         assert own is not None
-        assert [name for name, value in weights_of(net).items() if not torch.equal(own.tensors[name], value)] == []
+        assert [
+            name
+            for name, value in weights_of(net).items()
+            if not torch.equal(own.tensors[name], value)
+        ] == []
 
 
 def test_the_shared_figure_is_fedavgs(adapted, averaged):
@@ -75,9 +80,16 @@ def test_everybody_is_sent_the_network_once(adapted):
 
 @pytest.mark.parametrize(
     ("rounds", "share", "lengths"),
-    [(2, 0.2, [1, 1]), (3, 0.2, [2, 1]), (5, 0.2, [4, 1]), (7, 0.2, [6, 1]), (10, 0.2, [8, 2]), (4, 0.9, [1, 3]),
-     (6, 0.5, [3, 3])],
-)  # fmt: skip
+    [
+        (2, 0.2, [1, 1]),
+        (3, 0.2, [2, 1]),
+        (5, 0.2, [4, 1]),
+        (7, 0.2, [6, 1]),
+        (10, 0.2, [8, 2]),
+        (4, 0.9, [1, 3]),
+        (6, 0.5, [3, 3]),
+    ],
+)
 def test_stages_share_the_rounds(by_hand, one, two, rounds, share, lengths):
     """The nearest whole number, at least one round each, all of them used."""
     rows = by_hand("local-adaptation", one, two, rounds=rounds, adapt_share=share).rows
@@ -92,7 +104,12 @@ def test_one_round_is_too_few(by_hand, one):
 
 def test_the_rate_of_fine_tuning(by_hand, one):
     """By default a tenth of lr, whatever the schedule; `adapt_lr` sets it."""
-    orders = [e.order for e in by_hand("local-adaptation", one, rounds=4, adapt_share=0.5, schedule="cosine").exchanges]
+    orders = [
+        e.order
+        for e in by_hand(
+            "local-adaptation", one, rounds=4, adapt_share=0.5, schedule="cosine"
+        ).exchanges
+    ]
     assert [o.meta["lr"] for o in orders if o.kind == "adapt"] == [0.05, 0.05]
     toy = Toy.of("local-adaptation", {"adapt_lr": 0.3}, rounds=2)
     rates = [e.order.meta["lr"] for e in toy.run_apart().exchanges if e.order.kind == "adapt"]
@@ -100,7 +117,7 @@ def test_the_rate_of_fine_tuning(by_hand, one):
 
 
 def test_two_steps_of_fine_tuning_in_numbers(by_hand, one, two):
-    """From the shared [(1/12, −½), (−1/12, ½)], client 1 ([2, 4] of class 1) moves its second column alone."""
+    """Client 1 ([2, 4] of class 1) moves only the second column of [(1/12, −½), (−1/12, ½)]."""
     trace = by_hand("local-adaptation", one, two, rounds=2, adapt_lr=1.0)
     x = torch.tensor([2.0, 4.0])
     wrong = torch.sigmoid(-x)  # the shared scores are ∓x/2, so class 0 has p = σ(−x)
@@ -112,7 +129,10 @@ def test_two_steps_of_fine_tuning_in_numbers(by_hand, one, two):
 
 
 def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
-    """With `lost_state = "fresh"` it misses the round it notices in, and starts from the shared weights in the next."""
+    """With `lost_state = "fresh"` it misses the round in which it notices.
+
+    In the next one it starts from the shared weights.
+    """
     toy = replace(Toy.of("local-adaptation", {"adapt_share": 0.6}, rounds=5), lost_state="fresh")
 
     def stop_after_the_third(event):
@@ -123,7 +143,11 @@ def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
         toy.run(tmp_path, listen=stop_after_the_third)
     shutil.rmtree(tmp_path / "clients" / "1")
     trace = toy.run(tmp_path)
-    orders = [e for e in trace.exchanges if e.order.kind == "adapt" and e.order.client == 1 and e.answer is not None]
+    orders = [
+        e
+        for e in trace.exchanges
+        if e.order.kind == "adapt" and e.order.client == 1 and e.answer is not None
+    ]
     assert [(e.order.stamp.round, bool(e.order.tensors), e.reply.weight) for e in orders] == [
         (4, False, 0),
         (5, True, 5),
@@ -141,10 +165,12 @@ def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
 def test_a_personal_model_that_diverges_is_told_to_the_observer_alone(method, options, stage):
     """The reply is that of any other client, and what the client had can still be evaluated."""
     toy = Toy.of(method, {**options, "weight_decay": 1e6, "batch": 100})
-    first, chosen = toy.stages[0].method, next(one.method for one in toy.stages if one.name == stage)
+    first = toy.stages[0].method
+    chosen = next(one.method for one in toy.stages if one.name == stage)
     shared = first.init(Setup(toy.task, 4), None)
     order = Order(0, "adapt", shared.tensors, {"lr": 3e38})
-    data, run = toy.data[0].train, ClientRun(toy.task, stage, 4, 0, 0, "cpu", bytes)
+    data = toy.data[0].train
+    run = ClientRun(toy.task, stage, 4, 0, 0, "cpu", bytes)
     reply, own = chosen.client(order, data, None, run)
     assert reply.weight == len(data) and not reply.tensors and not reply.meta
     assert chosen.observe(own, 4) == {"diverged": 1}

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paths_by_hand import EXACT, check_close, check_same_bits_but, fedavg_round, searched, whole_cohort
+from paths_by_hand import (
+    EXACT,
+    check_close,
+    check_same_bits_but,
+    fedavg_round,
+    searched,
+    whole_cohort,
+)
 from torch.nn import functional
 
 from fedloom.errors import FedloomError
@@ -32,7 +39,9 @@ def test_one_path_is_fedavg_of_it_that_round(tmp_path):
     _, rounds = searched(toy, tmp_path)
     for number, one in enumerate(rounds, start=1):
         order = one.orders[0]
-        wanted = fedavg_round(toy, options, Arch.from_plain(order.meta["arch"]), before.tensors, number)
+        wanted = fedavg_round(
+            toy, options, Arch.from_plain(order.meta["arch"]), before.tensors, number
+        )
         assert wanted.keys() == order.tensors.keys()
         check_close(one.after.tensors, wanted)
         check_same_bits_but(one.after.tensors, before.tensors, wanted)
@@ -88,7 +97,9 @@ def test_without_samples_of_the_server_clients_judge_by_what_they_did_not_train_
 
     def answer(orders):
         asked.extend(orders)
-        return [search.client(order, toy.data[order.client].train, None, run)[0] for order in orders]
+        return [
+            search.client(order, toy.data[order.client].train, None, run)[0] for order in orders
+        ]
 
     r = Round(3, 0.0, 2.0, range(4), 1.0, 7, asking=answer)
     train = TrainGroup(options, toy.task)
@@ -100,9 +111,9 @@ def test_without_samples_of_the_server_clients_judge_by_what_they_did_not_train_
     right = 0
     total = 0
     for client in toy.data:
-        _, rest = client.train.split(options.train_share)
-        right += right_answers(net, rest, "cpu")
-        total += len(rest)
+        _, validation = client.train.split(options.train_share)
+        right += right_answers(net, validation, "cpu")
+        total += len(validation)
     assert line["validation"] == right / total
 
 
@@ -118,10 +129,15 @@ def test_pretraining_weighs_all_operations_alike():
     part, _ = toy.data[0].train.split(0.5)
     assert reply.weight == len(part)
     net = search.group_model(weights=state.tensors).eval()
-    equal = [torch.full((len(slot.options),), 1 / len(slot.options)) for slot in options.group_space.slots]
+    equal = [
+        torch.full((len(slot.options),), 1 / len(slot.options))
+        for slot in options.group_space.slots
+    ]
     loss = functional.cross_entropy(net(part.x, Mixture(tuple(equal))), part.y)
     names, weights = zip(*net.named_parameters(), strict=True)
-    for name, weight, gradient in zip(names, weights, torch.autograd.grad(loss, weights), strict=True):
+    for name, weight, gradient in zip(
+        names, weights, torch.autograd.grad(loss, weights), strict=True
+    ):
         wanted = weight - 0.1 * (gradient + options.weight_decay * weight)
         torch.testing.assert_close(reply.tensors[name], wanted.detach(), rtol=1e-5, atol=1e-6)
 
@@ -144,7 +160,9 @@ def test_clusters_by_updates(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["decnas", "onenas"])
-@pytest.mark.parametrize("option", ["alpha_lr", "lam", "cluster_size", "histograms", "clustering", "flops_max"])
+@pytest.mark.parametrize(
+    "option", ["alpha_lr", "lam", "cluster_size", "histograms", "clustering", "flops_max"]
+)
 def test_what_has_no_effect_is_no_option(method, option):
     with pytest.raises(FedloomError, match=option):
         resolve_options(method, {option: 1})
@@ -170,4 +188,7 @@ def test_before_the_choice_the_first_candidate_is_served():
     order = train.serve(state, 0)
     assert order.meta["unstacked"] == state.meta[CANDIDATES][0]
     run = ClientRun(toy.task, "train", 3, 0, 0, "cpu", lambda: b"")
-    assert train.network(order, toy.data[0].train, None, run).state_dict().keys() == order.tensors.keys()
+    assert (
+        train.network(order, toy.data[0].train, None, run).state_dict().keys()
+        == order.tensors.keys()
+    )

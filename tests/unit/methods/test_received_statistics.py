@@ -23,19 +23,27 @@ OPTIONS = {
     "onenas": GROUP,
 }
 AVERAGING = [name for name in METHODS.names() if METHODS.get(name).options.measures_received]
-OTHERS = [name for name in METHODS.names() if "bn" in METHODS.get(name).options.model_fields and name not in AVERAGING]
+OTHERS = [
+    name
+    for name in METHODS.names()
+    if "bn" in METHODS.get(name).options.model_fields and name not in AVERAGING
+]
 
 
 def test_a_reply_has_the_statistics_of_the_received_network():
     toy = Toy.of("fedavg", {"bn": "received", **FULL_BATCH}, rounds=2)
     trace = toy.run_apart()
-    exchange = next(e for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == 2)
+    exchange = next(
+        e for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == 2
+    )
     inputs = {}
 
     def note(norm: nn.Module, arguments: tuple[torch.Tensor], _: object) -> None:
         inputs[norm] = arguments[0]
 
-    net = build_model(toy.task, "cnn", toy.task.options["width"], weights=exchange.order.tensors).train()
+    net = build_model(
+        toy.task, "cnn", toy.task.options["width"], weights=exchange.order.tensors
+    ).train()
     norms = {name: part for name, part in net.named_modules() if isinstance(part, nn.BatchNorm2d)}
     for norm in norms.values():
         norm.register_forward_hook(note)
@@ -66,10 +74,12 @@ def test_training_is_the_same_and_only_statistics_differ(method):
 
 @pytest.mark.parametrize("bn", ["averaged", "received"])
 def test_counters_of_batches_are_those_of_training(bn):
-    """7 samples in batches of 4 are two steps; measuring takes two passes more, which do not count."""
+    """7 samples in batches of 4 are two steps. Measuring takes two more passes, not counted."""
     exchanges = Toy.of("fedavg", {"bn": bn}).run_apart().exchanges
     exchange = next(e for e in exchanges if e.order.client == 0 and e.order.kind == "train")
-    counters = {name: tensor for name, tensor in exchange.reply.tensors.items() if name.endswith("tracked")}
+    counters = {
+        name: tensor for name, tensor in exchange.reply.tensors.items() if name.endswith("tracked")
+    }
     assert counters
     for name, tensor in counters.items():
         assert tensor == exchange.order.tensors[name] + 2
@@ -115,7 +125,9 @@ def test_scores_take_the_statistics_of_the_scored_samples():
 
 
 def test_no_sample_is_left_out_of_a_score_and_none_is_alone():
-    assert right_answers(Centred(), numbers(2 * SCORED_AT_ONCE + 1), "cpu") == 2 * SCORED_AT_ONCE + 1
+    assert (
+        right_answers(Centred(), numbers(2 * SCORED_AT_ONCE + 1), "cpu") == 2 * SCORED_AT_ONCE + 1
+    )
 
 
 def test_one_sample_alone_is_scored_with_running_statistics():

@@ -27,9 +27,11 @@ EXACT = {**TINY, "batch": 10_000, "bn": "frozen", "clip": 1e9, "momentum": 0.0, 
 
 
 def task(**options) -> Task:
-    known = SpiderOptions.fields_beside(options)  # not every space has nodes
-    tiny = {name: value for name, value in TINY.items() if name in known}
-    return Task("spider", {**tiny, **options}, "image", (1, 4, 4), ("a", "b", "c"), 7, (0.0,), (1.0,))
+    fields = SpiderOptions.fields_beside(options)  # not every space has nodes
+    tiny = {name: value for name, value in TINY.items() if name in fields}
+    return Task(
+        "spider", {**tiny, **options}, "image", (1, 4, 4), ("a", "b", "c"), 7, (0.0,), (1.0,)
+    )
 
 
 def run_of(t: Task, client: int = 0, number: int = 1) -> ClientRun:
@@ -55,8 +57,17 @@ def order_of(state: State, due: int = 0, lr: float = 0.1) -> Order:
 def moved(state: State, by: float = 0.3) -> State:
     """Another w, as a federation would make it."""
     generator = torch.Generator().manual_seed(5)
-    noise = {n: by * torch.randn(t.shape, generator=generator) for n, t in state.tensors.items() if "running" not in n}
-    return State({n: t + noise[n] if t.is_floating_point() and n in noise else t for n, t in state.tensors.items()})
+    noise = {
+        n: by * torch.randn(t.shape, generator=generator)
+        for n, t in state.tensors.items()
+        if "running" not in n
+    }
+    return State(
+        {
+            n: t + noise[n] if t.is_floating_point() and n in noise else t
+            for n, t in state.tensors.items()
+        }
+    )
 
 
 def encoded(reply: Reply) -> bytes:
@@ -74,32 +85,42 @@ def same(one, other) -> bool:
 def test_line_18_one_full_batch_step(lam):
     """v − η(∇F(v, A) + λ(v − w)), by hand; w moves by its own gradient alone."""
     t, method, state = started(**EXACT, lam=lam)
-    data, w = samples(12), moved(state)
+    data = samples(12)
+    w = moved(state)
     reply, own = method.client(order_of(w), data, None, run_of(t))
     part = data.split(0.75)[0]
-    for start, found, pull in ((w.tensors, reply.tensors, 0.0), (state.tensors, own.tensors, lam)):
+    for start, trained, pull in (
+        (w.tensors, reply.tensors, 0.0),
+        (state.tensors, own.tensors, lam),
+    ):
         net = supernet_model(t, method.options, weights=start).eval()
-        gradients = torch.autograd.grad(functional.cross_entropy(net(part.x), part.y), list(net.parameters()))
+        gradients = torch.autograd.grad(
+            functional.cross_entropy(net(part.x), part.y), list(net.parameters())
+        )
         for (name, p), gradient in zip(net.named_parameters(), gradients, strict=True):
             by_hand = p - 0.1 * (gradient + pull * (p - w.tensors[name]))
-            torch.testing.assert_close(found[name], by_hand.detach(), atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(trained[name], by_hand.detach(), atol=1e-6, rtol=1e-5)
 
 
 def test_the_pull_is_to_what_was_received_and_stays_there_all_round():
-    """After many steps with a strong pull and a loss that does not matter, v is at the received w."""
+    """After many steps with a strong pull and a negligible loss, v is at the received w."""
     t, method, state = started(**{**EXACT, "batch": 2, "epochs": 20}, lam=5.0, lr=0.1)
     w = moved(state)
     blind = Samples(torch.zeros(8, 1, 4, 4), torch.zeros(8, dtype=torch.long))
     _, own = method.client(order_of(w), blind, None, run_of(t))
     name = "net.cells.0.edges.0.sep_conv_3x3.point1.weight"
     assert (
-        (own.tensors[name] - w.tensors[name]).abs().max() < 1e-3 < (state.tensors[name] - w.tensors[name]).abs().max()
+        (own.tensors[name] - w.tensors[name]).abs().max()
+        < 1e-3
+        < (state.tensors[name] - w.tensors[name]).abs().max()
     )
 
 
 def test_with_lam_0_the_federation_leaves_v_alone():
     t, method, state = started(lam=0)
-    data, one, two = samples(16), None, None
+    data = samples(16)
+    one = None
+    two = None
     for number, w in enumerate((state, moved(state), moved(state, 2.0)), start=1):
         _, one = method.client(order_of(w, number - 1), data, one, run_of(t, number=number))
         _, two = method.client(order_of(state, number - 1), data, two, run_of(t, number=number))
@@ -108,12 +129,21 @@ def test_with_lam_0_the_federation_leaves_v_alone():
 
 def test_with_lam_0_and_all_alive_v_is_plain_local_training_from_the_seed():
     t, method, state = started(lam=0, epochs=2)
-    data, own = samples(16), None
-    net, momentum = supernet_model(t, method.options), {}
+    data = samples(16)
+    own = None
+    net = supernet_model(t, method.options)
+    momentum = {}
     for number in (1, 2, 3):
         _, own = method.client(order_of(moved(state)), data, own, run_of(t, number=number))
         part = data.split(0.75)[0]
-        alone = train(net, part, method.options, 0.1, run_of(t, number=number).with_stream("own"), momentum=momentum)
+        alone = train(
+            net,
+            part,
+            method.options,
+            0.1,
+            run_of(t, number=number).with_stream("own"),
+            momentum=momentum,
+        )
         momentum = alone.momentum
     assert same(weights_in(own), weights_of(net)) and same(momentum_in(own), momentum)
 
@@ -129,10 +159,13 @@ def test_w_is_fedavg_of_the_supernet_whatever_v_does():
 
 def test_lam_inf_copies_the_live_part_and_takes_the_clients_own_statistics():
     t, method, state = started(lam="inf")
-    w, data = moved(state), samples(16)
+    w = moved(state)
+    data = samples(16)
     _, own = method.client(order_of(w, 3), data, None, run_of(t))
     names = {name for name in weights_in(own) if "running" not in name and "tracked" not in name}
-    assert names < set(w.tensors) and all(torch.equal(own.tensors[name], w.tensors[name]) for name in names)
+    assert names < set(w.tensors) and all(
+        torch.equal(own.tensors[name], w.tensors[name]) for name in names
+    )
     bn = "net.stem.1.running_mean"
     net = supernet_model(t, method.options, weights=w.tensors)
     means = [
@@ -170,7 +203,9 @@ def test_a_server_optimizer_moves_w():
     merged = method.merge(state, [], replies, Round(1, 0, 4, range(1), 1.0, 7))
     step = 0.5 * 0.1 / ((0.99 * 1e-4 + 0.01) ** 0.5 + 1e-2)
     name = "net.classifier.weight"
-    torch.testing.assert_close(merged.tensors[name], state.tensors[name] + step, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        merged.tensors[name], state.tensors[name] + step, rtol=1e-4, atol=1e-6
+    )
 
 
 # What stays at home
@@ -181,12 +216,18 @@ def test_a_server_optimizer_moves_w():
 def test_another_v_and_another_architecture_leave_the_reply_as_it_is(due, ops):
     """Noise operations draw from torch's own generator, which the search uses too."""
     t, method, state = started(ops=ops)
-    data, run = samples(16), run_of(t, number=3)
+    data = samples(16)
+    run = run_of(t, number=3)
     owns = [None]
     for seed, before in ((1, 0), (2, 1), (3, 6)):
-        owns.append(method.client(order_of(moved(state), before), samples(16, seed), None, run_of(t))[1])
+        owns.append(
+            method.client(order_of(moved(state), before), samples(16, seed), None, run_of(t))[1]
+        )
     broken = State(
-        {n: torch.full_like(x, torch.nan) if x.is_floating_point() else x for n, x in owns[1].tensors.items()},
+        {
+            n: torch.full_like(x, torch.nan) if x.is_floating_point() else x
+            for n, x in owns[1].tensors.items()
+        },
         owns[1].meta,
     )
     replies = set()
@@ -202,7 +243,10 @@ def test_a_v_that_diverged_goes_back_and_is_told_to_the_observer_alone():
     broken = State({**own.tensors, "net.classifier.bias": torch.full((3,), torch.nan)}, own.meta)
     reply, after = method.client(order_of(state), samples(16), broken, run_of(t))
     assert set(reply.meta) == {"loss"} and math.isfinite(reply.meta["loss"])
-    assert after.meta["diverged"] == 1 and method.observe(after, 1) == {"decisions": [], "diverged": 1}
+    assert after.meta["diverged"] == 1 and method.observe(after, 1) == {
+        "decisions": [],
+        "diverged": 1,
+    }
     assert torch.equal(after.tensors["net.stem.0.weight"], own.tensors["net.stem.0.weight"])
 
 
@@ -211,7 +255,9 @@ def test_a_v_that_its_last_step_broke_goes_back_too(searcher):
     """Its losses were finite: it would be broken for good, and no round to come could mend it."""
     t, method, state = started(batch=10_000, searcher=searcher)
     _, own = method.client(order_of(state), samples(16), None, run_of(t))
-    thrown = State({**own.tensors, "momentum/net.classifier.bias": torch.full((3,), 3e38)}, own.meta)
+    thrown = State(
+        {**own.tensors, "momentum/net.classifier.bias": torch.full((3,), 3e38)}, own.meta
+    )
     reply, after = method.client(order_of(state, lr=10.0), samples(16), thrown, run_of(t))
     assert math.isfinite(reply.meta["loss"]) and after.meta["diverged"] == 1
     assert same(weights_in(after), weights_in(own)) and not momentum_in(after)
@@ -245,9 +291,10 @@ def test_the_decision_is_the_one_of_a_plain_loop_over_the_validation_part():
     data = samples(24)
     _, own = method.client(order_of(state), data, None, run_of(t))
     _, after = method.client(order_of(state, 1), data, own, run_of(t, number=2))
-    (made,) = after.meta["decisions"]
-    space, validation = space_for(method.options), data.split(0.75)[1]
-    slot = [s.name for s in space.slots].index(made["slot"])
+    (decision,) = after.meta["decisions"]
+    space = space_for(method.options)
+    validation = data.split(0.75)[1]
+    slot = [s.name for s in space.slots].index(decision["slot"])
     hurt = {}
     for op, name in enumerate(space.slots[slot].options):
         net = supernet_model(t, method.options, weights=weights_in(own)).train()
@@ -257,17 +304,26 @@ def test_the_decision_is_the_one_of_a_plain_loop_over_the_validation_part():
             answer = net(validation.x, arch)
         accuracy = float((answer.argmax(1) == validation.y).float().mean())
         loss = float(functional.cross_entropy(answer, validation.y))
-        assert made["without"][name] == {"accuracy": pytest.approx(accuracy), "loss": pytest.approx(loss)}
+        assert decision["without"][name] == {
+            "accuracy": pytest.approx(accuracy),
+            "loss": pytest.approx(loss),
+        }
         hurt[name] = (accuracy, -loss)
-    assert made["kept"] == [min(hurt, key=hurt.get)]
+    assert decision["kept"] == [min(hurt, key=hurt.get)]
 
 
 def test_a_returning_client_decides_all_that_it_missed():
     t, method, state = started()
     _, own = method.client(order_of(state), samples(20), None, run_of(t))
     _, after = method.client(order_of(state, 4), samples(20), own, run_of(t, number=9))
-    assert len(after.meta["decisions"]) == 8 and len(after.meta["open"]) == 1 and not after.meta["pruned"]
-    _, late = method.client(order_of(state, 6), samples(20), None, run_of(t, number=9))  # in phase 3 for the first time
+    assert (
+        len(after.meta["decisions"]) == 8
+        and len(after.meta["open"]) == 1
+        and not after.meta["pruned"]
+    )
+    _, late = method.client(
+        order_of(state, 6), samples(20), None, run_of(t, number=9)
+    )  # in phase 3 for the first time
     assert late.meta["open"] == [] and late.meta["pruned"]
 
 
@@ -275,7 +331,9 @@ def test_the_search_ends_with_one_operation_an_edge_and_two_inputs_a_node():
     t, method, state = started(nodes=3)
     own = None
     for number in range(1, 12):
-        _, own = method.client(order_of(state, number - 1), samples(20), own, run_of(t, number=number))
+        _, own = method.client(
+            order_of(state, number - 1), samples(20), own, run_of(t, number=number)
+        )
         live = Arch.from_plain(own.meta["arch"]).choice
         assert sum(len(ops) == 1 for ops in live) == 2 * min(number - 1, 9) - 6 * (number > 10)
     space = space_for(method.options)
@@ -299,7 +357,9 @@ LARGE = [pytest.param(ops, marks=pytest.mark.slow) for ops in ("full", "s1", "s5
 
 @pytest.mark.parametrize("ops", ["s2", "s3", "s4", "nasbench201", *LARGE])
 def test_removing_and_cutting_give_the_same_answers(ops):
-    options = {"space": "nasbench201", "cells": 1} if ops == "nasbench201" else {"ops": ops, "nodes": 4}
+    options = (
+        {"space": "nasbench201", "cells": 1} if ops == "nasbench201" else {"ops": ops, "nodes": 4}
+    )
     t, method, state = started(**options, lr=0.05)
     _, own = method.client(order_of(state, method.options.events), samples(16), None, run_of(t))
     mine = PrivateModel.of(own, method.options, t)
@@ -319,19 +379,23 @@ def test_the_validation_part_joins_training_in_the_final_phase_only():
     data = samples(16)
     other = Samples(torch.cat([data.x[:12], samples(4, 8).x]), data.y)
     for due, alike in ((0, True), (6, False)):
-        replies = [method.client(order_of(state, due), part, None, run_of(t))[0] for part in (data, other)]
+        replies = [
+            method.client(order_of(state, due), part, None, run_of(t))[0] for part in (data, other)
+        ]
         assert (encoded(replies[0]) == encoded(replies[1])) == alike
         assert replies[0].weight == (12 if due == 0 else 16)
 
 
 def test_the_control_decides_by_chance_each_client_its_own():
     t, method, state = started(search="random")
-    found = []
+    archs = []
     for client in range(4):
         _, own = method.client(order_of(state, 6), samples(20), None, run_of(t, client))
-        assert all(score["loss"] == 0 for d in own.meta["decisions"] for score in d["without"].values())
-        found.append(Arch.from_plain(own.meta["arch"]))
-    assert len(set(found)) > 1
+        assert all(
+            score["loss"] == 0 for d in own.meta["decisions"] for score in d["without"].values()
+        )
+        archs.append(Arch.from_plain(own.meta["arch"]))
+    assert len(set(archs)) > 1
 
 
 # The schedule
@@ -343,8 +407,11 @@ def test_the_papers_schedule_is_the_default_in_proportion():
     due = [o.due(t + 1, t, 1000) for t in range(1000)]
     assert [t for t in range(1, 1000) if due[t] > due[t - 1]] == list(range(40, 321, 20))
     method, state = started()[1:]
-    told = Counter(Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))["phase"] for t in range(1000))
-    assert {name: rounds / 1000 for name, rounds in told.items()} == method.phases
+    rounds_of_phases = Counter(
+        Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))["phase"] for t in range(1000)
+    )
+    shares = {name: rounds / 1000 for name, rounds in rounds_of_phases.items()}
+    assert shares == method.phases
     for unit in (1e9, 37.0):  # whatever the budget is counted in
         assert [o.due(1, 0.001 * t * unit, unit) for t in range(0, 1000, 7)] == due[::7]
 
@@ -358,7 +425,12 @@ def test_explicit_values_are_rounds():
 def test_phases_and_orders_follow_the_schedule():
     _, method, state = started(t_s=1, tau=1)
     rounds = [Round(n, n - 1, 8, range(2), 1.0, 7) for n in range(1, 9)]
-    assert [method.note(state, r)["phase"] for r in rounds] == ["warm-up", *["search"] * 5, "final", "final"]
+    assert [method.note(state, r)["phase"] for r in rounds] == [
+        "warm-up",
+        *["search"] * 5,
+        "final",
+        "final",
+    ]
     assert [method.plan(state, r)[1][0].meta["due"] for r in rounds] == [0, 1, 2, 3, 4, 5, 6, 6]
 
 
@@ -370,11 +442,13 @@ def test_phases_and_orders_follow_the_schedule():
         ({"t_s": 30, "tau": 20}, 320, "321 rounds"),
         ({"tau": 1}, 15, "16 rounds"),
         ({"edges": "single", "nodes": 7, "pace": "paper"}, 50, "set t_s and tau"),
-        ({"t_s": 20_000, "tau": 1}, 50, "before; lower t_s and tau"),
+        ({"t_s": 20_000, "tau": 1}, 50, "before that; lower t_s and tau"),
         ({"searcher": "milenas"}, 1, "2 rounds.$"),
     ],
 )
-def test_a_schedule_without_a_final_phase_is_refused_and_the_rounds_it_needs_are_named(options, rounds, least):
+def test_a_schedule_without_a_final_phase_is_refused_and_the_rounds_it_needs_are_named(
+    options, rounds, least
+):
     method = Spider(SpiderOptions(**options))
     with pytest.raises(FedloomError, match=f"final phase.*{least}"):
         method.check_rounds(rounds)
@@ -401,7 +475,8 @@ def test_a_schedule_in_rounds_needs_both_where_the_budget_is_not():
 
 def test_milenas_moves_alpha_by_both_gradients_and_v_by_eq_4():
     t, method, state = started(**EXACT, searcher="milenas", lam=0.5, alpha_lr=0.5, alpha_lam=0.3)
-    data, w = samples(16), moved(state)
+    data = samples(16)
+    w = moved(state)
     own = PrivateModel.of(None, method.options, t).state()
     _, after = method.client(order_of(w), data, own, run_of(t))
     part, validation = data.split(0.75)
@@ -411,8 +486,12 @@ def test_milenas_moves_alpha_by_both_gradients_and_v_by_eq_4():
     of_train = torch.autograd.grad(loss, [*alpha, *net.model.parameters()])
     of_check = torch.autograd.grad(functional.cross_entropy(net(validation.x), validation.y), alpha)
     for (name, row), one, two in zip(net.alpha.items(), of_train, of_check, strict=False):
-        torch.testing.assert_close(after.tensors[ALPHA + name], (row - 0.5 * (one + 0.3 * two)).detach())
-    for (name, p), gradient in zip(net.model.named_parameters(), of_train[len(alpha) :], strict=True):
+        torch.testing.assert_close(
+            after.tensors[ALPHA + name], (row - 0.5 * (one + 0.3 * two)).detach()
+        )
+    for (name, p), gradient in zip(
+        net.model.named_parameters(), of_train[len(alpha) :], strict=True
+    ):
         by_hand = p - 0.1 * (gradient + 0.5 * (p - w.tensors[name]))
         torch.testing.assert_close(after.tensors[name], by_hand.detach(), atol=1e-6, rtol=1e-5)
 
@@ -428,7 +507,11 @@ def test_milenas_derives_at_two_fifths_of_the_budget(search):
     assert not any(name.startswith(ALPHA) for name in after.tensors)
     assert sum(map(len, arch.choice)) == 8 and len(method.observe(after, 2)["decisions"]) == 10
     by_alpha = space_for(method.options).derive(
-        [torch.softmax(own.tensors[n], 0).numpy() for n in sorted(own.tensors) if n.startswith(ALPHA)]
+        [
+            torch.softmax(own.tensors[n], 0).numpy()
+            for n in sorted(own.tensors)
+            if n.startswith(ALPHA)
+        ]
     )
     assert search == "random" or arch == by_alpha
 
@@ -438,13 +521,21 @@ def test_milenas_derives_at_two_fifths_of_the_budget(search):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"lam": -1}, "lam.*from 0 up"), ({"lam": "nan"}, "lam.*from 0 up"), ({"lam": "much"}, "lam.*from 0 up"),
-     ({"lam": 20, "lr": 0.1}, "lr · lam must be below 2"), ({"tau": 0}, "tau.*greater than or equal to 1"),
-     ({"tau": 0.5}, "tau.*valid integer"), ({"t_s": -1}, "t_s"), ({"keep": "best"}, "keep"),
-     ({"lam": "inf", "searcher": "milenas"}, "milenas"), ({"t_s": 0, "searcher": "milenas"}, "leave t_s and tau out"),
-     ({"tau": 2, "searcher": "milenas"}, "leave t_s and tau out"),
-     ({"ops": "skip_connect"}, "`options.ops` must be 'full', .* but got 'skip_connect'")],
-)  # fmt: skip
+    [
+        ({"lam": -1}, "lam.*from 0 up"),
+        ({"lam": "nan"}, "lam.*from 0 up"),
+        ({"lam": "much"}, "lam.*from 0 up"),
+        ({"lam": 20, "lr": 0.1}, "lr · lam must be below 2"),
+        ({"tau": 0}, "tau.*greater than or equal to 1"),
+        ({"tau": 0.5}, "tau.*valid integer"),
+        ({"t_s": -1}, "t_s"),
+        ({"keep": "best"}, "keep"),
+        ({"lam": "inf", "searcher": "milenas"}, "milenas"),
+        ({"t_s": 0, "searcher": "milenas"}, "leave t_s and tau out"),
+        ({"tau": 2, "searcher": "milenas"}, "leave t_s and tau out"),
+        ({"ops": "skip_connect"}, "`options.ops` must be 'full', .* but got 'skip_connect'"),
+    ],
+)
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(FedloomError, match=message):
         started(**resolve_options("spider", options))
@@ -459,7 +550,9 @@ def test_infinity_is_a_word_in_files(lam):
 
 def test_an_op_set_of_one_operation_is_refused(monkeypatch):
     monkeypatch.setitem(cells.UNIFORM, "s2", ("sep_conv_3x3",))
-    with pytest.raises(FedloomError, match="must leave something to choose, but every slot has one option"):
+    with pytest.raises(
+        FedloomError, match="must leave something to choose, but every slot has one option"
+    ):
         started()
 
 
@@ -490,9 +583,9 @@ def test_metrics_tell_phases_and_decisions_and_replies_do_not(tmp_path):
     last = {}
     for row in trace.rows[1:]:
         for client, facts in row.observed.items():
-            for made in facts["decisions"]:
-                assert made["round"] == row.round
-                last[client, made["slot"]] = made["kept"]
+            for decision in facts["decisions"]:
+                assert decision["round"] == row.round
+                last[client, decision["slot"]] = decision["kept"]
     space = space_for(SpiderOptions(nodes=1))
     for client in range(4):
         own = trace.own(client)
@@ -506,4 +599,6 @@ def test_metrics_tell_phases_and_decisions_and_replies_do_not(tmp_path):
         assert trace.outcome.clients[client].own.network.architecture == own.meta["arch"]
     for exchange in trace.exchanges:
         if exchange.order.kind == "train":
-            assert set(exchange.reply.meta) == {"loss"} and set(exchange.reply.tensors) == set(exchange.order.tensors)
+            assert set(exchange.reply.meta) == {"loss"} and set(exchange.reply.tensors) == set(
+                exchange.order.tensors
+            )

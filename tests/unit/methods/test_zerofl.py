@@ -20,14 +20,16 @@ def test_without_sparsity_it_is_fedavg(tmp_path):
     """Bit for bit, statistics and figures included."""
     fedavg = Toy.of("fedavg", rounds=2).run(tmp_path / "fedavg").outcome
     zerofl = Toy.of("zerofl", {"sparsity": 0.0}, rounds=2).run(tmp_path / "zerofl").outcome
-    ours = {name.removeprefix("statistics/1/"): tensor for name, tensor in zerofl.state.tensors.items()}
+    ours = {
+        name.removeprefix("statistics/1/"): tensor for name, tensor in zerofl.state.tensors.items()
+    }
     assert ours.keys() == fedavg.state.tensors.keys()
     assert [name for name in ours if not torch.equal(ours[name], fedavg.state.tensors[name])] == []
     assert [c.own.figures for c in zerofl.clients] == [c.own.figures for c in fedavg.clients]
 
 
 def test_a_linear_layer_by_hand():
-    """W = [[3, 1], [½, −4]] keeps 3 and −4; of x = (1, 5) and (2, −1) it learns from 5 and 2 alone."""
+    """W = [[3, 1], [½, −4]] keeps 3 and −4. Of x = (1, 5), (2, −1) it learns only from 5 and 2."""
     layer = nn.Linear(2, 2, bias=False)
     layer.weight.data = torch.tensor([[3.0, 1.0], [0.5, -4.0]])
     x = torch.tensor([[1.0, 5.0], [2.0, -1.0]], requires_grad=True)
@@ -51,7 +53,10 @@ def test_a_convolution_by_hand():
         y.sum().backward()
     assert y.flatten().tolist() == [-6, -9]
     assert x.grad.flatten().tolist() == [0, 0, -3, -3]
-    assert conv.weight.grad.flatten().tolist() == [4, 3]  # of 4, 1, 2 and 3 the largest two are 4 and 3
+    assert conv.weight.grad.flatten().tolist() == [
+        4,
+        3,
+    ]  # of 4, 1, 2 and 3 the largest two are 4 and 3
 
 
 def test_a_recurrent_layer_computes_with_its_largest_weights():
@@ -108,7 +113,9 @@ def test_a_dishonest_kept_part(change, words):
 @pytest.fixture(scope="module")
 def sparse_run():
     log = ServerLog()
-    toy = replace(Toy.of("zerofl", {"sparsity": 0.5, "widths": [0.5, 1.0]}, rounds=2), participation=1.0)
+    toy = replace(
+        Toy.of("zerofl", {"sparsity": 0.5, "widths": [0.5, 1.0]}, rounds=2), participation=1.0
+    )
     return toy, toy.run_apart(server=log.watch), log
 
 
@@ -151,13 +158,15 @@ def test_a_reply_that_brings_another_part_is_refused(sparse_run):
     tensors = dict(exchange.reply.tensors)
     for change, words in (
         ({"kept/net.unknown": torch.ones(1)}, "undeclared"),
-        ({"net.classifier.weight": torch.ones(1)}, "brings all of"),
+        ({"net.classifier.weight": torch.ones(1)}, "has all of"),
         ({"kept/net.classifier.weight": torch.ones(1)}, "kept part of"),
     ):
         reply = replace(exchange.reply, tensors={**tensors, **change})
         assert words in method.check_reply(exchange.order, reply, 5)
     del tensors["net.classifier.bias"]
-    assert "missing" in method.check_reply(exchange.order, replace(exchange.reply, tensors=tensors), 5)
+    assert "missing" in method.check_reply(
+        exchange.order, replace(exchange.reply, tensors=tensors), 5
+    )
 
 
 def test_how_far_a_kept_part_moves_the_model(sparse_run):

@@ -17,5 +17,6 @@ def gradient(w: np.ndarray, x, y) -> np.ndarray:
 def bend(w: np.ndarray, x, y, v: np.ndarray) -> np.ndarray:
     """Its Hessian times v: with u = v x, every sample adds (p ∘ (u − pᵀu)) xᵀ."""
     inputs = np.array(x, dtype=float)
-    p, u = chances(inputs @ w.T), inputs @ v.T
+    p = chances(inputs @ w.T)
+    u = inputs @ v.T
     return (p * (u - (p * u).sum(1, keepdims=True))).T @ inputs / len(y)

@@ -12,7 +12,8 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from fedloom.metrics.classification import confusion, wilson
 from fedloom.metrics.metric import ACCURACY
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
+INF = math.inf
 
 
 def classify(scores, truth, classes):
@@ -38,7 +39,8 @@ def test_a_model_that_gives_one_answer():
     # The most common class, for everybody: three of four are right, and nothing was learnt.
     row = by_hand([[2, 0], [1, 0], [3, 1], [1, 0]], [0, 0, 0, 1], 2)
     assert (row["accuracy"], row["balanced_accuracy"], row["answers"]) == (0.75, 0.5, 1)
-    assert row["auc"] == 2.5 / 3  # the one of class 1 has margin -1; those of class 0 have -2, -1 and -2
+    # The sample of class 1 has margin -1; those of class 0 have -2, -1 and -2.
+    assert row["auc"] == 2.5 / 3
     assert by_hand([[NAN, NAN]] * 2, [0, 1], 2)["answers"] == 0
 
 
@@ -48,8 +50,8 @@ def test_three_samples_of_three_classes():
     assert row["correct"] == 2
     assert row["balanced_accuracy"] == pytest.approx(2 / 3)
     assert row["f1"] == pytest.approx((1 + 0 + 2 / 3) / 3)
-    # Class 1's probabilities fall with the largest score: e^2 and e^1 and e^3 against two ones, so the
-    # only sample of class 1 has the highest; all three areas are 1.
+    # Class 1's probabilities fall with the largest score: e^2 and e^1 and e^3 against two ones, so
+    # the only sample of class 1 has the highest; all three areas are 1.
     assert row["auc"] == 1.0
 
 
@@ -103,7 +105,12 @@ def test_strange_scores_neither_raise_nor_warn(classes, value):
 
 def test_all_nan_is_all_wrong():
     row = by_hand([[NAN, NAN, NAN]] * 2, [0, 2], 3)
-    assert (row["accuracy"], row["balanced_accuracy"], row["f1"], row["auc"]) == (0.0, 0.0, 0.0, None)
+    assert (row["accuracy"], row["balanced_accuracy"], row["f1"], row["auc"]) == (
+        0.0,
+        0.0,
+        0.0,
+        None,
+    )
 
 
 def test_a_masked_class_keeps_auc():
@@ -135,7 +142,8 @@ def test_against_scikit_learn(n, classes, seed, levels):
     draw = np.random.default_rng(seed)
     scores = draw.integers(-levels, levels + 1, (n, classes)) / 8  # few levels: many ties
     truth = draw.integers(0, classes, n)
-    row, guess = classify(scores, truth, classes), scores.argmax(axis=1)
+    row = classify(scores, truth, classes)
+    guess = scores.argmax(axis=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class that is predicted but absent
         balanced = pytest.approx(balanced_accuracy_score(truth, guess))
@@ -144,22 +152,26 @@ def test_against_scikit_learn(n, classes, seed, levels):
         assert row["balanced_accuracy"] == balanced
     assert row["accuracy"] == (truth == guess).mean()
     assert row["f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
-    assert row["auc"] == (None if len(set(truth)) == 1 else pytest.approx(oracle_auc(scores, truth)))
+    if len(set(truth)) == 1:
+        assert row["auc"] is None
+    else:
+        assert row["auc"] == pytest.approx(oracle_auc(scores, truth))
 
 
 def oracle_auc(scores, truth):
     if scores.shape[1] == 2:
         return roc_auc_score(truth, scores[:, 1] - scores[:, 0])
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances = powers / powers.sum(axis=1, keepdims=True)
-    return np.mean([roc_auc_score(truth == k, chances[:, k]) for k in np.unique(truth)])
+    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    return np.mean([roc_auc_score(truth == k, probabilities[:, k]) for k in np.unique(truth)])
 
 
 def test_auc_is_scikit_learns_own_when_every_class_occurs():
     draw = np.random.default_rng(0)
-    chances, truth = draw.dirichlet(np.ones(4), 60), np.arange(60) % 4
-    expected = roc_auc_score(truth, chances, multi_class="ovr", average="macro")
-    assert classify(np.log(chances), truth, 4)["auc"] == pytest.approx(expected)
+    probabilities = draw.dirichlet(np.ones(4), 60)
+    truth = np.arange(60) % 4
+    expected = roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
+    assert classify(np.log(probabilities), truth, 4)["auc"] == pytest.approx(expected)
 
 
 def test_wilson_by_hand():
@@ -186,7 +198,7 @@ def test_wilson_is_exact_at_its_ends():
 
 
 def test_confusion_by_hand():
-    # truths 0, 0, 1, 2 taken for 0, 1, 1, 0; the last sample has a NaN and is taken for nothing
+    # 0, 0, 1, 2 are predicted to be 0, 1, 1, 0; the last has a NaN and no prediction
     scores = np.array([[2, 0, 0], [0, 1, 0], [0, 3, 0], [1, 0, 0], [NAN, 0, 0]])
     assert confusion(scores, np.array([0, 0, 1, 2, 2]), 3) == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
     assert confusion(np.zeros((0, 2)), np.zeros(0), 2) == [[0, 0], [0, 0]]

@@ -3,7 +3,9 @@ import pytest
 from fedloom.metrics.metric import ACCURACY, METRICS, PERPLEXITY, metric_of
 
 
-@pytest.mark.parametrize(("kind", "metric"), [("image", ACCURACY), ("speech", ACCURACY), ("text", PERPLEXITY)])
+@pytest.mark.parametrize(
+    ("kind", "metric"), [("image", ACCURACY), ("speech", ACCURACY), ("text", PERPLEXITY)]
+)
 def test_the_metric_of_a_kind(kind, metric):
     assert metric_of(kind) is metric is METRICS[metric.name]
 
@@ -35,13 +37,13 @@ def test_what_a_person_reads(metric, value, sign, text):
 def test_what_is_measured_is_what_is_declared(metric):
     import numpy as np
 
-    measured = metric.measure(np.eye(3), np.arange(3), 3)
-    found = measured.to_json()
+    figures = metric.measure(np.eye(3), np.arange(3), 3)
+    plain = figures.to_json()
     declared = {"samples", "correct", "interval", metric.name, *metric.beside}
     if metric.counts_answers:
         declared.add("answers")
-    assert set(found) == declared
+    assert set(plain) == declared
     assert set(metric.columns) <= set(metric.beside)
     low, high = metric.bounds
-    assert low <= found[metric.name] == measured.value <= high
-    assert type(measured).from_json(found, metric.name) == measured
+    assert low <= plain[metric.name] == figures.value <= high
+    assert type(figures).from_json(plain, metric.name) == figures

@@ -15,13 +15,19 @@ def test_a_row_of_scores_a_sample(shape, classes):
 
 
 def test_sizes_in_numbers():
-    """Convolutions without bias 9·c·16, 9·16·32, 9·32·64; BN 2·(16 + 32 + 64); classifier 256·10 + 10."""
+    """Convolutions without bias have 9·c·16, 9·16·32 and 9·32·64 weights.
+
+    BN has 2·(16 + 32 + 64), the classifier 256·10 + 10.
+    """
     net = SmallCNN((1, 8, 8), 10)
-    assert parameters(net) == 9 * 16 + 9 * 16 * 32 + 9 * 32 * 64 + 2 * (16 + 32 + 64) + 256 * 10 + 10
+    assert (
+        parameters(net) == 9 * 16 + 9 * 16 * 32 + 9 * 32 * 64 + 2 * (16 + 32 + 64) + 256 * 10 + 10
+    )
 
 
 @pytest.mark.parametrize(
-    ("width", "channels"), [(1.0, [16, 32, 64]), (0.5, [8, 16, 32]), (2.0, [32, 64, 128]), (0.01, [1, 1, 1])]
+    ("width", "channels"),
+    [(1.0, [16, 32, 64]), (0.5, [8, 16, 32]), (2.0, [32, 64, 128]), (0.01, [1, 1, 1])],
 )
 def test_the_width_factor_scales_every_layer(width, channels):
     net = SmallCNN((3, 8, 8), 4, width)

@@ -1,4 +1,4 @@
-"""Depthwise convolutions with gradients of our own: torch's results, in every case that cells have."""
+"""Depthwise convolutions with fast gradients: torch's results, in every case that cells have."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def test_results_and_gradients_are_those_of_torch(case):
     *shape, size = case
     ours, theirs = pair(*shape)
     x = samples(size)
-    found, expected = ours(x), theirs(x)
-    assert torch.equal(found, expected)
+    actual = ours(x)
+    expected = theirs(x)
+    assert torch.equal(actual, expected)
     outer = torch.randn_like(expected)
-    of_ours = torch.autograd.grad(found, [x, ours.weight], outer)
+    of_ours = torch.autograd.grad(actual, [x, ours.weight], outer)
     of_theirs = torch.autograd.grad(expected, [x, theirs.weight], outer)
     torch.testing.assert_close(of_ours, of_theirs)
 

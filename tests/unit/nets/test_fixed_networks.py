@@ -62,10 +62,16 @@ def test_parameters_by_hand():
         expected += block(before, size, before != size) + block(size, size, False)
     assert counted("resnet18", shape=(1, 28, 28), classes=5, width=1 / 8) == expected
     stages = (8, 8, 16, 16, 32, 32, 32, *[64] * 6)
-    expected = sum(conv(a, b, 3, True) + 2 * b for a, b in zip((2, *stages), stages, strict=False)) + 64 * 5 + 5
+    expected = (
+        sum(conv(a, b, 3, True) + 2 * b for a, b in zip((2, *stages), stages, strict=False))
+        + 64 * 5
+        + 5
+    )
     assert counted("vgg16", shape=(2, 8, 8), classes=5, width=1 / 8) == expected
     layers = ((1, 12, 5), (12, 32, 5), (32, 48, 3), (48, 48, 3), (48, 32, 3))
-    expected = sum(conv(*layer, bias=True) for layer in layers) + 32 * 2 * 1 * 5 + 5  # 9×8 comes down to 2×1
+    expected = (
+        sum(conv(*layer, bias=True) for layer in layers) + 32 * 2 * 1 * 5 + 5
+    )  # 9×8 comes down to 2×1
     assert counted("alexnet", shape=(1, 9, 8), classes=5, width=1 / 8) == expected
 
 
@@ -75,9 +81,23 @@ def test_a_densenet_by_hand():
     def layer(inputs):
         return 2 * inputs + conv(inputs, 8, 1) + 16 + conv(8, 2, 3)
 
-    expected = conv(3, 4, 3) + layer(4) + 12 + conv(6, 3, 1) + layer(3) + 10 + conv(5, 2, 1) + layer(2) + 8 + 4 * 7 + 7
+    expected = (
+        conv(3, 4, 3)
+        + layer(4)
+        + 12
+        + conv(6, 3, 1)
+        + layer(3)
+        + 10
+        + conv(5, 2, 1)
+        + layer(2)
+        + 8
+        + 4 * 7
+        + 7
+    )
     assert parameters(DenseNet((3, 8, 8), 7, growth=2, depth=10, head="mean")) == expected
-    assert parameters(DenseNet((3, 8, 8), 7, 0.5, growth=4, depth=10, head="mean")) == expected  # width scales growth
+    assert (
+        parameters(DenseNet((3, 8, 8), 7, 0.5, growth=4, depth=10, head="mean")) == expected
+    )  # width scales growth
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -85,7 +105,9 @@ def test_width(name):
     half, whole, double = (counted(name, width=width) for width in (0.5, 1.0, 2.0))
     assert 3 < whole / half < 4.5
     assert 3 < double / whole < 4.5
-    assert counted(name, width=1e-9) < (22_000 if name == "densenet" else 10_000)  # one channel everywhere
+    assert counted(name, width=1e-9) < (
+        22_000 if name == "densenet" else 10_000
+    )  # one channel everywhere
     if name != "darts-v2":
         assert build(name, width=0.125).architecture == f"{name}:0.125"
 
@@ -110,9 +132,14 @@ def test_too_small_images(name):
 
 
 def test_a_densenet_of_another_depth():
-    assert DenseNet((1, 4, 4), 2, depth=16, growth=1).eval()(torch.zeros(1, 1, 4, 4)).shape == (1, 2)
+    assert DenseNet((1, 4, 4), 2, depth=16, growth=1).eval()(torch.zeros(1, 1, 4, 4)).shape == (
+        1,
+        2,
+    )
     for depth in (4, 12, 99):
-        with pytest.raises(FedloomError, match=rf"must have 6·n \+ 4 layers, n at least 1, but got {depth}"):
+        with pytest.raises(
+            FedloomError, match=rf"must have 6·n \+ 4 layers, n at least 1, but got {depth}"
+        ):
             DenseNet((1, 4, 4), 2, depth=depth)
 
 
@@ -123,7 +150,9 @@ def test_the_seed_alone_decides_the_weights(name):
         torch.rand(seed)  # the global generator stands elsewhere each time
         with seeded(seed):
             states.append(build(name, (1, 8, 8), 3, 0.1).state_dict())
-    same, other = ([torch.equal(states[0][key], state[key]) for key in states[0]] for state in states[1:])
+    same, other = (
+        [torch.equal(states[0][key], state[key]) for key in states[0]] for state in states[1:]
+    )
     assert all(same)
     assert not all(other)
 
@@ -132,7 +161,8 @@ def test_the_seed_alone_decides_the_weights(name):
 def test_a_step_of_training(name):
     with seeded(0):
         net = build(name, (1, 8, 8), 3, 0.2).train()
-        x, y = torch.randn(6, 1, 8, 8), torch.tensor([0, 1, 2] * 2)
+        x = torch.randn(6, 1, 8, 8)
+        y = torch.tensor([0, 1, 2] * 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     losses = []
     for _ in range(4):
@@ -147,7 +177,9 @@ def test_a_step_of_training(name):
 
 def test_macs_of_resnet18():
     """0.56 G for 32×32, as usually stated."""
-    assert macs(build("resnet18", width=0.25), (3, 32, 32)) == pytest.approx(0.5564e9 / 16, rel=0.02)
+    assert macs(build("resnet18", width=0.25), (3, 32, 32)) == pytest.approx(
+        0.5564e9 / 16, rel=0.02
+    )
 
 
 def test_darts_v2_is_the_published_genotype():
@@ -156,7 +188,9 @@ def test_darts_v2_is_the_published_genotype():
     assert (net.arch, len(net.cells)) == (from_genotype(DARTS_V2, DartsCells("full", 4)), 8)
     assert net.architecture == net.arch.to_plain()
     assert net.stem[0].out_channels == 3 * 4
-    assert isinstance(net.cells[0].edges.get_submodule("0.sep_conv_3x3.bn1").weight, nn.Parameter)  # affine
+    assert isinstance(
+        net.cells[0].edges.get_submodule("0.sep_conv_3x3.bn1").weight, nn.Parameter
+    )  # affine
 
 
 def test_names_and_their_one_line():
@@ -175,14 +209,20 @@ def write(path, content):
 
 
 def test_a_published_genotype_from_a_file_is_the_one_by_name(tmp_path):
-    file = write(tmp_path / "v2.json", {kind: [list(pair) for pair in pairs] for kind, pairs in DARTS_V2.items()})
+    file = write(
+        tmp_path / "v2.json",
+        {kind: [list(pair) for pair in pairs] for kind, pairs in DARTS_V2.items()},
+    )
     for width in (0.25, 1.0):
         with seeded(3):
             ours = build(file, width=width)
         with seeded(3):
             theirs = build("darts-v2", width=width)
-        ours, theirs = ours.state_dict(), theirs.state_dict()
-        assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        ours = ours.state_dict()
+        theirs = theirs.state_dict()
+        assert ours.keys() == theirs.keys() and all(
+            torch.equal(ours[name], theirs[name]) for name in ours
+        )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +230,9 @@ def test_a_published_genotype_from_a_file_is_the_one_by_name(tmp_path):
 )
 def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
     arch = space.sample(np.random.default_rng(0))
-    net = build(write(tmp_path / "client-0.json", {**arch.to_plain(), "cells": 3}), (1, 8, 8), 4, 0.25)
+    net = build(
+        write(tmp_path / "client-0.json", {**arch.to_plain(), "cells": 3}), (1, 8, 8), 4, 0.25
+    )
     assert net.arch == arch and net(torch.randn(2, 1, 8, 8)).shape == (2, 4)
     assert len(net.cells) == (9 if isinstance(space, NasBench201Cells) else 3)
 
@@ -200,9 +242,21 @@ def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
     [
         ({}, "must be a genotype in JSON, but it names no space, and no space prints"),
         ([1], "must be a genotype in JSON"),
-        ({"normal": [["sep_conv_3x3", 0]] * 4, "reduce": []}, "cell must take two different inputs"),
-        ({"normal": [["sep_conv_3x3", 0], ["conv", 1]], "reduce": [["skip_connect", 0], ["skip_connect", 1]]}, "conv"),
-        ({"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []}, "a genotype's reduce cell must have 2"),
+        (
+            {"normal": [["sep_conv_3x3", 0]] * 4, "reduce": []},
+            "cell must take two different inputs",
+        ),
+        (
+            {
+                "normal": [["sep_conv_3x3", 0], ["conv", 1]],
+                "reduce": [["skip_connect", 0], ["skip_connect", 1]],
+            },
+            "conv",
+        ),
+        (
+            {"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []},
+            "a genotype's reduce cell must have 2",
+        ),
         ({"space": "darts:s2:2", "choice": [[0]]}, "slots"),
         ({"space": "none", "choice": []}, "search space must be a known name, but got 'none'"),
         (

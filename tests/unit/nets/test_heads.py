@@ -88,7 +88,9 @@ def test_others_refuse_it_in_words(network, head, monkeypatch):
     get = NETWORKS.get
     monkeypatch.setattr(NETWORKS, "get", lambda name: Outside if name == "outside" else get(name))
     kind = "text" if network == "lstm" else "image"
-    with pytest.raises(FedloomError, match=f"network {network} must end in a map of features to have head={head}"):
+    with pytest.raises(
+        FedloomError, match=f"network {network} must end in a feature map to have head={head}"
+    ):
         build_model(replace(TASK, kind=kind), network, 1.0, head=head)
     assert not takes_head(Outside) and takes_head(ends_in_map(Outside))
 
@@ -108,7 +110,9 @@ def test_old_runs_keep_what_they_had():
     old = as_before(NetworkOptions, {"network": "resnet18"})["head"]
     assert as_before(SpaceOptions, {})["head"] == old == "old"
     assert settled("old", 8, 8) == "mean"  # as all cells had it
-    small = replace(TASK, shape=(3, 4, 4))  # where the cnn's map is one pixel, it had a grid of four equal ones
+    small = replace(
+        TASK, shape=(3, 4, 4)
+    )  # where the cnn's map is one pixel, it had a grid of four equal ones
     assert build_model(small, "cnn", 1.0, head=old).net.classifier.in_features == 4 * 64
     assert build_model(TASK, "cnn", 1.0, head=old).head == "grid"
     assert build_model(TASK, "resnet18", 0.125, head=old).head == "mean"
@@ -192,7 +196,9 @@ def test_a_genotype_without_a_head_has_room_for_a_grid_all_the_same(tmp_path, he
     """It means the mean by itself, which says nothing of its last map."""
     file = tmp_path / "genotype.json"
     choice = [[1], [1], [], [0], [0], [0], [1], [], [1], [0]]
-    file.write_text(json.dumps({"space": "darts:s2:2", "choice": choice, "cells": 3, "channels": 4}))
+    file.write_text(
+        json.dumps({"space": "darts:s2:2", "choice": choice, "cells": 3, "channels": 4})
+    )
     options = {"network": str(file), "width": 1.0, "head": head}
     assert has_room_for_head(replace(TASK, method="fedavg", shape=(3, 8, 8), options=options))
 
@@ -201,5 +207,7 @@ def test_a_space_may_be_named_with_its_parameters():
     named = space_for(SpaceOptions(space="darts:s2:3"))
     assert named == space_for(SpaceOptions(ops="s2", nodes=3))
     assert SpaceOptions(space="darts:s2:3", head="grid").size.head == "grid"
-    with pytest.raises(FedloomError, match=r"OPS in darts:OPS:NODES must be 'full', .* but got darts:s9:3"):
+    with pytest.raises(
+        FedloomError, match=r"OPS in darts:OPS:NODES must be 'full', .* but got darts:s9:3"
+    ):
         SpaceOptions(space="darts:s9:3")

@@ -25,8 +25,8 @@ def one_less(net, slots=None):
     full = net.space.full()
     for slot, live in enumerate(full.choice):
         for op in live if slots is None or slot in slots else ():
-            left = tuple(other for other in live if other != op)
-            yield Arch(full.space, (*full.choice[:slot], left, *full.choice[slot + 1 :]))
+            others = tuple(other for other in live if other != op)
+            yield Arch(full.space, (*full.choice[:slot], others, *full.choice[slot + 1 :]))
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -41,7 +41,7 @@ def test_together_they_answer_as_each_alone_to_the_bit(space, training):
 
 
 def test_architectures_alike_in_all_that_is_computed_are_one():
-    """Without `none` nothing changes, and a cell of a kind that the network lacks changes nothing either."""
+    """Removing `none` changes nothing, nor does a cell of a kind that the network lacks."""
     net = network("s3")
     full = net.space.full()
     without_none = Arch(full.space, ((1, 2), *full.choice[1:]))
@@ -54,7 +54,8 @@ def test_architectures_alike_in_all_that_is_computed_are_one():
 
 def test_nothing_is_computed_twice_and_nothing_stays():
     net = network("s2")
-    archs, x = list(one_less(net, {0, 14})), torch.randn(3, *net.shape)
+    archs = list(one_less(net, {0, 14}))
+    x = torch.randn(3, *net.shape)
     with torch.no_grad(), Meter() as alone:
         for arch in archs:
             net(x, arch)

@@ -105,7 +105,11 @@ def test_seed_weights_are_never_those_of_an_earlier_order():
     [
         (WEIGHTS, {}, "nothing fills mean"),
         ({"norm.weight": WEIGHTS["norm.weight"]}, CONSTANTS, "nothing fills layer.weight"),
-        ({**WEIGHTS, "layer.bias": torch.ones(4)}, CONSTANTS, r"layer.bias must have the shape \[3\], got \[4\]"),
+        (
+            {**WEIGHTS, "layer.bias": torch.ones(4)},
+            CONSTANTS,
+            r"layer.bias must have the shape \[3\], got \[4\]",
+        ),
     ],
 )
 def test_what_nothing_fills_is_an_error(weights, constants, words):

@@ -10,7 +10,8 @@ TASK = Task("fedavg", {}, "table", (2,), ("a", "b"), 0, (10.0, 0.0), (2.0, 1.0))
 
 
 def test_widths_lie_in_one_another():
-    wide, narrow = MLP((7,), 3), MLP((7,), 3, 0.5)
+    wide = MLP((7,), 3)
+    narrow = MLP((7,), 3, 0.5)
     assert [wide.features[0].out_features, wide.features[2].out_features] == [128, 64]
     assert [narrow.features[0].out_features, narrow.features[2].out_features] == [64, 32]
     inside = Inside.of(narrow, wide)
@@ -25,5 +26,7 @@ def test_it_is_the_network_of_tables():
 
 def test_its_model_standardises_rows():
     model = build_model(TASK, None, 1.0)
-    torch.testing.assert_close(model.normalised(torch.tensor([[12.0, 1.0]])), torch.tensor([[1.0, 1.0]]))
+    torch.testing.assert_close(
+        model.normalised(torch.tensor([[12.0, 1.0]])), torch.tensor([[1.0, 1.0]])
+    )
     assert model(torch.zeros(5, 2)).shape == (5, 2)

@@ -23,8 +23,8 @@ def equal(one: nn.Module, other: nn.Module) -> bool:
 
 def test_raw_values_are_normalised_by_channel():
     x = torch.tensor([[[[10.0, 12.0]], [[20.0, 16.0]]]])
-    found = Model(nn.Identity(), [10.0, 20.0], [2.0, 4.0])(x)
-    assert torch.equal(found, torch.tensor([[[[0.0, 1.0]], [[0.0, -1.0]]]]))
+    output = Model(nn.Identity(), [10.0, 20.0], [2.0, 4.0])(x)
+    assert torch.equal(output, torch.tensor([[[[0.0, 1.0]], [[0.0, -1.0]]]]))
 
 
 def test_bytes_are_numbers_too():
@@ -44,10 +44,14 @@ def test_the_constants_are_no_weights():
 def test_an_exported_model_normalises_by_itself():
     """Raw bytes in, the same scores out, from a graph that knows nothing of this class."""
     net = build_model(TASK, "cnn", 0.25, [1.0, 2.0], [3.0, 4.0]).eval()
-    x = torch.randint(0, 256, (3, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x = torch.randint(
+        0, 256, (3, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     alone = torch.export.export(net, (x,)).module()
     assert torch.equal(alone(x), net(x))
-    assert not torch.equal(net(x), build_model(TASK, "cnn", 0.25).eval()(x))  # they do depend on the constants
+    assert not torch.equal(
+        net(x), build_model(TASK, "cnn", 0.25).eval()(x)
+    )  # they do depend on the constants
 
 
 def test_a_choice_goes_through_to_the_network():
@@ -109,12 +113,16 @@ def test_a_network_from_a_file(tmp_path: Path):
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
         "def make(shape, classes, width):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))\n"
+        "    inputs = shape[0] * shape[1] * shape[2]\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))\n"
         "def number(shape, classes, width):\n"
         "    return 7\n"
     )
-    assert build_model(TASK, f"{tmp_path}/mine.py:make", 1.0)(torch.zeros(5, 2, 4, 4)).shape == (5, 3)
-    with pytest.raises(FedloomError, match="must make a torch module, but it made int"):
+    assert build_model(TASK, f"{tmp_path}/mine.py:make", 1.0)(torch.zeros(5, 2, 4, 4)).shape == (
+        5,
+        3,
+    )
+    with pytest.raises(FedloomError, match="must return a torch module, but it returned int"):
         build_model(TASK, f"{tmp_path}/mine.py:number", 1.0)
 
 

@@ -34,7 +34,10 @@ def test_a_bad_size_is_refused(size):
         NETWORKS.get(f"supernet:{size}")
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("local-adaptation", "perfedavg", "knn-per", "fedmn")]
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("local-adaptation", "perfedavg", "knn-per", "fedmn")
+]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrep", *OTHERS])

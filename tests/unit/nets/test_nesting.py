@@ -25,7 +25,7 @@ def inputs(shape):
 
 @pytest.mark.parametrize(("network", "shape"), NETWORKS)
 def test_without_its_other_channels_a_wide_network_is_the_narrow_one(network, shape):
-    """All weights outside are 0, so that its further channels say nothing (statistics are 0 and 1)."""
+    """All weights outside are 0, so that the other channels are 0 (statistics are 0 and 1)."""
     torch.manual_seed(0)
     wide = network(shape, CLASSES, 0.125).eval()
     narrow = network(shape, CLASSES, 0.0625).eval()
@@ -69,9 +69,26 @@ def test_as_wide_as_the_wide_one():
     net = SmallCNN((1, 8, 8), CLASSES, 0.125)
     inside = Inside.of(net, net)
     assert inside.region() == {}
-    assert inside.take(net.state_dict())["classifier.weight"].data_ptr() == net.classifier.weight.data_ptr()
+    assert (
+        inside.take(net.state_dict())["classifier.weight"].data_ptr()
+        == net.classifier.weight.data_ptr()
+    )
 
 
 def test_only_marked_networks_nest():
     assert is_nested(SmallCNN) and is_nested(ResNet18) and is_nested(CharLSTM)
     assert not is_nested(torch.nn.Linear)
+
+
+def test_what_was_taken_whole_is_in_its_place_already():
+    """Widths that come out alike share every weight; torch copies no such tensor onto itself."""
+    shape = (1, 6, 6)
+    wide = SmallCNN(shape, 3, 0.0625).to(memory_format=torch.channels_last)
+    narrow = SmallCNN(shape, 3, 0.06).to(memory_format=torch.channels_last)
+    assert sum(p.numel() for p in wide.parameters()) == sum(p.numel() for p in narrow.parameters())
+    inside = Inside.of(narrow, wide)
+    velocity = {name: torch.zeros_like(parameter) for name, parameter in wide.named_parameters()}
+    memory = inside.take({**wide.state_dict(), **velocity})
+    memory["features.0.weight"].fill_(2.0)
+    inside.put({name: memory[name] for name in velocity}, velocity)
+    assert (velocity["features.0.weight"] == 2.0).all()

@@ -1,4 +1,7 @@
-"""No network convolves 1×1 with a stride, registered or drawn from a space: see `fedloom.nets.strided`."""
+"""No network, registered or drawn from a space, has a 1×1 convolution with a stride.
+
+`fedloom.nets.strided` says why.
+"""
 
 import pytest
 import torch

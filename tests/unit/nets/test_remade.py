@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedloom.nets import remade
 from fedloom.nets.depthwise import DepthwiseConv
-from fedloom.nets.remade import max_pool, norm_relu, worth_remaking
+from fedloom.nets.remade import max_pool, norm_relu, worth_recomputing
 from fedloom.spaces.ops import SepConv, normalised
 
 CHANNELS = 8
@@ -51,8 +51,8 @@ def test_norm_and_relu_before_a_convolution_have_torchs_bits(affine, tracks, ker
     outer = torch.randn_like(ours)
     of_ours = torch.autograd.grad(ours, [x, conv.weight, *bns[0].parameters()], outer)
     of_theirs = torch.autograd.grad(theirs, [x, conv.weight, *bns[1].parameters()], outer)
-    for found, expected in zip(of_ours, of_theirs, strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(of_ours, of_theirs, strict=True):
+        assert torch.equal(actual, expected)
     for name, buffer in bns[0].named_buffers():
         assert torch.equal(buffer, bns[1].get_buffer(name))
 
@@ -72,8 +72,8 @@ def test_a_scaled_norm_has_torchs_bits_at_every_size(affine, monkeypatch):
     outer = torch.randn_like(ours)
     of_ours = torch.autograd.grad(ours, [x, scale, *bns[1].parameters()], outer)
     of_theirs = torch.autograd.grad(theirs, [x, scale, *bns[0].parameters()], outer)
-    for found, expected in zip(of_ours, of_theirs, strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(of_ours, of_theirs, strict=True):
+        assert torch.equal(actual, expected)
     for name, buffer in bns[0].named_buffers():
         assert torch.equal(buffer, bns[1].get_buffer(name))
 
@@ -101,8 +101,8 @@ def test_a_relu_that_several_convolutions_take_has_torchs_bits(stride, dilation)
         shared = relu(x)
         total = convs[0](shared) + convs[1](shared)
         gradients.append(torch.autograd.grad(total.square().sum(), [x, *weights]))
-    for found, expected in zip(*gradients, strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(*gradients, strict=True):
+        assert torch.equal(actual, expected)
 
 
 def test_gradients_can_be_differentiated_again():
@@ -151,12 +151,12 @@ def test_small_maps_and_passes_without_gradients_are_left_alone():
     side = math.isqrt(remade.LEAST_ELEMENTS // 2)
     large = torch.zeros(1, 2, side, side).contiguous(memory_format=torch.channels_last)
     large.requires_grad_()
-    assert worth_remaking(large)
-    assert not worth_remaking(large[..., 1:])
-    assert not worth_remaking(large.contiguous())
-    assert not worth_remaking(large.detach())
+    assert worth_recomputing(large)
+    assert not worth_recomputing(large[..., 1:])
+    assert not worth_recomputing(large.contiguous())
+    assert not worth_recomputing(large.detach())
     with torch.no_grad():
-        assert not worth_remaking(large)
+        assert not worth_recomputing(large)
 
 
 @pytest.mark.parametrize("dilation", [1, 2])

@@ -1,4 +1,4 @@
-"""No network convolves 1×1 with a stride: torch corrupts memory there, see `fedloom.nets.strided`."""
+"""1×1 convolutions with a stride, without torch's own: it corrupts memory (nets/strided.py)."""
 
 import pytest
 import torch
@@ -25,11 +25,13 @@ class BareReduce(FactorizedReduce):
 class BareBlock(Block):
     def forward(self, x):
         conv, norm = self.shortcut
-        return torch.relu(self.residual(x) + norm(functional.conv2d(x, conv.weight, stride=self.stride)))
+        return torch.relu(
+            self.residual(x) + norm(functional.conv2d(x, conv.weight, stride=self.stride))
+        )
 
 
 def tensors_of(net: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """What a step computes: the output, the gradient to the input and to every weight, the statistics."""
+    """Returns what a step computes: the output, all gradients and the statistics."""
     x = x.detach().requires_grad_()
     y = net(x)
     direction = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
@@ -49,14 +51,19 @@ def built(make, layout: torch.memory_format) -> nn.Module:
 
 
 PAIRS = {
-    "reduce": (lambda c, s: FactorizedReduce(c, 6, s, True), lambda c, s: BareReduce(c, 6, s, True)),
+    "reduce": (
+        lambda c, s: FactorizedReduce(c, 6, s, True),
+        lambda c, s: BareReduce(c, 6, s, True),
+    ),
     "block": (lambda c, _: Block(c, 2 * c, 2), lambda c, _: BareBlock(c, 2 * c, 2)),
 }
 
 
-def assert_rounding_alone(found: list[torch.Tensor], expected: list[torch.Tensor], most: float) -> None:
+def assert_rounding_alone(
+    actual: list[torch.Tensor], expected: list[torch.Tensor], most: float
+) -> None:
     """Differences are measured by the largest element of each tensor."""
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(actual, expected, strict=True):
         scale = max(float(theirs.abs().max()), 1.0)
         assert float((mine - theirs).abs().max()) <= most * scale
 
@@ -66,13 +73,16 @@ def assert_rounding_alone(found: list[torch.Tensor], expected: list[torch.Tensor
 @pytest.mark.parametrize("size", [(8, 8), (7, 10)])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_from_sixteen_channels_on_it_is_the_strided_convolution(pair, channels, size, layout):
-    """Where torch's own is sound. Its bits are not asked for: oneDNN chooses kernels by CPU, size and stride."""
+    """Torch's own is sound there.
+
+    The bits may differ: oneDNN chooses kernels by CPU, size and stride.
+    """
     ours, bare = PAIRS[pair]
     x = inputs(channels, size, layout)
-    found = tensors_of(built(lambda: ours(channels, size), layout), x)
+    actual = tensors_of(built(lambda: ours(channels, size), layout), x)
     expected = tensors_of(built(lambda: bare(channels, size), layout), x)
-    assert_rounding_alone(found, expected, 1e-5)
-    for mine, theirs in zip(found, expected, strict=True):
+    assert_rounding_alone(actual, expected, 1e-5)
+    for mine, theirs in zip(actual, expected, strict=True):
         assert mine.stride() == theirs.stride()  # the layout of what comes out decides later bits
 
 
@@ -83,15 +93,18 @@ def test_its_gradients_are_right(pair, channels, layout):
     """Compared with the strided convolution in float64, which oneDNN does not compute."""
     ours, bare = PAIRS[pair]
     x = inputs(channels, (7, 10), layout)
-    found = tensors_of(built(lambda: ours(channels, (7, 10)), layout), x)
+    actual = tensors_of(built(lambda: ours(channels, (7, 10)), layout), x)
     exact = built(lambda: bare(channels, (7, 10)).double(), torch.contiguous_format)
     expected = tensors_of(exact, x.double().contiguous())
-    assert_rounding_alone([tensor.double() for tensor in found], [tensor.double() for tensor in expected], 1e-5)
+    assert_rounding_alone(
+        [tensor.double() for tensor in actual], [tensor.double() for tensor in expected], 1e-5
+    )
 
 
 def test_weights_are_drawn_and_called_as_before():
     torch.manual_seed(0)
-    even, odd = nn.Conv2d(4, 3, 1, 2, bias=False), nn.Conv2d(4, 4, 1, 2, bias=False)
+    even = nn.Conv2d(4, 3, 1, 2, bias=False)
+    odd = nn.Conv2d(4, 4, 1, 2, bias=False)
     net = built(lambda: FactorizedReduce(4, 7, (8, 8), False), torch.contiguous_format)
     assert torch.equal(net.even.weight, even.weight) and torch.equal(net.odd.weight, odd.weight)
     assert [key for key in net.state_dict() if "bn" not in key] == ["even.weight", "odd.weight"]
@@ -99,14 +112,16 @@ def test_weights_are_drawn_and_called_as_before():
 
 
 def test_any_stride_and_none():
-    conv, x = nn.Conv2d(2, 3, 1, bias=False), torch.randn(2, 2, 7, 8)
+    conv = nn.Conv2d(2, 3, 1, bias=False)
+    x = torch.randn(2, 2, 7, 8)
     for stride in (1, 2, 3):
         expected = functional.conv2d(x, conv.weight, stride=stride)
         torch.testing.assert_close(strided_pointwise(conv, x, stride), expected)
 
 
 def test_a_relu_convolution_of_one_pixel_has_its_stride_outside():
-    op, x = ReluConv(2, 3, 1, 2, False), torch.randn(2, 2, 7, 8)
+    op = ReluConv(2, 3, 1, 2, False)
+    x = torch.randn(2, 2, 7, 8)
     assert op.conv.stride == (1, 1) and op.stride == 2
     expected = op.bn(functional.conv2d(x, op.conv.weight, stride=2))
     torch.testing.assert_close(op(x), expected)

@@ -78,7 +78,13 @@ def test_parameters_of_the_published_size(ops, classes, expected):
 
 
 def test_reductions_stand_at_a_third_and_two_thirds():
-    assert [sorted(reductions(cells)) for cells in (1, 2, 3, 8, 20)] == [[0], [0, 1], [1, 2], [2, 5], [6, 13]]
+    assert [sorted(reductions(cells)) for cells in (1, 2, 3, 8, 20)] == [
+        [0],
+        [0, 1],
+        [1, 2],
+        [2, 5],
+        [6, 13],
+    ]
     assert small("darts:s2:2").cell_kinds == ["normal", "reduce", "reduce"]
 
 
@@ -102,10 +108,13 @@ def test_the_cut_is_the_masked_network_bit_for_bit(name, training, memory):
         cut = net.cut(arch)
         assert cut.training == training
         before = {key: value.clone() for key, value in net.state_dict().items()}
-        expected, found = noisily(net, batch(net), arch), noisily(cut, batch(net))
-        assert torch.equal(expected, found)
+        expected = noisily(net, batch(net), arch)
+        output = noisily(cut, batch(net))
+        assert torch.equal(expected, output)
         after = net.state_dict()
-        assert all(torch.equal(value, after[key]) for key, value in cut.state_dict().items())  # the statistics too
+        assert all(
+            torch.equal(value, after[key]) for key, value in cut.state_dict().items()
+        )  # the statistics too
         net.load_state_dict(before)
 
 
@@ -130,7 +139,10 @@ def test_the_cut_is_plain_torch(name):
     net = small(name)
     cut = net.cut(archs(net, 1)[0])
     assert isinstance(cut, fx.GraphModule)
-    assert {type(module).__module__.split(".")[:2] == ["torch", "nn"] for module in list(cut.modules())[1:]} == {True}
+    assert {
+        type(module).__module__.split(".")[:2] == ["torch", "nn"]
+        for module in list(cut.modules())[1:]
+    } == {True}
     assert "fedloom" not in cut.code
     assert cut.architecture == archs(net, 1)[0].to_plain()
     stream = io.BytesIO()
@@ -145,7 +157,8 @@ def test_the_cut_is_plain_torch(name):
 
 
 def test_the_cut_inherits_or_starts_afresh_and_shares_nothing():
-    net, arch = small("darts:s2:2"), archs(small("darts:s2:2"), 1)[0]
+    net = small("darts:s2:2")
+    arch = archs(small("darts:s2:2"), 1)[0]
     state = torch.get_rng_state()
     inherited = net.cut(arch)
     assert torch.equal(state, torch.get_rng_state())  # cutting is not a draw
@@ -154,14 +167,18 @@ def test_the_cut_inherits_or_starts_afresh_and_shares_nothing():
     for key, value in inherited.state_dict().items():
         assert torch.equal(value, mine[key])
         assert value.data_ptr() != mine[key].data_ptr()
-    assert not torch.equal(fresh.get_parameter("classifier.weight"), net.get_parameter("classifier.weight"))
+    assert not torch.equal(
+        fresh.get_parameter("classifier.weight"), net.get_parameter("classifier.weight")
+    )
     assert list(fresh.state_dict()) == list(inherited.state_dict())
     assert all(parameter.requires_grad for parameter in inherited.parameters())
 
 
 def test_a_mask_of_several_operations_runs_just_these():
     net = warmed(small("darts:full:4")).eval()
-    mask = Arch(net.arch.space, tuple(tuple(sorted({number % 8, (3 * number) % 8})) for number in range(28)))
+    mask = Arch(
+        net.arch.space, tuple(tuple(sorted({number % 8, (3 * number) % 8})) for number in range(28))
+    )
     assert torch.equal(net(batch(net), mask), net.cut(mask)(batch(net)))
     assert torch.equal(net(batch(net), None), net(batch(net), net.arch))
 
@@ -184,14 +201,22 @@ def test_a_node_into_which_nothing_leads_is_zero():
 def test_every_key_has_its_owner(name):
     net = small(name)
     owners = {key: net.owner(key) for key in net.state_dict()}
-    shared = {key.split(".")[0] for key, owner in owners.items() if owner is None and not key.startswith("cells.")}
+    shared = {
+        key.split(".")[0]
+        for key, owner in owners.items()
+        if owner is None and not key.startswith("cells.")
+    }
     assert shared <= {"stem", "classifier", "reduce", "last"}
-    assert {key.split(".")[2] for key, owner in owners.items() if owner is None and key.startswith("cells.")} <= {
-        "pre0", "pre1",
-    }  # fmt: skip
+    shared_in_cells = set()
+    for key, owner in owners.items():
+        if owner is None and key.startswith("cells."):
+            shared_in_cells.add(key.split(".")[2])
+    assert shared_in_cells <= {"pre0", "pre1"}
     for arch in archs(net):
-        left = set(net.cut(arch).state_dict())
-        assert left == {key for key, own in owners.items() if own is None or own.op in arch.choice[own.slot]}
+        names = set(net.cut(arch).state_dict())
+        assert names == {
+            key for key, own in owners.items() if own is None or own.op in arch.choice[own.slot]
+        }
     weighty = {own for own in owners.values() if own is not None}
     assert {net.space.slots[own.slot].options[own.op] for own in weighty} == {
         option for slot in net.space.slots for option in slot.options if option in WEIGHTY[name]
@@ -199,7 +224,8 @@ def test_every_key_has_its_owner(name):
 
 
 WEIGHTY = {
-    "darts:full:4": set(EIGHT) - {"none"},  # a skip of a reduction cell has weights, pools have BN statistics
+    "darts:full:4": set(EIGHT)
+    - {"none"},  # a skip of a reduction cell has weights, pools have BN statistics
     "darts:s2:2": {"skip_connect", "sep_conv_3x3"},
     "darts:s4:3": {"sep_conv_3x3"},
     "nasbench201": {"nor_conv_1x1", "nor_conv_3x3"},
@@ -228,24 +254,34 @@ def one_hot(net: Supernet, arch: Arch) -> Mixture:
     return Mixture(tuple(rows))
 
 
-@pytest.mark.parametrize("name", [name for name in NETS if "s4" not in name])  # the noise of 0 weight is drawn too
+@pytest.mark.parametrize(
+    "name", [name for name in NETS if "s4" not in name]
+)  # the noise of 0 weight is drawn too
 @pytest.mark.parametrize("training", [False, True])
 def test_a_one_hot_mixture_is_the_path(name, training):
     net = warmed(small(name)).train(training)
     for arch in archs(net):
-        torch.testing.assert_close(net(batch(net), one_hot(net, arch)), net(batch(net), arch), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            net(batch(net), one_hot(net, arch)), net(batch(net), arch), rtol=1e-5, atol=1e-6
+        )
 
 
 class Straightforward(nn.Module):
-    """An operation as DARTS writes it: from the state itself, ReLU and pooling inside, nothing shared."""
+    """An operation as DARTS writes it: with its own ReLU and pooling, nothing shared."""
 
-    def __init__(self, name: str, channels: int, stride: int, affine: bool, *, plain_pool: bool) -> None:
+    def __init__(
+        self, name: str, channels: int, stride: int, affine: bool, *, plain_pool: bool
+    ) -> None:
         super().__init__()
-        self.name, self.stride, kernel = name, stride, int(name[-1]) if name[-1].isdigit() else 0
+        self.name = name
+        self.stride = stride
+        kernel = int(name[-1]) if name[-1].isdigit() else 0
 
         def separable(stride: int, dilation: int) -> list[nn.Module]:
             pad = dilation * (kernel // 2)
-            depth = nn.Conv2d(channels, channels, kernel, stride, pad, dilation, groups=channels, bias=False)
+            depth = nn.Conv2d(
+                channels, channels, kernel, stride, pad, dilation, groups=channels, bias=False
+            )
             return [nn.ReLU(), depth, nn.Conv2d(channels, channels, 1, bias=False), norm()]
 
         def norm() -> nn.Module:
@@ -257,7 +293,11 @@ class Straightforward(nn.Module):
         elif name.startswith("dil_conv"):
             layers = separable(stride, 2)
         elif name.startswith("nor_conv"):
-            layers = [nn.ReLU(), nn.Conv2d(channels, channels, kernel, stride, kernel // 2, bias=False), norm()]
+            layers = [
+                nn.ReLU(),
+                nn.Conv2d(channels, channels, kernel, stride, kernel // 2, bias=False),
+                norm(),
+            ]
         elif name == "max_pool_3x3":
             layers = [nn.MaxPool2d(3, stride, 1), norm()]
         elif name == "avg_pool_3x3":
@@ -281,9 +321,13 @@ class Straightforward(nn.Module):
 class MixedOp(nn.Module):
     """Σ weight × operation."""
 
-    def __init__(self, edge: nn.ModuleDict, names: tuple[str, ...], channels: int, stride: int, bench: bool) -> None:
+    def __init__(
+        self, edge: nn.ModuleDict, names: tuple[str, ...], channels: int, stride: int, bench: bool
+    ) -> None:
         super().__init__()
-        self.ops = nn.ModuleList(Straightforward(name, channels, stride, True, plain_pool=bench) for name in names)
+        self.ops = nn.ModuleList(
+            Straightforward(name, channels, stride, True, plain_pool=bench) for name in names
+        )
         for name, op in zip(names, self.ops, strict=True):
             if name in edge:
                 theirs = list(edge[name].state_dict().values())
@@ -296,24 +340,35 @@ class MixedOp(nn.Module):
 def mixed_cells(net: Supernet) -> list[list[MixedOp]]:
     cells = []
     for number, cell in enumerate(net.cells):
-        edges, begin = cell.edges, net.first_slot(number)
-        cells.append([
-            MixedOp(getattr(edges, str(edge)), net.space.slots[begin + edge].options, edges.channels, stride,
-                    isinstance(net, BenchNetwork))
-            for edge, stride in enumerate(edges.strides)
-        ])  # fmt: skip
+        edges = cell.edges
+        begin = net.first_slot(number)
+        bench = isinstance(net, BenchNetwork)
+        cell_ops = []
+        for edge, stride in enumerate(edges.strides):
+            options = net.space.slots[begin + edge].options
+            ops = getattr(edges, str(edge))
+            cell_ops.append(MixedOp(ops, options, edges.channels, stride, bench))
+        cells.append(cell_ops)
     return cells
 
 
-def straightforward(net: Supernet, cells: list[list[MixedOp]], x: torch.Tensor, weights) -> torch.Tensor:
+def straightforward(
+    net: Supernet, cells: list[list[MixedOp]], x: torch.Tensor, weights
+) -> torch.Tensor:
     """The network's forward, with the cell's written as in the papers."""
 
     def nodes(number: int, states: list[torch.Tensor]) -> list[torch.Tensor]:
-        pairs, first = (EDGES if isinstance(net, BenchNetwork) else net.space.edges), len(states)
+        pairs = EDGES if isinstance(net, BenchNetwork) else net.space.edges
+        first = len(states)
         for node in range(first, pairs[-1][1] + 1):
             into = [(edge, source) for edge, (source, target) in enumerate(pairs) if target == node]
             begin = net.first_slot(number)
-            states.append(sum(cells[number][edge](states[source], weights[begin + edge]) for edge, source in into))
+            states.append(
+                sum(
+                    cells[number][edge](states[source], weights[begin + edge])
+                    for edge, source in into
+                )
+            )
         return states[first:]
 
     x = net.stem(x)
@@ -324,7 +379,8 @@ def straightforward(net: Supernet, cells: list[list[MixedOp]], x: torch.Tensor, 
     s0 = s1 = x
     for number, cell in enumerate(net.cells):
         states = [cell.pre0(functional.relu(s0)), cell.pre1(functional.relu(s1))]
-        s0, s1 = s1, torch.cat(nodes(number, states), dim=1)
+        s0 = s1
+        s1 = torch.cat(nodes(number, states), dim=1)
     return net.classifier(s1.mean((2, 3)))
 
 
@@ -336,35 +392,48 @@ def test_the_mixture_is_the_straightforward_one(name, training):
     for ops in cells:
         nn.ModuleList(ops).train(training)
     generator = torch.Generator().manual_seed(2)
-    alpha = [torch.randn(len(slot.options), generator=generator).requires_grad_() for slot in net.space.slots]
+    alpha = [
+        torch.randn(len(slot.options), generator=generator).requires_grad_()
+        for slot in net.space.slots
+    ]
     x = batch(net, 4)
-    found = net(x, Mixture.softmax(alpha))
+    output = net(x, Mixture.softmax(alpha))
     expected = straightforward(net, cells, x, [torch.softmax(row, dim=0) for row in alpha])
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    mine = torch.autograd.grad(found.square().mean(), [*alpha, *net.parameters()], allow_unused=True)
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+    mine = torch.autograd.grad(
+        output.square().mean(), [*alpha, *net.parameters()], allow_unused=True
+    )
     theirs_of = [p for ops in cells for op in ops for p in op.parameters()]
     rest = [p for key, p in net.named_parameters() if net.owner(key) is None]
-    theirs = torch.autograd.grad(expected.square().mean(), [*alpha, *rest, *theirs_of], allow_unused=True)
+    theirs = torch.autograd.grad(
+        expected.square().mean(), [*alpha, *rest, *theirs_of], allow_unused=True
+    )
     close = {"rtol": 1e-4, "atol": 1e-5}
     for row, other in zip(mine[: len(alpha)], theirs[: len(alpha)], strict=True):
         assert (row is None) == (other is None or not other.any())
         if row is not None:
             torch.testing.assert_close(row, other, **close)
     keys = [key for key, _ in net.named_parameters()]
-    shared = [grad for key, grad in zip(keys, mine[len(alpha) :], strict=True) if net.owner(key) is None]
-    owned = [grad for key, grad in zip(keys, mine[len(alpha) :], strict=True) if net.owner(key) is not None]
+    shared = [
+        grad for key, grad in zip(keys, mine[len(alpha) :], strict=True) if net.owner(key) is None
+    ]
+    owned = [
+        grad
+        for key, grad in zip(keys, mine[len(alpha) :], strict=True)
+        if net.owner(key) is not None
+    ]
     for ours, other in zip([*shared, *owned], theirs[len(alpha) :], strict=True):
         torch.testing.assert_close(ours, other, **close)
 
 
 def test_the_mixture_does_not_depend_on_the_memory_format():
-    """torch's channels-last BN once read the weight of an operation as a vector that was not there."""
+    """torch's channels-last BN once read an operation's weight beyond its only element."""
     for affine in (False, True):
         net = warmed(small("darts:full:4", affine=affine)).eval()
         weights = Mixture.softmax([torch.arange(len(slot.options)) / 8 for slot in net.space.slots])
         expected = net(batch(net), weights)
-        found = net.to(memory_format=torch.channels_last)(batch(net), weights)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        output = net.to(memory_format=torch.channels_last)(batch(net), weights)
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 
 # Costs
@@ -376,7 +445,8 @@ def test_the_mixture_does_not_depend_on_the_memory_format():
 @pytest.mark.parametrize("affine", [False, True])
 def test_the_cost_of_an_operation(name, stride, size, affine):
     channels = 6
-    op, cost = build_op(name, channels, stride, size, affine), op_cost(name, channels, stride, size, affine)
+    op = build_op(name, channels, stride, size, affine)
+    cost = op_cost(name, channels, stride, size, affine)
     if op is None:
         assert cost == (0, 0, 0)
         return
@@ -400,9 +470,13 @@ def test_nasbench201_agrees_with_the_published_table():
         rows = list(csv.DictReader(file))
     for number in rng(0, "rows").choice(len(rows), size=5, replace=False):
         row = rows[int(number)]
-        net = BENCH.network((3, 32, 32), 10, BENCH.usual, arch=from_string(row["arch_str"]), affine=True)
+        net = BENCH.network(
+            (3, 32, 32), 10, BENCH.usual, arch=from_string(row["arch_str"]), affine=True
+        )
         assert parameters(net) / 1e6 == pytest.approx(float(row["cifar10_params_M"]), rel=1e-4)
-        assert macs(net, (3, 32, 32)) / 1e6 == pytest.approx(float(row["cifar10_flops_M"]), rel=1e-4)
+        assert macs(net, (3, 32, 32)) / 1e6 == pytest.approx(
+            float(row["cifar10_flops_M"]), rel=1e-4
+        )
 
 
 # What is refused
@@ -415,23 +489,41 @@ def test_nasbench201_agrees_with_the_published_table():
             lambda: DartsCells().network((3, 3, 32), 10, Size(8, 16)),
             "for 8 cells must be at least 4×4, but these are 3×32",
         ),
-        (lambda: DartsCells().network((3, 1, 1), 10, Size(1, 16)), "for 1 cells must be at least 2×2"),
+        (
+            lambda: DartsCells().network((3, 1, 1), 10, Size(1, 16)),
+            "for 1 cells must be at least 2×2",
+        ),
         (
             lambda: DartsCells().network((3, 8, 8), 10, Size(0, 16)),
             "1 to 1000 cells and 1 to 65536 channels, but got 0 and 16",
         ),
         (lambda: DartsCells().network((3, 8, 8), 10, Size(8, 0)), "channels, but got 8 and 0"),
-        (lambda: BENCH.network((3, 2, 8), 10, BENCH.usual), "sides divisible by 4, but these are 2×8"),
-        (lambda: BENCH.network((1, 30, 30), 10, BENCH.usual), "sides divisible by 4, but these are 30×30"),
+        (
+            lambda: BENCH.network((3, 2, 8), 10, BENCH.usual),
+            "sides divisible by 4, but these are 2×8",
+        ),
+        (
+            lambda: BENCH.network((1, 30, 30), 10, BENCH.usual),
+            "sides divisible by 4, but these are 30×30",
+        ),
         (lambda: BENCH.network((3, 8, 8), 10, Size(0, 16)), "1 to 1000 cells"),
         (lambda: BENCH.network((3, 8, 8), 10, Size(5, 0)), "channels, but got 5 and 0"),
-        (lambda: DartsCells().network((3, 8, 8), 10, Size(8, 16), arch=BENCH.full()), "must be of darts:full:4"),
+        (
+            lambda: DartsCells().network((3, 8, 8), 10, Size(8, 16), arch=BENCH.full()),
+            "must be of darts:full:4",
+        ),
         (
             lambda: BENCH.network((3, 8, 8), 10, BENCH.usual, arch=DartsCells().full()),
             "must be of nasbench201 with 6 slots",
         ),
-        (lambda: small("darts:s2:2").cut(DartsCells("s2", 3).full()), "must be of darts:s2:2 with 10 slots"),
-        (lambda: small("darts:s2:2").cut(Arch("darts:s2:2", ((2,),) * 10)), "slot normal.0-2 must choose among 0 skip"),
+        (
+            lambda: small("darts:s2:2").cut(DartsCells("s2", 3).full()),
+            "must be of darts:s2:2 with 10 slots",
+        ),
+        (
+            lambda: small("darts:s2:2").cut(Arch("darts:s2:2", ((2,),) * 10)),
+            "slot normal.0-2 must choose among 0 skip",
+        ),
     ],
 )
 def test_refusals(make, expected):
@@ -449,7 +541,7 @@ def test_the_smallest_networks():
 def test_what_was_cut_away_cannot_be_cut_again():
     net = small("darts:s2:2")
     first, second = archs(net, 2)
-    with pytest.raises(FedloomError, match="it names operations that were cut before"):
+    with pytest.raises(FedloomError, match="it names operations that were removed before"):
         net.smaller(first).cut(second)
     net.smaller(first).cut(first)
 

@@ -26,7 +26,8 @@ def test_the_most_frequent_operation_comes_first():
 
 
 @pytest.mark.parametrize(
-    "edited", [{}, {"a": 1}, {"space": "nasbench201", "choice": [[9]] * 6}, {"space": 3, "choice": 3}]
+    "edited",
+    [{}, {"a": 1}, {"space": "nasbench201", "choice": [[9]] * 6}, {"space": 3, "choice": 3}],
 )
 def test_what_is_no_architecture_is_unknown(edited):
     assert in_words(edited) == "unknown"

@@ -9,11 +9,22 @@ from test_figures import drawn, kinds, named
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.figures.stacked import Bar, Stacked
 from fedloom.report.figures.strip import Strip, cell_outline
-from fedloom.report.figures.timeline import Block, Label, Lane, Period, Takeover, Timeline, Turn, placed
+from fedloom.report.figures.timeline import (
+    Block,
+    Label,
+    Lane,
+    Period,
+    Takeover,
+    Timeline,
+    Turn,
+    placed,
+)
 
 
 def timeline(lanes, periods):
-    return Timeline("k", "when", "about", lanes, periods, {"training": "training", "heartbeat": "gone"})
+    return Timeline(
+        "k", "when", "about", lanes, periods, {"training": "training", "heartbeat": "gone"}
+    )
 
 
 def rects(root, kind):
@@ -21,7 +32,11 @@ def rects(root, kind):
 
 
 def test_blocks_are_as_long_as_their_seconds():
-    turn = Turn("all", "client 0", [Block("training", 0, 30), Block("transfer", 30, 40), Block("waiting", 40, 100)])
+    turn = Turn(
+        "all",
+        "client 0",
+        [Block("training", 0, 30), Block("transfer", 30, 40), Block("waiting", 40, 100)],
+    )
     root = drawn(timeline([Lane("cluster 0", [turn])], [Period(1, 0, 100)]).draw())
     assert named(root) == "when"
     (training,), (transfer,), (idle,) = rects(root, "c0"), rects(root, "c1"), rects(root, "idle")
@@ -54,20 +69,32 @@ def test_one_long_round_leaves_the_others_to_be_seen():
     assert float(root.get("width")) <= 6000 and "timeline" in root.get("class")
 
 
-@pytest.mark.parametrize("periods", [[Period(1, 0, 0)], [Period(1, 5, 5), Period(2, 5, 5)]], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "periods", [[Period(1, 0, 0)], [Period(1, 5, 5), Period(2, 5, 5)]], ids=["one", "two"]
+)
 def test_rounds_without_time(periods):
     text = timeline([Lane("cluster 0", [])], periods).draw()
     assert "nan" not in text and "inf" not in text
 
 
 def test_names_do_not_overlap_and_takeovers_come_first():
-    labels = [Label(0, "client 1", 1), Label(20, "→ client 2", 0), Label(200, "client 3", 2), Label(990, "client 4", 1)]
+    labels = [
+        Label(0, "client 1", 1),
+        Label(20, "→ client 2", 0),
+        Label(200, "client 3", 2),
+        Label(990, "client 4", 1),
+    ]
     assert [label.text for label in placed(labels, 1000)] == ["→ client 2", "client 3"]
 
 
 def test_bars_are_stacked_by_share():
     drawing = Stacked(
-        "k", "labels", "about", [Bar("everybody", [2, 2], ""), Bar("c", [30, 10], "0.5")], ["a", "b"], "d"
+        "k",
+        "labels",
+        "about",
+        [Bar("everybody", [2, 2], ""), Bar("c", [30, 10], "0.5")],
+        ["a", "b"],
+        "d",
     )
     boxes = kinds(drawn(drawing.draw()), "piece")
     widths = [float(box.get("width")) for box in boxes]
@@ -77,19 +104,23 @@ def test_bars_are_stacked_by_share():
 
 
 def test_a_piece_of_nothing_is_not_drawn():
-    drawing = Stacked("k", "labels", "about", [Bar("all", [1, 0], ""), Bar("none", [0, 0], "")], ["a", "b"], "d").draw()
+    drawing = Stacked(
+        "k", "labels", "about", [Bar("all", [1, 0], ""), Bar("none", [0, 0], "")], ["a", "b"], "d"
+    ).draw()
     assert len(kinds(drawn(drawing), "piece")) == 1 and "nan" not in drawing
 
 
 def test_every_outcome_has_its_shape():
-    outcomes = ["took part", "left", "late", "refused", "away"]
+    outcomes = ["took part", "left", "late", "refused", "absent"]
     assert len({cell_outline(outcome, 0, 0, 10, 10) for outcome in outcomes}) == 5
 
 
 def test_a_hundred_clients_are_a_strip_whose_names_can_be_read():
     cells = [["took part", None, "left"] for _ in range(100)]
     names = [f"client {number}" for number in range(100)]
-    drawing = Strip("k", "who", "about", names, ["1", "2", "3"], cells, {"took part": "yes", "left": "left"})
+    drawing = Strip(
+        "k", "who", "about", names, ["1", "2", "3"], cells, {"took part": "yes", "left": "left"}
+    )
     root = drawn(drawing.draw())
     (yes,) = kinds(root, "c0")
     (left,) = kinds(root, "mark")
@@ -101,9 +132,20 @@ def test_a_hundred_clients_are_a_strip_whose_names_can_be_read():
 
 def test_a_line_over_what_was_spent_begins_at_nothing():
     line = Line("mine", [(100.0, 0.2), (200.0, 0.4)], 0)
-    chart = Chart("k", "t", "a", "acc", lambda v: f"{v:.1f}", [line], x_name="bytes", x_text=lambda v: f"{v:g} B")
+    chart = Chart(
+        "k",
+        "t",
+        "a",
+        "acc",
+        lambda v: f"{v:.1f}",
+        [line],
+        x_name="bytes",
+        x_text=lambda v: f"{v:g} B",
+    )
     root = drawn(chart.draw())
-    assert "bytes" in ElementTree.tostring(root, "unicode") and "0 B" in [text.text for text in root.iter("text")]
+    assert "bytes" in ElementTree.tostring(root, "unicode") and "0 B" in [
+        text.text for text in root.iter("text")
+    ]
     (path,) = kinds(root, "curve")
     first, last = (float(point.split()[0]) for point in path.get("d").removeprefix("M").split("L"))
     axis = next(iter(kinds(root, "axis"))).get("d")

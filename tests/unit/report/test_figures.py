@@ -4,7 +4,15 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from fedloom.report.figures.chart import scale
-from fedloom.report.figures.curves import MOST_POINTS, Band, Chart, Level, Line, thinned, whole_rounds
+from fedloom.report.figures.curves import (
+    MOST_POINTS,
+    Band,
+    Chart,
+    Level,
+    Line,
+    thinned,
+    whole_rounds,
+)
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
 from fedloom.report.figures.scatter import Mark, Scatter
@@ -20,7 +28,10 @@ def drawn(markup):
 def named(root):
     """The name and description that everybody gets."""
     title, about = root.find("title"), root.find("desc")
-    assert root.get("role") == "img" and root.get("aria-labelledby") == f"{title.get('id')} {about.get('id')}"
+    assert (
+        root.get("role") == "img"
+        and root.get("aria-labelledby") == f"{title.get('id')} {about.get('id')}"
+    )
     return title.text
 
 
@@ -42,10 +53,10 @@ def kinds(root, kind):
     ids=str,
 )
 def test_scales_end_at_round_numbers(values, bounds, ends, ticks):
-    found = scale(values, 0, 100, bounds=bounds)
-    assert (found.low, found.high) == pytest.approx(ends)
-    assert found.ticks == pytest.approx(ticks)
-    assert found(found.low) == 0 and found(found.high) == 100
+    axis = scale(values, 0, 100, bounds=bounds)
+    assert (axis.low, axis.high) == pytest.approx(ends)
+    assert axis.ticks == pytest.approx(ticks)
+    assert axis(axis.low) == 0 and axis(axis.high) == 100
 
 
 def test_rounds_have_whole_ticks():
@@ -56,7 +67,13 @@ def test_rounds_have_whole_ticks():
 
 def chart(points, **more):
     return Chart(
-        "k", "a <title>", "about & more", "acc", lambda v: f"{v:.1f}", [Line("mine", points, 0)], **more
+        "k",
+        "a <title>",
+        "about & more",
+        "acc",
+        lambda v: f"{v:.1f}",
+        [Line("mine", points, 0)],
+        **more,
     ).draw()
 
 
@@ -71,7 +88,9 @@ def test_a_curve_passes_over_what_is_no_number():
 def test_a_curve_rises_where_its_figures_do():
     """From the lower left to the upper right: SVG counts downwards."""
     (path,) = kinds(drawn(chart([(1, 0.2), (2, 0.4), (3, 0.9)])), "curve")
-    points = [tuple(map(float, point.split())) for point in path.get("d").removeprefix("M").split("L")]
+    points = [
+        tuple(map(float, point.split())) for point in path.get("d").removeprefix("M").split("L")
+    ]
     across, down = zip(*points, strict=True)
     assert across[0] < across[1] < across[2] and down[0] > down[1] > down[2]
     assert across[2] - across[1] == pytest.approx(across[1] - across[0], abs=0.2)
@@ -79,23 +98,34 @@ def test_a_curve_rises_where_its_figures_do():
 
 
 def test_one_figure_is_a_dot_and_none_is_nothing():
-    assert kinds(drawn(chart([(1, 0.5)])), "curve") == [] and len(kinds(drawn(chart([(1, 0.5)])), "dot")) == 1
+    assert (
+        kinds(drawn(chart([(1, 0.5)])), "curve") == []
+        and len(kinds(drawn(chart([(1, 0.5)])), "dot")) == 1
+    )
     assert kinds(drawn(chart([(1, None)])), "dot") == []
     assert kinds(drawn(chart([])), "dot") == []
 
 
 def test_phases_are_shaded_and_levels_are_named():
     bands = [Band("warm-up", 1, 4), Band("search", 5, 8), Band("final", 9, 20)]
-    markup = chart([(k, k / 20) for k in range(1, 21)], bands=bands, levels=[Level("by <chance>", 0.1)])
+    markup = chart(
+        [(k, k / 20) for k in range(1, 21)], bands=bands, levels=[Level("by <chance>", 0.1)]
+    )
     root = drawn(markup)
     assert [element.text for element in kinds(root, "phase")] == ["warm-up", "search", "final"]
-    assert len(kinds(root, "band")) == 1 and len(kinds(root, "cut")) == 2  # every other one has a ground
+    assert (
+        len(kinds(root, "band")) == 1 and len(kinds(root, "cut")) == 2
+    )  # every other one has a ground
     assert len(kinds(root, "level")) == 1 and "by &lt;chance&gt;: 0.1" in markup
 
 
 def test_long_curves_are_thinned_and_keep_their_end():
     points = thinned([(k, float(k)) for k in range(10_001)])
-    assert len(points) <= MOST_POINTS + 2 and points[0] == (0, 0.0) and points[-1] == (10_000, 10_000.0)
+    assert (
+        len(points) <= MOST_POINTS + 2
+        and points[0] == (0, 0.0)
+        and points[-1] == (10_000, 10_000.0)
+    )
 
 
 def items(count):
@@ -111,7 +141,9 @@ def test_intervals_mark_the_worst_by_shape():
 
 
 def test_an_item_without_an_interval_has_no_whisker():
-    root = drawn(Intervals("i", "t", "a", [Item("x", 0.5, None, other=0.4)], "acc", str, (0, 1)).draw())
+    root = drawn(
+        Intervals("i", "t", "a", [Item("x", 0.5, None, other=0.4)], "acc", str, (0, 1)).draw()
+    )
     assert kinds(root, "whisker") == [] and len(kinds(root, "ring")) == 1
 
 
@@ -119,20 +151,41 @@ def test_many_clients_are_one_line():
     markup = Intervals("i", "t", "a", items(1000), "acc", lambda v: f"{v:.1f}", (0, 1)).draw()
     root = drawn(markup)
     assert MOST_ROWS < 1000 and len(markup) < 60_000
-    assert len(kinds(root, "curve")) == 1 and len(kinds(root, "area")) == 1 and len(kinds(root, "dot")) == 1
+    assert (
+        len(kinds(root, "curve")) == 1
+        and len(kinds(root, "area")) == 1
+        and len(kinds(root, "dot")) == 1
+    )
 
 
 def heat(rows, columns, **more):
     shares = [[(k + c) / (rows + columns) for c in range(columns)] for k in range(rows)]
     texts = [[str(k + c) for c in range(columns)] for k in range(rows)]
-    return Heat("h", "t", "a", [f"r{k}" for k in range(rows)], [f"c{c}" for c in range(columns)], shares, texts, "row",
-                "column", **more).draw()  # fmt: skip
+    return Heat(
+        "h",
+        "t",
+        "a",
+        [f"r{k}" for k in range(rows)],
+        [f"c{c}" for c in range(columns)],
+        shares,
+        texts,
+        "row",
+        "column",
+        **more,
+    ).draw()
 
 
 def test_a_small_matrix_has_its_numbers():
     root = drawn(heat(2, 3, framed=lambda row, column: row == column))
     assert len(kinds(root, "framed")) == 2
-    assert [text.text for text in root.iter("text") if text.get("class") is None] == ["0", "1", "2", "1", "2", "3"]
+    assert [text.text for text in root.iter("text") if text.get("class") is None] == [
+        "0",
+        "1",
+        "2",
+        "1",
+        "2",
+        "3",
+    ]
     assert len(kinds(root, "heat0")) == 1  # nothing is not shaded
 
 
@@ -152,7 +205,11 @@ def test_unknown_cells_and_empty_matrices():
 
 def test_scatter_names_do_not_lie_on_each_other():
     marks = [Mark(f"method {k}", 1.0, 0.5 + k / 1000, (0.4, 0.6), worst=k == 0) for k in range(4)]
-    root = drawn(Scatter("s", "t", "a", marks, "x", "y", lambda v: f"{v:g}", lambda v: f"{v:g}", (0, 1)).draw())
+    root = drawn(
+        Scatter(
+            "s", "t", "a", marks, "x", "y", lambda v: f"{v:g}", lambda v: f"{v:g}", (0, 1)
+        ).draw()
+    )
     places = [(label.get("x"), label.get("y")) for label in kinds(root, "label")]
     assert len(places) == 4 and len(set(places)) == 4
     assert [title.text for title in root.iter("title")][1] == "method 0: 1, 0.5"

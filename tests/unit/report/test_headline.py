@@ -8,7 +8,14 @@ from fabricated import client, make_run, row, totals
 from fedloom.report.sections.headline import headline, worst_client
 from fedloom.report.story import Reader
 
-CLUSTERED = {"down": 3000, "up": 2000, "lan_down": 70_000, "lan_up": 25_000, "evaluate_down": 10, "evaluate_up": 20}
+CLUSTERED = {
+    "down": 3000,
+    "up": 2000,
+    "lan_down": 70_000,
+    "lan_up": 25_000,
+    "evaluate_down": 10,
+    "evaluate_up": 20,
+}
 
 
 def tile(folder, name):
@@ -39,7 +46,19 @@ def test_the_worst_client_is_the_metrics_own(tmp_path, metric, worst):
     values = (0.5, 0.25, 0.75) if metric == "accuracy" else (5.0, 2.5, 7.5)
     clients = [client(number, **{metric: value}) for number, value in enumerate(values)]
     folder = make_run(
-        tmp_path / "run", [row(1)], clients, metric=metric, lower_is_better=metric == "perplexity",
-        **{metric: {"mean": 1.0, "std": 0.1, "worst": values[worst], "worst10": None, "pooled": 1.0}},
-    )  # fmt: skip
+        tmp_path / "run",
+        [row(1)],
+        clients,
+        metric=metric,
+        lower_is_better=metric == "perplexity",
+        **{
+            metric: {
+                "mean": 1.0,
+                "std": 0.1,
+                "worst": values[worst],
+                "worst10": None,
+                "pooled": 1.0,
+            }
+        },
+    )
     assert worst_client(Reader(folder).read()) == worst

@@ -7,8 +7,10 @@ def test_text_is_escaped_and_markup_is_not():
 
 
 def test_attributes():
-    made = tag("a", "x", href='"><script>', class_="b", data_key="c", hidden=True, open=False, id=None)
-    assert made == '<a href="&quot;&gt;&lt;script&gt;" class="b" data-key="c" hidden>x</a>'
+    element = tag(
+        "a", "x", href='"><script>', class_="b", data_key="c", hidden=True, open=False, id=None
+    )
+    assert element == '<a href="&quot;&gt;&lt;script&gt;" class="b" data-key="c" hidden>x</a>'
     assert tag("path", stroke_width=0.1 + 0.2) == '<path stroke-width="0.3"/>'
     assert tag("text", x=0) == '<text x="0"></text>'
 

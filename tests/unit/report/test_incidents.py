@@ -24,23 +24,38 @@ def test_none():
     ("how", "losses", "sentence"),
     [
         ("fresh", [(1, 3)], "Client 1 lost its own state (round 3) and went on with a fresh one."),
-        ("fresh", [(1, 3), (1, 4)], "Client 1 lost its own state (rounds 3 and 4) and went on with a fresh one."),
-        ("refused", [(1, 3)], "Client 1 lost its own state (round 3) and was left out of that round."),
-        ("refused", [(1, 3), (1, 4)], "Client 1 lost its own state (rounds 3 and 4) and was left out of those rounds."),
+        (
+            "fresh",
+            [(1, 3), (1, 4)],
+            "Client 1 lost its own state (rounds 3 and 4) and went on with a fresh one.",
+        ),
+        (
+            "refused",
+            [(1, 3)],
+            "Client 1 lost its own state (round 3) and was left out of that round.",
+        ),
+        (
+            "refused",
+            [(1, 3), (1, 4)],
+            "Client 1 lost its own state (rounds 3 and 4) and was left out of those rounds.",
+        ),
         (
             "fresh",
             [(5, 3), (1, 3)],
-            "Clients 1 (round 3) and 5 (round 3) lost their own states and went on with fresh ones.",
+            "Clients 1 (round 3) and 5 (round 3) lost their own states "
+            "and went on with fresh ones.",
         ),
         (
             "refused",
             [(5, 3), (1, 3)],
-            "Clients 1 (round 3) and 5 (round 3) lost their own states and were left out of that round.",
+            "Clients 1 (round 3) and 5 (round 3) lost their own states "
+            "and were left out of that round.",
         ),
         (
             "refused",
             [(1, 3), (5, 7), (5, 8)],
-            "Clients 1 (round 3) and 5 (rounds 7 and 8) lost their own states and were left out of those rounds.",
+            "Clients 1 (round 3) and 5 (rounds 7 and 8) lost their own states "
+            "and were left out of those rounds.",
         ),
     ],
 )
@@ -49,7 +64,10 @@ def test_who_lost_a_state(how, losses, sentence):
 
 
 def test_both_ways_have_a_sentence_each():
-    events = [{"client": 1, "round": 3, "how": "refused"}, {"client": 2, "round": 4, "how": "fresh"}]
+    events = [
+        {"client": 1, "round": 3, "how": "refused"},
+        {"client": 2, "round": 4, "how": "fresh"},
+    ]
     assert of(lost_states=events) == [
         "Client 2 lost its own state (round 4) and went on with a fresh one.",
         "Client 1 lost its own state (round 3) and was left out of that round.",

@@ -18,22 +18,37 @@ NASTY = "<script>alert(1)</script>"
 
 def row(name, *, chosen=False, gap=None, fits=None):
     test = OnTest(mean=0.5, std=0.1, worst=0.25, pooled=0.5, interval=[0.25, 0.75])
-    made = LeaderboardRow(name=name, validation=0.5, test=test, to_control=gap, params=7000.0, macs=90_000.0,
-                          training_macs=2_000_000, bytes=3000, chosen=chosen)  # fmt: skip
-    return made if fits is None else made.replace(fits=fits)
+    leaderboard_row = LeaderboardRow(
+        name=name,
+        validation=0.5,
+        test=test,
+        to_control=gap,
+        params=7000.0,
+        macs=90_000.0,
+        training_macs=2_000_000,
+        bytes=3000,
+        chosen=chosen,
+    )
+    return leaderboard_row if fits is None else leaderboard_row.replace(fits=fits)
 
 
 @pytest.fixture
-def found():
+def auto_result():
     gap = Gap(mean=0.1, interval=[-0.05, 0.25])
-    clients = [ClientWinner(client=0, chosen="local-adaptation", samples=9, only_chosen=4),
-               ClientWinner(client=1, chosen="auto", samples=9)]  # fmt: skip
+    clients = [
+        ClientWinner(client=0, chosen="local-adaptation", samples=9, only_chosen=4),
+        ClientWinner(client=1, chosen="auto", samples=9),
+    ]
     return AutoResult(
         runs=["/else/local-adaptation-seed0", "/else/auto-seed0"],
         methods=[MethodRow.from_json(method(name)) for name in ("local-adaptation", "auto")],
         verdict=f"Use it {NASTY}",
         leaderboard=[row("auto", chosen=True, gap=gap), row("local-adaptation", fits=False)],
-        decisions=[Decision(decision="size", options=["1", "0.5"], counts={"1": [1, 2], "0.5": 7}, chosen="0.5")],
+        decisions=[
+            Decision(
+                decision="size", options=["1", "0.5"], counts={"1": [1, 2], "0.5": 7}, chosen="0.5"
+            )
+        ],
         spent=Spent(macs=10, bytes=20, rounds=3, share={"auto: race": 0.1}),
         clients=clients,
         mixed=OnTest(mean=0.625, std=0.1, worst=0.5, pooled=None, interval=None),
@@ -41,34 +56,51 @@ def found():
     )
 
 
-def test_cells(found):
-    best, control = found.leaderboard
+def test_cells(auto_result):
+    best, control = auto_result.leaderboard
     assert leaderboard_cells(best, ACCURACY) == [
-        "auto\n  (use this)", "50.0", "50.0\n[25.0, 75.0]", "+10.0\n[-5.0, +25.0]", "25.0", "50.0", "90 k\n7 k",
+        "auto\n  (use this)",
+        "50.0",
+        "50.0\n[25.0, 75.0]",
+        "+10.0\n[-5.0, +25.0]",
+        "25.0",
+        "50.0",
+        "90 k\n7 k",
         "2 M\n3 kB",
-    ]  # fmt: skip
+    ]
     assert leaderboard_cells(control, ACCURACY)[0] == "local-adaptation\n  (over the limit)"
     assert leaderboard_cells(control, ACCURACY)[3] == ""
 
 
 def test_counts_in_lines():
-    assert count_lines({"1": {"correct": 3, "nll": 0.123456}, "0.5": None}) == ["1: correct 3, nll 0.1235", "0.5: –"]
+    assert count_lines({"1": {"correct": 3, "nll": 0.123456}, "0.5": None}) == [
+        "1: correct 3, nll 0.1235",
+        "0.5: –",
+    ]
     assert count_lines([1, 2]) == ["1", "2"]
     assert count_lines({"nll": list(range(20))}) == ["nll: 0, 1, 2, … 17, 18, 19 (20 of them)"]
 
 
-def test_commands_are_of_a_client_that_uses_the_winner_and_of_those_that_do_not(found):
-    assert use_commands(Path("my runs/a/auto-seed0"), found) == [
+def test_commands_are_of_a_client_that_uses_the_winner_and_of_those_that_do_not(auto_result):
+    assert use_commands(Path("my runs/a/auto-seed0"), auto_result) == [
         "fedloom export 'my runs/a/auto-seed0' --client 1 --format onnx",
         "fedloom predict 'my runs/a/auto-seed0' --client 1 --data NEW",
         "fedloom export 'my runs/a/local-adaptation-seed0' --client 0 --format onnx",
     ]
-    assert next_steps(Path("a"), Path("a/auto-seed0"), found)[0] == "report: a/report.html"
+    assert next_steps(Path("a"), Path("a/auto-seed0"), auto_result)[0] == "report: a/report.html"
 
 
-def test_the_page_escapes_and_tells(found):
-    rows = found.methods
-    versus = Versus(path=Path("a"), standing="finished", groups=[], rows=rows, command="", seeds=1, found=found)
+def test_the_page_escapes_and_tells(auto_result):
+    rows = auto_result.methods
+    versus = Versus(
+        path=Path("a"),
+        standing="finished",
+        groups=[],
+        rows=rows,
+        command="",
+        seeds=1,
+        auto_result=auto_result,
+    )
     shown = "".join(sections_of_auto(versus).values())
     assert NASTY not in shown
     assert '<tr class="best">' in shown and "data-sorted" in shown

@@ -13,7 +13,10 @@ def test_contrast_by_hand():
 @MODES
 @pytest.mark.parametrize("name", ["ink", "soft", "accent", "mark"])
 def test_text_is_readable_on_every_ground(mode, name):
-    assert min(contrast(getattr(mode, name), ground) for ground in (mode.ground, mode.card, mode.band)) >= 4.5
+    assert (
+        min(contrast(getattr(mode, name), ground) for ground in (mode.ground, mode.card, mode.band))
+        >= 4.5
+    )
 
 
 @MODES
@@ -24,7 +27,10 @@ def test_numbers_are_readable_on_every_shade(mode):
 
 @MODES
 def test_lines_stand_out(mode):
-    assert min(contrast(colour, ground) for colour in mode.series for ground in (mode.card, mode.band)) >= 3
+    assert (
+        min(contrast(colour, ground) for colour in mode.series for ground in (mode.card, mode.band))
+        >= 3
+    )
 
 
 def test_shades():

@@ -29,10 +29,18 @@ TAKEN = {
     ],
 }
 ROUTES = {
-    "samples": 8, "distinct": 2, "entropy": 0.56,
+    "samples": 8,
+    "distinct": 2,
+    "entropy": 0.56,
     "top": [{"path": ["conv", "skip"], "share": 0.75}, {"path": ["pool", "skip"], "share": 0.25}],
-}  # fmt: skip
-COSTS = {"macs": 130, "macs_std": 17.3, "macs_max": 140.0, "shuffled_accuracy": 0.5, "params_used": 11.0}
+}
+COSTS = {
+    "macs": 130,
+    "macs_std": 17.3,
+    "macs_max": 140.0,
+    "shuffled_accuracy": 0.5,
+    "params_used": 11.0,
+}
 
 
 SUPERNET = {"space": "stacks:1:1:1", "edges": 3, "params": 10, "sampler_params": 5}
@@ -54,19 +62,25 @@ def test_shares_costs_and_common_paths_are_told(tmp_path):
     assert "conv, skip" in page  # the most common path
     assert "pool 50 %, skip 100 %" in page  # of the first class; ties go to the first operation
     assert "120" in page and "140" in page  # what a cat and a dog cost: 100 + ½·40, 100 + 40
-    assert "Every sample takes a path of its own" in page
+    assert "Every sample takes its own path" in page
     assert "1.250" in page and "0.500" in page  # entropy and temperature
 
 
 def test_a_model_with_one_path_has_no_such_section(tmp_path):
     page = page_of(tmp_path, [client(0, 0.75)])
     assert 'id="routes-0-figure"' not in page
-    assert "Every sample takes a path of its own" not in page
+    assert "Every sample takes its own path" not in page
 
 
 def edge(slot, ops, share):
     by_class = {"cat": share, "dog": share}
-    return {"slot": slot, "ops": ops, "macs": [0] * len(ops), "share": share, "share_by_class": by_class}
+    return {
+        "slot": slot,
+        "ops": ops,
+        "macs": [0] * len(ops),
+        "share": share,
+        "share_by_class": by_class,
+    }
 
 
 def drawn_routes(base, personal):
@@ -79,7 +93,7 @@ def drawn_routes(base, personal):
 
 
 def test_the_base_is_drawn_once_and_every_personal_part(tmp_path):
-    """Client 0 takes pools in the base, client 1 mostly skips: over both, skips are the most common."""
+    """Client 0 takes pools in the base, client 1 mostly skips: over both, skips win."""
     clients = [client(number, 0.75, routes=ROUTES, **COSTS) for number in (0, 1)]
     pools = drawn_routes([0.6, 0, 0, 0, 0, 0, 0, 0, 0.4], [1.0, 0, 0, 0, 0])
     skips = drawn_routes([0.0, 0, 0, 0, 0, 0, 0, 0, 1.0], [0.0, 0, 1.0, 0, 0])
@@ -88,7 +102,10 @@ def test_the_base_is_drawn_once_and_every_personal_part(tmp_path):
     for key in ("cells-base", "cells-0", "cells-1"):
         begin = page.index(f'aria-labelledby="{key}-title')
         drawings[key] = page[begin : page.index("</svg>", begin)]
-    assert drawings["cells-base"].count("skip_connect") == 2 and "personal cell" not in drawings["cells-base"]
+    assert (
+        drawings["cells-base"].count("skip_connect") == 2
+        and "personal cell" not in drawings["cells-base"]
+    )
     assert "avg_pool_3x3" in drawings["cells-0"] and "sep_conv_3x3" in drawings["cells-1"]
     assert "base cell" not in drawings["cells-0"] + drawings["cells-1"]
     assert "Each edge shows the operation that most test samples take." in page
@@ -104,7 +121,9 @@ def test_class_by_class(tmp_path):
 def test_without_samplers_only_the_choice_is_shown(tmp_path):
     one_path = {**ROUTES, "distinct": 1, "top": ROUTES["top"][:1]}
     clients = [client(0, 0.75, routes=one_path, **{**COSTS, "shuffled_accuracy": None})]
-    page = page_of(tmp_path, clients, supernet={**SUPERNET, "sampler_params": 0}, k0=json.dumps(TAKEN))
+    page = page_of(
+        tmp_path, clients, supernet={**SUPERNET, "sampler_params": 0}, k0=json.dumps(TAKEN)
+    )
     assert 'id="choice-figure"' in page and 'id="routes-0-figure"' not in page
 
 

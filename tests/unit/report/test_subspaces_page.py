@@ -28,8 +28,14 @@ def searched(number, worths):
         noted = {"space": space, "c": accuracy, "R": cost, "worth": worth}
         clusters.append(cluster(place, members, SHORT, members[0], **noted))
     end = 2.0 * number
-    return row(number, 0.2, stage="search", clusters=clusters, simulated={"begin": end - 2, "end": end},
-               totals=spent(number, end))  # fmt: skip
+    return row(
+        number,
+        0.2,
+        stage="search",
+        clusters=clusters,
+        simulated={"begin": end - 2, "end": end},
+        totals=spent(number, end),
+    )
 
 
 def rows():
@@ -45,9 +51,15 @@ def final():
         {"architecture": CONVOLUTIONS, "validation": 0.5, "chosen": True},
     ]
     return {
-        "architecture": CONVOLUTIONS, "group": 1, "stack": 6, "cells": 6, "reductions": [2, 4], "params": 1200,
-        "macs": 34000, "candidates": candidates,
-    }  # fmt: skip
+        "architecture": CONVOLUTIONS,
+        "group": 1,
+        "stack": 6,
+        "cells": 6,
+        "reductions": [2, 4],
+        "params": 1200,
+        "macs": 34000,
+        "candidates": candidates,
+    }
 
 
 @pytest.fixture
@@ -58,17 +70,19 @@ def page(tmp_path):
 
 
 def test_every_cluster_and_round_is_told(page):
-    told = text_of(page["search"])
-    assert "Which sub-space went where" in told
-    assert "1 0 0.250 – 0.500 2.000 2 skip, 2 sep3" in told  # round, cluster, level, c, R, worth, operations
-    assert "2 1 0.250 30.0 0.250 1.200 2 sep3" in told
+    text = text_of(page["search"])
+    assert "Sub-space of each cluster" in text
+    assert (
+        "1 0 0.250 – 0.500 2.000 2 skip, 2 sep3" in text
+    )  # round, cluster, level, c, R, worth, operations
+    assert "2 1 0.250 30.0 0.250 1.200 2 sep3" in text
 
 
 def test_the_group_and_its_rivals_are_told(page):
-    told = text_of(page["search"])
-    assert "a group of 1 cell, 6 times: 6 cells, of which 2 and 4 halve the map" in told
-    assert "1 25.0 2 skip" in told
-    assert "2 50.0 chosen 2 sep3" in told
+    text = text_of(page["search"])
+    assert "a group of 1 cell 6 times: 6 cells, of which 2 and 4 halve the feature map" in text
+    assert "1 25.0 2 skip" in text
+    assert "2 50.0 chosen 2 sep3" in text
 
 
 def test_a_round_is_shaded_by_itself():

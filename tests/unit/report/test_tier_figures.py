@@ -21,17 +21,30 @@ from fedloom.report.figures.tries import Tried
     ],
 )
 def test_powers_have_round_ends(values, ends, ticks):
-    found = log_scale(values, 0, 100)
-    assert (found.low, found.high) == pytest.approx(ends)
-    assert found.ticks == pytest.approx(ticks)
-    assert found(found.low) == 0 and found(found.high) == pytest.approx(100)
-    assert found((found.low * found.high) ** 0.5) == pytest.approx(50)  # the same ratio, the same distance
+    axis = log_scale(values, 0, 100)
+    assert (axis.low, axis.high) == pytest.approx(ends)
+    assert axis.ticks == pytest.approx(ticks)
+    assert axis(axis.low) == 0 and axis(axis.high) == pytest.approx(100)
+    assert axis((axis.low * axis.high) ** 0.5) == pytest.approx(
+        50
+    )  # the same ratio, the same distance
 
 
 def pareto(scored, front=(), chosen=None, control=None, limit=None):
     return Pareto(
-        "k", "a <title>", "about", scored, front, chosen, control, limit, "MACs", "loss", str, lambda v: f"{v:g}"
-    ).draw()  # fmt: skip
+        "k",
+        "a <title>",
+        "about",
+        scored,
+        front,
+        chosen,
+        control,
+        limit,
+        "MACs",
+        "loss",
+        str,
+        lambda v: f"{v:g}",
+    ).draw()
 
 
 def test_a_front_is_a_staircase_from_the_cheapest_on():
@@ -56,7 +69,9 @@ def test_losses_that_differ_much_are_shown_by_powers():
 
 def test_a_front_of_nothing_and_losses_of_zero():
     assert kinds(drawn(pareto([])), "speck") == []
-    root = drawn(pareto([Place(1, 0.0), Place(2, 9.0)], chosen=Place(1, 0.0), control=Place(2, 9.0), limit=3))
+    root = drawn(
+        pareto([Place(1, 0.0), Place(2, 9.0)], chosen=Place(1, 0.0), control=Place(2, 9.0), limit=3)
+    )
     assert len(kinds(root, "level")) == 1 and len(kinds(root, "mark")) == 1
 
 
@@ -69,7 +84,7 @@ def test_many_points_are_finer():
 def tradeoff(*lines):
     return drawn(
         Tradeoff("k", "t", "a", lines, "MACs", "acc", str, lambda v: f"{v:g}", (0.0, 1.0)).draw()
-    )  # fmt: skip
+    )
 
 
 def test_points_on_one_spot_have_one_name():
@@ -80,7 +95,9 @@ def test_points_on_one_spot_have_one_name():
 
 
 def test_a_spread_ends_where_figures_end():
-    root = tradeoff(Offers("a", [Offer("1", 5, 0.95, spread=0.2), Offer("2", 9, 0.5, spread=0.1)], 0))
+    root = tradeoff(
+        Offers("a", [Offer("1", 5, 0.95, spread=0.2), Offer("2", 9, 0.5, spread=0.1)], 0)
+    )
     first, second = kinds(root, "whisker")
     top = min(float(path.get("d").split("V")[1]) for path in (first, second))
     assert top == pytest.approx(34.0)
@@ -89,11 +106,13 @@ def test_a_spread_ends_where_figures_end():
 def ranked(*groups, runs=("one",)):
     return drawn(
         Ranked("k", "t", "a", groups, runs, "clients", "acc", lambda v: f"{v:g}", (0.0, 1.0)).draw()
-    )  # fmt: skip
+    )
 
 
 def test_groups_lie_beside_each_other():
-    root = ranked(Ranks("tier 1", [[0.1, 0.2], [0.3, 0.4]]), Ranks("tier 2", [[0.5], [0.6]]), runs=("a", "b"))
+    root = ranked(
+        Ranks("tier 1", [[0.1, 0.2], [0.3, 0.4]]), Ranks("tier 2", [[0.5], [0.6]]), runs=("a", "b")
+    )
     colours = [dot.get("class") for dot in kinds(root, "dot")]
     assert colours == ["dot c0"] * 2 + ["dot c1"] * 2 + ["dot c0", "dot c1"]
     x = [float(dot.get("cx")) for dot in kinds(root, "dot")]
@@ -109,7 +128,11 @@ def test_many_clients_are_a_line():
 
 
 def test_an_unknown_amount_has_no_bar():
-    root = drawn(Bars("k", "t", "a", [Group("x", [10.0, None, 5.0])], ["a", "b", "c"], lambda v: f"{v:g}").draw())
+    root = drawn(
+        Bars(
+            "k", "t", "a", [Group("x", [10.0, None, 5.0])], ["a", "b", "c"], lambda v: f"{v:g}"
+        ).draw()
+    )
     bars = kinds(root, "dot")
     assert [bar.get("class") for bar in bars] == ["dot c0", "dot c2"]
     assert float(bars[0].get("width")) == pytest.approx(2 * float(bars[1].get("width")), rel=0.01)

@@ -30,11 +30,15 @@ def plain_row(runs=3):
 
 
 def test_a_tier_over_seeds():
-    rows = with_tiers(plain_row(), [run_with(0.5, 0.7), run_with(0.6, 0.8), run_with(0.7, 0.9)], None).tiers
+    rows = with_tiers(
+        plain_row(), [run_with(0.5, 0.7), run_with(0.6, 0.8), run_with(0.7, 0.9)], None
+    ).tiers
     assert [row.tier for row in rows] == [1, 2]
     assert rows[0].pooled.mean == pytest.approx(0.6) and rows[0].pooled.std == pytest.approx(0.1)
     assert rows[0].supernet.mean == pytest.approx(0.5) and rows[0].own.mean == pytest.approx(0.61)
-    assert rows[0].worst.mean == pytest.approx(0.4) and rows[0].balanced_accuracy.mean == pytest.approx(0.55)
+    assert rows[0].worst.mean == pytest.approx(0.4) and rows[
+        0
+    ].balanced_accuracy.mean == pytest.approx(0.55)
     assert (rows[1].params, rows[1].macs) == (10_000, 100_000)
     assert rows[0].difference is None
 
@@ -46,8 +50,13 @@ def test_of_two_classes_a_tier_has_auc_too():
     assert row.tiers[0].auc.mean == 0.7 and row.tiers[1].auc is None
     columns = {column.header: list(column.cells) for column in tiers_of_methods([row]).columns}
     assert columns["AUC"] == ["70.0", "–"] and columns["bal."] == ["60.0", "–"]
-    assert "AUC: area under the ROC curve, mean over them" in tiers_of_methods([row]).caption
-    assert "AUC" not in {column.header for column in tiers_of_methods([with_tiers(row, [run_with(0.5)], None)]).columns}
+    assert (
+        "AUC: area under the ROC curve, mean over these clients" in tiers_of_methods([row]).caption
+    )
+    assert "AUC" not in {
+        column.header
+        for column in tiers_of_methods([with_tiers(row, [run_with(0.5)], None)]).columns
+    }
 
 
 def test_figures_over_all_clients_have_balanced_accuracy_behind_them():
@@ -56,9 +65,15 @@ def test_figures_over_all_clients_have_balanced_accuracy_behind_them():
     row = with_tiers(plain_row(1), [run], None)
     table = tiers_of_methods([row])
     columns = {column.header: list(column.cells) for column in table.columns}
-    assert columns["all"] == ["80.0\n(64.5)", "80.0"] and columns["supernet"] == ["70.0\n(53.5)", "70.0"]
+    assert columns["all"] == ["80.0\n(64.5)", "80.0"] and columns["supernet"] == [
+        "70.0\n(53.5)",
+        "70.0",
+    ]
     assert "In parentheses: balanced accuracy, mean over all clients." in table.caption
-    assert "In parentheses" not in tiers_of_methods([with_tiers(plain_row(1), [run_with(0.5)], None)]).caption
+    assert (
+        "In parentheses"
+        not in tiers_of_methods([with_tiers(plain_row(1), [run_with(0.5)], None)]).caption
+    )
 
 
 def test_a_tier_is_compared_with_the_same_tier_of_the_first_method():
@@ -118,8 +133,17 @@ def test_the_terminal_has_a_line_a_tier():
     row = with_tiers(plain_row(1), [run_with(0.5, 0.7)], [run_with(0.4, 0.8)])
     table = tiers_of_methods([plain_row(1), row])
     assert [column.header for column in table.columns] == [
-        "method", "tier", "own", "bal.", "worst", "all", "vs first", "supernet", "params", "MACs",
-    ]  # fmt: skip
+        "method",
+        "tier",
+        "own",
+        "bal.",
+        "worst",
+        "all",
+        "vs first",
+        "supernet",
+        "params",
+        "MACs",
+    ]
     lines = list(zip(*(column.cells for column in table.columns), strict=True))
     assert lines == [
         ("fedoras", "1", "51.0", "45.0", "30.0", "50.0", "+10.0", "40.0", "5 k", "100 k"),
@@ -140,7 +164,11 @@ def beside(tmp_path):
     searched = make_tiered(tmp_path / "searched", data=SPLIT, options={"start": "supernet"})
     worse = [tier(1, figure=0.6), tier(2, HEAVY, HEAVY_CHOICE, 300_000, 0.7)]
     scratch = make_tiered(
-        tmp_path / "scratch", figures=(0.4, 0.3, 0.2, 0.1), tiers=worse, data=SPLIT, options={"start": "random"}
+        tmp_path / "scratch",
+        figures=(0.4, 0.3, 0.2, 0.1),
+        tiers=worse,
+        data=SPLIT,
+        options={"start": "random"},
     )
     clients = [client(number, 0.5, macs=macs) for number, macs in enumerate((100_000, 140_000))]
     fedavg = make_run(tmp_path / "fedavg", [row(1)], clients, data=SPLIT)
@@ -151,15 +179,25 @@ def test_methods_stand_beside_each_other_by_macs(beside, tmp_path):
     text = versus_page(beside_each_other(beside), tmp_path)
     tips = [element.text for element in drawing_in(text, "tiers-macs").iter("title")][1:]
     assert tips == [
-        "fedoras (searched), 1: 100 k, 80.0", "fedoras (searched), 2: 300 k, 90.0",
-        "fedoras (scratch), 1: 100 k, 60.0", "fedoras (scratch), 2: 300 k, 70.0", "fedavg: 120 k, 50.0",
-    ]  # fmt: skip
-    assert cells_in(text, "Accuracy against MACs over the tiers")[-1] == ["fedavg", "–", "120 k", "50.0"]
+        "fedoras (searched), 1: 100 k, 80.0",
+        "fedoras (searched), 2: 300 k, 90.0",
+        "fedoras (scratch), 1: 100 k, 60.0",
+        "fedoras (scratch), 2: 300 k, 70.0",
+        "fedavg: 120 k, 50.0",
+    ]
+    assert cells_in(text, "Accuracy against MACs over the tiers")[-1] == [
+        "fedavg",
+        "–",
+        "120 k",
+        "50.0",
+    ]
     lines = cells_in(text, "tiers of the methods")
     assert [line[:2] for line in lines[1:]] == [
-        ["fedoras (searched)", "1"], ["fedoras (searched)", "2"],
-        ["fedoras (scratch)", "1"], ["fedoras (scratch)", "2"],
-    ]  # fmt: skip
+        ["fedoras (searched)", "1"],
+        ["fedoras (searched)", "2"],
+        ["fedoras (scratch)", "1"],
+        ["fedoras (scratch)", "2"],
+    ]
     assert lines[3][6] == "-20.0" and lines[1][6] == ""
 
 
@@ -172,7 +210,10 @@ def test_clients_of_a_tier_stand_beside_those_from_fresh_weights(beside, tmp_pat
         ["client 0", "1", "fedoras (scratch)", "40.0", "40.0"],
     ]
     figure = markup_of(text, "by-tier")
-    assert re.findall(r"</svg>(fedoras \(\w+\))</li>", figure) == ["fedoras (searched)", "fedoras (scratch)"]
+    assert re.findall(r"</svg>(fedoras \(\w+\))</li>", figure) == [
+        "fedoras (searched)",
+        "fedoras (scratch)",
+    ]
 
 
 def test_another_deal_of_tiers_is_not_put_beside(tmp_path):
@@ -182,14 +223,20 @@ def test_another_deal_of_tiers_is_not_put_beside(tmp_path):
     raw["clients"][0]["tier"] = 2
     other.write_json("result.json", raw)
     text = versus_page(beside_each_other([one.path, other.path]), tmp_path)
-    assert {line[2] for line in cells_in(text, "Accuracy of the clients of each tier")[1:]} == {"fedoras (one)"}
+    assert {line[2] for line in cells_in(text, "Accuracy of the clients of each tier")[1:]} == {
+        "fedoras (one)"
+    }
 
 
 def test_methods_without_tiers_have_no_such_section(tmp_path):
     paths = []
     for name in ("fedavg", "local"):
-        paths.append(make_run(tmp_path / name, [row(1)], [client(0), client(1, 0.7)], method=name).path)
-    assert '<section id="tiers" hidden></section>' in versus_page(beside_each_other(paths), tmp_path)
+        paths.append(
+            make_run(tmp_path / name, [row(1)], [client(0), client(1, 0.7)], method=name).path
+        )
+    assert '<section id="tiers" hidden></section>' in versus_page(
+        beside_each_other(paths), tmp_path
+    )
 
 
 def test_limits_in_words():

@@ -10,18 +10,29 @@ from fedloom.evaluate.paired import paired
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.report.sections.methods import verdict
-from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
+from fedloom.report.versus import (
+    Comparing,
+    beside_each_other,
+    command,
+    versus_page,
+    write_comparison,
+)
 
 NASTY = "<script>alert(1)</script>"
 
 
 def run(path, method="fedavg", accuracy=0.5, seed=0, **more):
-    folder = make_run(path, [row(1, accuracy), row(2, accuracy)], [client(0, accuracy), client(1, 0.7)],
-                      config={"seed": seed, "method": method})  # fmt: skip
+    folder = make_run(
+        path,
+        [row(1, accuracy), row(2, accuracy)],
+        [client(0, accuracy), client(1, 0.7)],
+        config={"seed": seed, "method": method},
+    )
     split = more.pop("split", f"{seed}" * 64)
     data = {"name": "made", "partition": "iid", "split": split}
     folder.write_json(
-        "result.json", result([client(0, accuracy), client(1, 0.7)], method=method, seed=seed, data=data, **more)
+        "result.json",
+        result([client(0, accuracy), client(1, 0.7)], method=method, seed=seed, data=data, **more),
     )
     return folder.path
 
@@ -31,25 +42,31 @@ def difference(versus, name):
 
 
 def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
-    paths = [run(tmp_path / f"{method}{seed}", method, 0.5 + gain + seed * gain / 100, seed)
-             for method, gain in (("fedavg", 0.0), ("local", 0.2)) for seed in (0, 1)]  # fmt: skip
+    paths = [
+        run(tmp_path / f"{method}{seed}", method, 0.5 + gain + seed * gain / 100, seed)
+        for method, gain in (("fedavg", 0.0), ("local", 0.2))
+        for seed in (0, 1)
+    ]
     versus = beside_each_other([paths[0], paths[1], paths[3], paths[2]])  # in whatever order
-    assert [(group.name, len(group.stories)) for group in versus.groups] == [("fedavg", 2), ("local", 2)]
+    assert [(group.name, len(group.stories)) for group in versus.groups] == [
+        ("fedavg", 2),
+        ("local", 2),
+    ]
     assert versus.alike and difference(versus, "fedavg") is None
     assert difference(versus, "local").mean == pytest.approx(0.1005)
     text = versus_page(versus, tmp_path)
-    assert "By mean accuracy, local beats fedavg, beyond what chance" in text
+    assert "By mean accuracy, local beats fedavg, beyond chance" in text
     assert 'href="local1/report.html"' in text
 
 
 def test_balanced_accuracy_over_the_rounds_stands_in_the_table_of_curves(tmp_path):
-    """Over the seeds of each method, for rounds that all of them have; a method without any has no column."""
+    """Means over seeds, for rounds that all seeds have; a method without any has no column."""
     paths = []
     for seed, balanced in ((0, 0.4), (1, 0.5)):
         path = run(tmp_path / f"fedavg{seed}", "fedavg", 0.6, seed)
         rows = [row(1, 0.6), row(2, 0.6)]
         rows[1]["evaluation"] |= {"balanced_accuracy": balanced}
-        lines = [json.dumps(each) + "\n" for each in rows]
+        lines = [json.dumps(line) + "\n" for line in rows]
         (path / "metrics.jsonl").write_text("".join(lines))
         paths.append(path)
     paths.append(run(tmp_path / "local", "local", 0.7))
@@ -71,7 +88,7 @@ def three_methods(tmp_path, local, ditto):
 
 
 def test_verdicts_beside_all_comparisons_stand_next_to_the_plain_ones(tmp_path):
-    """t = 22 and 3.5 of two degrees of freedom: p = 0.002 and 0.07, of which the smaller is doubled."""
+    """t = 22 and 3.5 with two degrees of freedom: p = 0.002 and 0.07; the smaller is doubled."""
     versus = three_methods(tmp_path, (0.69, 0.7, 0.72), (0.52, 0.54, 0.56))
     gaps = [difference(versus, name) for name in ("local", "ditto")]
     assert [gap.holm.significant for gap in gaps] == [True, False]
@@ -87,34 +104,38 @@ def test_a_verdict_that_does_not_stand_beside_the_others(tmp_path):
     gap = difference(versus, "local")
     assert gap.is_improvement and 0.025 < gap.p < 0.05 and not gap.holm.significant
     text = versus_page(versus, tmp_path)
-    assert "By mean accuracy, local beats fedavg, beyond what chance" in text
+    assert "By mean accuracy, local beats fedavg, beyond chance" in text
     assert "Adjusted for 2 comparisons (Holm), none of it is beyond chance." in text
 
 
 def test_the_same_difference_with_every_seed_cannot_be_told(tmp_path):
     text = versus_page(three_methods(tmp_path, (0.6, 0.6, 0.6), (0.7, 0.7, 0.7)), tmp_path)
     assert "Whether local, ditto and fedavg differ cannot be told" in text
-    assert "+5.0 cannot be told" in text and "beyond what chance" not in text
+    assert "+5.0 cannot be told" in text and "beyond chance" not in text
 
 
 def test_what_cannot_be_told_is_said_beside_what_can(tmp_path):
     """Also where one method is beaten, and where another differs by chance alone."""
     beaten = verdict(three_methods(tmp_path / "beaten", (0.69, 0.7, 0.72), (0.6, 0.6, 0.6)))
-    assert beaten.startswith("By mean accuracy, local beats fedavg, beyond what chance")
+    assert beaten.startswith("By mean accuracy, local beats fedavg, beyond chance")
     assert beaten.endswith(
-        "Whether ditto and fedavg differ cannot be told: the difference is the same with every seed."
+        "Whether ditto and fedavg differ cannot be told: "
+        "the difference is the same with every seed."
     )
     chance = verdict(three_methods(tmp_path / "chance", (0.5, 0.52, 0.49), (0.6, 0.6, 0.6)))
-    assert chance.startswith("No difference in accuracy to fedavg is beyond") and "Whether ditto and" in chance
-    told = verdict(three_methods(tmp_path / "told", (0.69, 0.7, 0.72), (0.5, 0.52, 0.49)))
-    assert "cannot be told" not in told
+    assert (
+        chance.startswith("No difference in accuracy to fedavg is beyond")
+        and "Whether ditto and" in chance
+    )
+    text = verdict(three_methods(tmp_path / "told", (0.69, 0.7, 0.72), (0.5, 0.52, 0.49)))
+    assert "cannot be told" not in text
 
 
 def test_the_worst_over_seeds_is_a_mean(tmp_path):
     several = versus_page(three_methods(tmp_path, (0.6, 0.6, 0.7), (0.7, 0.7, 0.7)), tmp_path)
     assert "worst: the mean over seeds of the worst client" in several
     one = versus_page(beside_each_other([tmp_path / "fedavg0", tmp_path / "local0"]), tmp_path)
-    assert "worst: of the clients;" in one
+    assert "worst: the worst client;" in one
 
 
 def test_a_pair_has_the_same_seed_in_whatever_order_the_runs_are_named(tmp_path):
@@ -123,16 +144,20 @@ def test_a_pair_has_the_same_seed_in_whatever_order_the_runs_are_named(tmp_path)
     for (method, seed), accuracy in accuracies.items():
         paths[method, seed] = run(tmp_path / f"{method}{seed}", method, accuracy, seed)
     order = [("fedavg", 1), ("local", 0), ("fedavg", 0), ("local", 1)]
-    gap = difference(beside_each_other([paths[each] for each in order]), "local")
-    expected = paired([0.6, 0.7], [0.8, 0.65])  # a run's mean is that of its client and of one with 0.7
-    assert (gap.mean, gap.low, gap.high) == pytest.approx((expected.difference, expected.low, expected.high))
+    gap = difference(beside_each_other([paths[run_key] for run_key in order]), "local")
+    expected = paired(
+        [0.6, 0.7], [0.8, 0.65]
+    )  # a run's mean is that of its client and of one with 0.7
+    assert (gap.mean, gap.low, gap.high) == pytest.approx(
+        (expected.difference, expected.low, expected.high)
+    )
 
 
 def test_other_splits_are_not_paired(tmp_path):
     paths = [run(tmp_path / "a", "fedavg"), run(tmp_path / "b", "local", split="9" * 64)]
     versus = beside_each_other(paths)
     assert not versus.alike and difference(versus, "local") is None
-    assert "not on the same splits" in versus_page(versus, tmp_path)
+    assert "used different splits" in versus_page(versus, tmp_path)
 
 
 def test_the_same_method_and_seed_twice(tmp_path):
@@ -150,8 +175,12 @@ def test_a_federations_run_beside_others(tmp_path):
 
 def test_runs_that_cannot_stand_beside_each_other(tmp_path):
     clients = [client(0, perplexity=2.0)]
-    text = make_run(tmp_path / "text", [], clients, metric="perplexity", perplexity={"mean": 2.0}).path
-    with pytest.raises(FedloomError, match="must be judged by one metric, but got accuracy and perplexity"):
+    text = make_run(
+        tmp_path / "text", [], clients, metric="perplexity", perplexity={"mean": 2.0}
+    ).path
+    with pytest.raises(
+        FedloomError, match="must be judged by one metric, but got accuracy and perplexity"
+    ):
         beside_each_other([run(tmp_path / "a"), text])
     unfinished = make_run(tmp_path / "unfinished").path
     with pytest.raises(FedloomError, match="must be a finished run"):
@@ -163,8 +192,14 @@ def comparison(tmp_path):
     """Of two methods and two seeds, of which one run is there."""
     folder = RunFolder.create("compare", "x", tmp_path / "cmp")
     tree = {"data": {"name": NASTY, "mean": [0.5]}, "budget": {"rounds": 2}}
-    plan = {"methods": ["fedavg", "local"], "seeds": [0, 1], "grid": {"lr": ["1", "2"]}, "tree": tree,
-            "match_params": True, "names": {"local": NASTY}}  # fmt: skip
+    plan = {
+        "methods": ["fedavg", "local"],
+        "seeds": [0, 1],
+        "grid": {"lr": ["1", "2"]},
+        "tree": tree,
+        "match_params": True,
+        "names": {"local": NASTY},
+    }
     folder.write_json("compare.json", plan)
     run(folder.path / "fedavg-seed0")
     return folder
@@ -172,7 +207,10 @@ def comparison(tmp_path):
 
 def test_a_comparison_that_is_not_finished(comparison):
     text = write_comparison(comparison).read_text()
-    assert "not finished, and nobody works on it" in text and "1 of 4 runs are finished, 1 begun." in text
+    assert (
+        "not finished, and no process is working on it" in text
+        and "1 of 4 runs are finished, 1 begun." in text
+    )
     assert "<script>alert" not in text and 'href="fedavg-seed0/report.html"' in text
     with comparison.lock():
         assert "This comparison is going on: 1 of 4" in write_comparison(comparison).read_text()
@@ -188,16 +226,25 @@ def test_a_comparison_as_it_grows(comparison):
 def test_a_comparison_whose_result_is_damaged(comparison):
     (comparison.path / "result.json").write_text('{"runs": []}')
     text = write_comparison(comparison).read_text()
-    assert "This comparison has no result that can be read, and nobody works on it: 1 of 4 runs are finished" in text
+    assert (
+        "This comparison has no readable result, and no process is working on it: "
+        "1 of 4 runs are finished" in text
+    )
     assert "not finished" not in text
-    assert f"result.json is damaged: it lacks `methods`. `fedloom resume {comparison.path}` makes it again." in text
+    assert (
+        "result.json is damaged: it lacks `methods`. "
+        f"`fedloom resume {comparison.path}` makes it again." in text
+    )
 
 
 def test_damage_of_runs_beside_each_other_is_told(comparison, tmp_path):
     path = run(tmp_path / "a")
     for folder in (path, comparison.path / "fedavg-seed0"):
         (folder / "metrics.jsonl").write_text("{}\n")
-    sentence = "metrics.jsonl is damaged: 1 row is left out of this page, the first is line 1: it lacks `stage`."
+    sentence = (
+        "metrics.jsonl is damaged: 1 row is left out of this page, "
+        "the first is line 1: it lacks `stage`."
+    )
     assert f"a: {sentence}" in versus_page(beside_each_other([path, run(tmp_path / "b")]), tmp_path)
     assert f"fedavg-seed0: {sentence}" in write_comparison(comparison).read_text()
 
@@ -250,8 +297,8 @@ def test_what_is_asked_wrongly_is_one_sentence(tmp_path, capsys, words, says):
     run(tmp_path / "a")
     RunFolder.create("compare", "x", tmp_path / "cmp")
     assert main([word.format(tmp_path) for word in words]) == 2
-    told = capsys.readouterr().err
-    assert says in told and len(told.splitlines()) == 1
+    text = capsys.readouterr().err
+    assert says in text and len(text.splitlines()) == 1
 
 
 def test_json_of_a_comparison_is_not_needed_for_its_page(comparison):

@@ -22,17 +22,20 @@ def folder(tmp_path):
 
 @pytest.fixture
 def watch(folder):
-    made = Watch(folder, begun=True)
-    yield made
-    made.asked = -watching.FRESH  # nobody looks any more: it need not wait
-    made.close()
+    watch = Watch(folder, begun=True)
+    yield watch
+    watch.last_request = -watching.FRESH  # nobody looks any more: it need not wait
+    watch.close()
 
 
 def ask(watch, path="", *, token=None, method="GET", host=None, **headers):
     """(status, headers, body)"""
     line = http.client.HTTPConnection("127.0.0.1", watch.port, timeout=5)
     token = watch.token if token is None else token
-    head = {"Host": host or f"127.0.0.1:{watch.port}", **{key.replace("_", "-"): text for key, text in headers.items()}}
+    head = {
+        "Host": host or f"127.0.0.1:{watch.port}",
+        **{key.replace("_", "-"): text for key, text in headers.items()},
+    }
     line.request(method, f"/{token}/{path}" if token else f"/{path}", headers=head)
     answer = line.getresponse()
     return answer.status, dict(answer.getheaders()), answer.read().decode()
@@ -56,7 +59,12 @@ def test_the_page(watch):
 @pytest.mark.parametrize("path", ["", "state", "other"])
 def test_without_the_token_everything_is_refused(watch, token, path):
     code, headers, text = ask(watch, path, token=token)
-    assert code == 403 and "token" in text and watch.token not in text and HEADERS.items() <= headers.items()
+    assert (
+        code == 403
+        and "token" in text
+        and watch.token not in text
+        and HEADERS.items() <= headers.items()
+    )
 
 
 def test_the_right_token_at_the_wrong_place(watch):
@@ -66,7 +74,9 @@ def test_the_right_token_at_the_wrong_place(watch):
     assert ask(watch, "result.json")[0] == 404
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.example:{port}"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.example:{port}"]
+)
 def test_another_host_name_is_refused(watch, host):
     """A page of another origin may point its name at this machine: the name then betrays it."""
     assert ask(watch, host=host.format(port=watch.port))[0] == 403
@@ -78,16 +88,28 @@ def test_localhost_is_this_machine(watch):
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"},
-     {"Sec_Fetch_Site": "same-site"}],
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_another_origin_is_refused(watch, headers):
     assert ask(watch, "state", **headers)[0] == 403
 
 
 def test_its_own_origin_may_ask(watch):
-    assert ask(watch, "state", Origin=watch.address.split("/" + watch.token)[0], Sec_Fetch_Site="same-origin")[0] == 200
+    assert (
+        ask(
+            watch,
+            "state",
+            Origin=watch.address.split("/" + watch.token)[0],
+            Sec_Fetch_Site="same-origin",
+        )[0]
+        == 200
+    )
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
@@ -142,7 +164,7 @@ def test_a_run_that_was_stopped_says_so_at_the_end(folder):
     assert state(watch)["standing"] == "running"  # though nobody holds the lock yet
     watch.view.begun = False
     assert state(watch)["standing"] == "stopped"
-    watch.asked = -watching.FRESH
+    watch.last_request = -watching.FRESH
     watch.close()
 
 
@@ -152,7 +174,8 @@ def test_a_port_in_use(folder):
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(
-            FedloomError, match=f"--port {port} must be free, but .*; name another, or leave --port out"
+            FedloomError,
+            match=f"--port {port} must be free, but .*; name another, or leave --port out",
         ):
             Watch(folder, port)
 

@@ -17,7 +17,9 @@ def stepped(parameters, lr):
     return [float(parameter.detach() - lr * parameter.grad) for parameter in parameters]
 
 
-@pytest.mark.parametrize(("hessian", "wanted"), [("outer", 1.24976), ("none", 1.132), ("exact", 1.16144)])
+@pytest.mark.parametrize(
+    ("hessian", "wanted"), [("outer", 1.24976), ("none", 1.132), ("exact", 1.16144)]
+)
 def test_a_product_of_two_numbers(hessian, wanted):
     """L = ½(b·p − y)², b = 2, p = 1.5, y = 1: g = 4, p̃ = 1.42, g̃ = 3.68."""
     b, p = numbers(2.0, 1.5)
@@ -31,7 +33,8 @@ def test_a_product_of_two_numbers(hessian, wanted):
 
 
 @pytest.mark.parametrize(
-    ("hessian", "wanted"), [("outer", (0.892, 0.284)), ("none", (0.82, 0.14)), ("exact", (0.838, 0.176))]
+    ("hessian", "wanted"),
+    [("outer", (0.892, 0.284)), ("none", (0.82, 0.14)), ("exact", (0.838, 0.176))],
 )
 def test_one_dot_product_over_weights_and_logits(hessian, wanted):
     """L = ½(b(p₁ + 2p₂))²; a product for each group apart would give (0.8344, 0.2552)."""
@@ -60,7 +63,9 @@ def test_the_exact_hessian_of_a_network():
 
     parameters = [personal.weight, personal.bias]
     inner = torch.autograd.grad(loss_of(*parameters), parameters, create_graph=True)
-    tuned = [parameter - 0.3 * gradient for parameter, gradient in zip(parameters, inner, strict=True)]
+    tuned = [
+        parameter - 0.3 * gradient for parameter, gradient in zip(parameters, inner, strict=True)
+    ]
     wanted = torch.autograd.grad(loss_of(*tuned), parameters)
     named = dict(personal.named_parameters())
     anticipate(lambda: loss_of(*parameters), dict(base.named_parameters()), named, 0.3, "exact")
@@ -86,8 +91,14 @@ def test_a_parameter_off_both_ways_has_no_gradient():
 def test_ways_that_differ_between_the_passes(hessian):
     """The first pass takes one number, the second another: each has its part of the gradient."""
     b, first, second = numbers(1.0, 2.0, 3.0)
-    ways = iter([first, second])
-    anticipate(lambda: (b * next(ways)) ** 2 / 2, {"b": b}, {"first": first, "second": second}, 0.1, hessian)
+    factors = iter([first, second])
+    anticipate(
+        lambda: (b * next(factors)) ** 2 / 2,
+        {"b": b},
+        {"first": first, "second": second},
+        0.1,
+        hessian,
+    )
     assert float(second.grad) == pytest.approx(3.0)  # gᵀg̃ is 0: nothing is corrected
     assert first.grad is None or float(first.grad) == 0
     assert float(b.grad) == pytest.approx(9.0)
@@ -107,13 +118,19 @@ def test_the_base_is_not_differentiated_in_the_first_pass():
 
 def test_two_clients_and_the_plain_mean_of_their_steps():
     """y = 1 and y = 4.5, rates 0.02 and 0.1; a reply weighs 1, whatever its client's size."""
-    start = {"b": torch.tensor(2.0, dtype=torch.float64), "p": torch.tensor(1.5, dtype=torch.float64)}
+    start = {
+        "b": torch.tensor(2.0, dtype=torch.float64),
+        "p": torch.tensor(1.5, dtype=torch.float64),
+    }
     replies = []
     for client, y in enumerate((1.0, 4.5)):
         b, p = numbers(2.0, 1.5)
         anticipate(lambda b=b, p=p, y=y: (b * p - y) ** 2 / 2, {"b": b}, {"p": p}, 0.02, "outer")
         base, personal = stepped([b, p], 0.1)
-        tensors = {"b": torch.tensor(base, dtype=torch.float64), "p": torch.tensor(personal, dtype=torch.float64)}
+        tensors = {
+            "b": torch.tensor(base, dtype=torch.float64),
+            "p": torch.tensor(personal, dtype=torch.float64),
+        }
         replies.append(Reply(client, tensors, 1.0))
     alone = replies[1].tensors
     assert (float(alone["p"]), float(alone["b"])) == pytest.approx((1.72632, 2.21528), abs=1e-9)
@@ -125,8 +142,9 @@ def test_two_clients_and_the_plain_mean_of_their_steps():
 def test_the_products_of_the_exact_hessian_are_counted():
     """A layer of M = 6·4·2 products behind a fixed base of B = 6·3·4.
 
-    Both passes: B + M forward. First gradient: M for the weight. Second: M for the weight, M inwards, B for the base's
-    weight. The Hessian's: M from the gradient of the weight to that of the scores, M from the scores to the weight.
+    Both passes: B + M forward. First gradient: M for the weight. Second: M for the weight, M
+    inwards, B for the base's weight. The Hessian's: M from the gradient of the weight to that of
+    the scores, M from the scores to the weight.
     """
     x = torch.randn(6, 3)
     base = torch.nn.Linear(3, 4, bias=False)
@@ -136,7 +154,11 @@ def test_the_products_of_the_exact_hessian_are_counted():
     for hessian in ("none", "outer", "exact"):
         with Meter() as meter:
             anticipate(
-                lambda: personal(base(x)).square().mean(), dict(base.named_parameters()), parameters, 0.1, hessian
+                lambda: personal(base(x)).square().mean(),
+                dict(base.named_parameters()),
+                parameters,
+                0.1,
+                hessian,
             )
         counts[hessian] = meter.macs
     base_macs = 6 * 3 * 4

@@ -22,9 +22,9 @@ def score(path: Path) -> Score:
     return Score(10.0 - sum(path[:3]), 0.5, 8)
 
 
-def searched(limit: float, models: int, known: list[Path]) -> tuple[Memory, list[Path]]:
+def searched(limit: float, models: int, scored_paths: list[Path]) -> tuple[Memory, list[Path]]:
     search = BudgetSearch(space(limit), models, SETTINGS, 7)
-    memory = search.begun({path: score(path) for path in known})
+    memory = search.begun({path: score(path) for path in scored_paths})
     scored: list[Path] = []
     while paths := search.next_paths(memory):
         scored.extend(paths)
@@ -44,7 +44,9 @@ class TestFronts:
         draws = np.random.default_rng(1)
         paths = sorted({tuple(path) for path in draws.integers(0, 4, (60, 4)).tolist()})
         losses = draws.integers(0, 9, len(paths)).tolist()
-        memory = Memory(scores={path: Score(loss, 0.5, 8) for path, loss in zip(paths, losses, strict=True)})
+        memory = Memory(
+            scores={path: Score(loss, 0.5, 8) for path, loss in zip(paths, losses, strict=True)}
+        )
         everybody = survivors(individuals(memory, space(99), paths), 12)
         few = best_fronts(memory, space(99), paths, 12)
         assert len(few) < len(paths)
@@ -102,9 +104,20 @@ class TestSearch:
         assert search.next_paths(search.begun({})) == first[:2]
 
     def test_the_best_of_known_paths_come_first(self) -> None:
-        losses = {(3, 3, 3, 3): 0.1, (0, 0, 1, 1): 0.5, (2, 0, 0, 0): 0.7, (1, 0, 0, 0): 0.5, (0, 1, 0, 0): 0.5}
+        losses = {
+            (3, 3, 3, 3): 0.1,
+            (0, 0, 1, 1): 0.5,
+            (2, 0, 0, 0): 0.7,
+            (1, 0, 0, 0): 0.5,
+            (0, 1, 0, 0): 0.5,
+        }
         scores = {path: Score(loss, 0.5, 8) for path, loss in losses.items()}
-        assert best_first(scores, space(3.0)) == [(0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 1), (2, 0, 0, 0)]
+        assert best_first(scores, space(3.0)) == [
+            (0, 1, 0, 0),
+            (1, 0, 0, 0),
+            (0, 0, 1, 1),
+            (2, 0, 0, 0),
+        ]
 
     def test_it_ends_where_no_path_is_left(self) -> None:
         _, scored = searched(2.0, 50, [])

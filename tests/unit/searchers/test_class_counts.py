@@ -14,7 +14,9 @@ from fedloom.searchers.tier_search import Memory, Score
 def answers(classes: int, samples: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
     draws = np.random.default_rng(4)
     scores = torch.from_numpy(draws.normal(size=(samples, classes))).float()
-    truth = torch.from_numpy(draws.choice(classes, size=samples, p=[0.7, *[0.3 / (classes - 1)] * (classes - 1)]))
+    truth = torch.from_numpy(
+        draws.choice(classes, size=samples, p=[0.7, *[0.3 / (classes - 1)] * (classes - 1)])
+    )
     return scores, truth
 
 
@@ -54,7 +56,9 @@ def test_what_was_not_counted_everywhere_is_not_known() -> None:
 
 
 def test_counts_are_added_class_by_class() -> None:
-    both = ClassCounts((3, 1), (2, 0), (0.5,), (True,)) + ClassCounts((1, 4), (1, 4), (-1.0,), (False,))
+    both = ClassCounts((3, 1), (2, 0), (0.5,), (True,)) + ClassCounts(
+        (1, 4), (1, 4), (-1.0,), (False,)
+    )
     assert both == ClassCounts((4, 5), (3, 4), (0.5, -1.0), (True, False))
 
 

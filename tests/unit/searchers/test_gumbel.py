@@ -11,7 +11,9 @@ def test_by_hand():
     logits = torch.tensor([0.25, 0.75], dtype=torch.float64).log().requires_grad_()
     noise = torch.tensor([0.5, -0.5], dtype=torch.float64)
     soft = torch.softmax((torch.log_softmax(logits, 0) + noise) / 0.5, 0)
-    torch.testing.assert_close(soft, torch.tensor([0.4508530604, 0.5491469396], dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        soft, torch.tensor([0.4508530604, 0.5491469396], dtype=torch.float64), rtol=0, atol=1e-9
+    )
     drawn = straight_through(torch.log_softmax(logits, 0), noise, 0.5)
     assert drawn.ops == 1
     assert drawn.factors == 1.0

@@ -126,10 +126,14 @@ def test_unsupported_operations_are_not_sent() -> None:
 def test_a_budget_below_the_least_is_refused_with_both_numbers() -> None:
     params = PathCosts.of_one_unit(10, [[2, 3], [4, 9]])
     sampler = SubSpaceSampler(params, params)
-    with pytest.raises(FedloomError, match="it is 15 of the supernet's 28 parameters, and these have 16") as refusal:
+    with pytest.raises(
+        FedloomError, match="it is 15 of the supernet's 28 parameters, and these have 16"
+    ) as refusal:
         sampler.draw(15, (inf,), generator())
     # 16 of 28 is 0.571, and 21 of 28 is 0.75.
-    assert "--comm 0.58 or more; every operation can be sent from --comm 0.75 on" in str(refusal.value)
+    assert "--comm 0.58 or more; every operation can be sent from --comm 0.75 on" in str(
+        refusal.value
+    )
     assert sampler.draw(16, (inf,), generator()) == ((0,), (0,))
 
 
@@ -137,7 +141,9 @@ def test_a_budget_below_the_least_is_refused_with_both_numbers() -> None:
     ("layers", "least_for_all"),
     [([[2, 3], [4, 9]], 21), ([[2, 3], [0, 9]], 21), ([[2, 7], [0, 1]], 17)],
 )
-def test_from_which_budget_on_every_operation_is_sent(layers: list[list[float]], least_for_all: float) -> None:
+def test_from_which_budget_on_every_operation_is_sent(
+    layers: list[list[float]], least_for_all: float
+) -> None:
     params = PathCosts.of_one_unit(10, layers)
     sampler = SubSpaceSampler(params, params)
     assert sampler.least_for_all() == least_for_all
@@ -169,7 +175,12 @@ def test_no_sub_space_is_over_its_budget() -> None:
 
 
 # Of cnn-l at the paper's limits: how often Identity is drawn, and what share of a limit is spent.
-PAPER_TIERS = {121e6: (0.265, 0.957), 222e6: (0.129, 0.784), 324e6: (0.112, 0.583), 716e6: (0.111, 0.266)}
+PAPER_TIERS = {
+    121e6: (0.265, 0.957),
+    222e6: (0.129, 0.784),
+    324e6: (0.112, 0.583),
+    716e6: (0.111, 0.266),
+}
 
 
 @pytest.mark.parametrize("limit", PAPER_TIERS)

@@ -50,7 +50,11 @@ def test_the_papers_schedule_is_every_multiple_of_tau_from_t_s_on():
     """t ≥ 30 and t mod 20 = 0, fourteen edges, and the pruning one τ later."""
     schedule = Schedule(30, 20, 15)
     moments = [t for t in range(1000) if schedule.due(t) > schedule.due(t - 1)]
-    assert moments == [t for t in range(1000) if t >= 30 and t % 20 == 0][:15] == list(range(40, 321, 20))
+    assert (
+        moments
+        == [t for t in range(1000) if t >= 30 and t % 20 == 0][:15]
+        == list(range(40, 321, 20))
+    )
 
 
 def test_a_period_below_one_round_decides_several_edges_at_once():
@@ -108,13 +112,15 @@ LARGE = [pytest.param(ops, marks=pytest.mark.slow) for ops in ("s1", "s5", "full
 @pytest.mark.parametrize("ops", ["s2", "s3", "nasbench201", *LARGE])
 @pytest.mark.parametrize("training", [True, False])
 def test_scores_are_those_of_a_plain_loop_over_whole_forward_passes(ops, training):
-    net, data = model(ops, training=training), samples(23)
+    net = model(ops, training=training)
+    data = samples(23)
     full = net.net.space.full()
     archs = [without(full, slot, op) for slot in (0, 3, 5) for op in full.choice[slot]]
     plain = []
     with torch.no_grad():
         for arch in archs:
-            correct, loss = 0, 0.0
+            correct = 0
+            loss = 0.0
             for part in parts(data, 8):
                 answer = net(part.x, arch)
                 correct += int((answer.argmax(1) == part.y).sum())
@@ -124,7 +130,8 @@ def test_scores_are_those_of_a_plain_loop_over_whole_forward_passes(ops, trainin
 
 
 def test_scoring_computes_no_gradient_and_nothing_that_was_decided_away():
-    net, data = model(), samples(8)
+    net = model()
+    data = samples(8)
     full = net.net.space.full()
     small = Arch(full.space, ((0,),) * len(full.choice))  # skips only
     with Meter() as whole:
@@ -137,8 +144,8 @@ def test_scoring_computes_no_gradient_and_nothing_that_was_decided_away():
 
 def test_no_part_is_a_single_sample():
     for count in range(2, 40):
-        found = list(parts(samples(count), 8))
-        assert sum(map(len, found)) == count and min(map(len, found)) >= min(8, count)
+        split = list(parts(samples(count), 8))
+        assert sum(map(len, split)) == count and min(map(len, split)) >= min(8, count)
     assert [len(part) for part in parts(samples(1), 8)] == [1]
 
 
@@ -163,21 +170,26 @@ def scorer(**by_arch):
     """Scores by what is missing: slot and operation."""
 
     def score(archs):
-        found = []
+        scores = []
         for arch in archs:
             slot = next(s for s, live in enumerate(arch.choice) if live != ARCH.choice[s])
-            found.append(by_arch[f"s{slot}_{''.join(map(str, sorted({0, 1} - set(arch.choice[slot]))))}"])
-        return found
+            scores.append(
+                by_arch[f"s{slot}_{''.join(map(str, sorted({0, 1} - set(arch.choice[slot]))))}"]
+            )
+        return scores
 
     return score
 
 
 def test_the_operation_whose_removal_hurts_most_stays():
     score = scorer(s0_0=Score(0.9, 1), s0_1=Score(0.5, 1), s5_0=Score(0.2, 1), s5_1=Score(0.4, 1))
-    arch, made = decide(ARCH, (0, 5), score, "impact")
+    arch, decisions = decide(ARCH, (0, 5), score, "impact")
     assert arch.choice[0] == (1,) and arch.choice[5] == (0,)
     assert all(arch.choice[slot] == (0, 1) for slot in range(10) if slot not in (0, 5))
-    assert [d.slot for d in made] == [0, 5] and made[0].without == {0: Score(0.9, 1), 1: Score(0.5, 1)}
+    assert [d.slot for d in decisions] == [0, 5] and decisions[0].without == {
+        0: Score(0.9, 1),
+        1: Score(0.5, 1),
+    }
     literal, _ = decide(ARCH, (0, 5), score, "printed")
     assert literal.choice[0] == (0,) and literal.choice[5] == (1,)
 
@@ -192,8 +204,8 @@ def test_ties_are_broken_by_the_loss_then_by_order(keep, kept):
 
 def test_a_slot_with_one_operation_is_decided_unmeasured():
     one = applied(ARCH, decide(ARCH, (0,), scorer(s0_0=Score(1, 0), s0_1=Score(0, 0)), "impact")[1])
-    arch, made = decide(one, (0,), lambda archs: [Score(0, 0) for _ in archs], "impact")
-    assert arch == one and made[0].without == {}
+    arch, decisions = decide(one, (0,), lambda archs: [Score(0, 0) for _ in archs], "impact")
+    assert arch == one and decisions[0].without == {}
 
 
 def test_two_strongest_inputs_stay():
@@ -206,10 +218,13 @@ def test_two_strongest_inputs_stay():
         gone = [next(s for s, live in enumerate(arch.choice) if not live) for arch in archs]
         return [Score(hurt[slot], 0.0) for slot in gone]
 
-    arch, made = prune(space, Arch(space.name, tuple(choice)), score, "impact")
-    assert [d.slot for d in made] == [7, 8, 9]
+    arch, decisions = prune(space, Arch(space.name, tuple(choice)), score, "impact")
+    assert [d.slot for d in decisions] == [7, 8, 9]
     assert arch.choice == (*choice[:7], (), (2,), (2,))
-    assert prune(NasBench201Cells(), NasBench201Cells().full(), score, "impact") == (NasBench201Cells().full(), [])
+    assert prune(NasBench201Cells(), NasBench201Cells().full(), score, "impact") == (
+        NasBench201Cells().full(),
+        [],
+    )
 
 
 def test_chance_is_uniform():

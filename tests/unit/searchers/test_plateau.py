@@ -25,9 +25,13 @@ def test_two_windows_are_needed():
 
 
 def test_by_hand():
-    assert has_plateau(checks([1.0, 0.8, 0.9, 0.9], [0.5, 0.5, 0.4, 0.6]), 2)  # means 0.9 and 0.9, 0.5 and 0.5
+    assert has_plateau(
+        checks([1.0, 0.8, 0.9, 0.9], [0.5, 0.5, 0.4, 0.6]), 2
+    )  # means 0.9 and 0.9, 0.5 and 0.5
     assert not has_plateau(checks([1.0, 0.8, 0.9, 0.8], [0.5, 0.5, 0.4, 0.4]), 2)  # the loss falls
-    assert not has_plateau(checks([1.0, 0.8, 1.9, 1.9], [0.5, 0.5, 0.5, 0.6]), 2)  # the accuracy rises
+    assert not has_plateau(
+        checks([1.0, 0.8, 1.9, 1.9], [0.5, 0.5, 0.5, 0.6]), 2
+    )  # the accuracy rises
 
 
 def test_a_loss_that_rises_alone_does_not_stop():
@@ -45,8 +49,8 @@ def test_steady_learning_never_stops():
 def test_overfitting_stops_soon_after_it_begins():
     """Better up to figure 20 (from 0), worse from there on, by the same steps.
 
-    Of 30 figures the last ten are 20 to 29, nearer to the turn than 10 to 19; of 31 they are 21 to 30, farther than
-    11 to 20.
+    Of 30 figures the last ten are 20 to 29, nearer to the turn than 10 to 19. Of 31 figures they
+    are 21 to 30, farther from it than 11 to 20.
     """
     steps = np.arange(60)
     nll = np.abs(steps - 20) / 20
@@ -62,7 +66,7 @@ def test_windows_grow_to_a_third():
 
 @pytest.mark.parametrize("window", [3, 5, 8])
 def test_noise_around_a_level_stops_before_long(window):
-    """Without any trend both means must turn out worse: one in four, at each of the later checks."""
+    """Without a trend both means get worse in one of four later checks, which stops training."""
     generator = np.random.default_rng(0)
     stops = []
     for _ in range(200):
@@ -74,7 +78,7 @@ def test_noise_around_a_level_stops_before_long(window):
 
 
 def test_learning_in_noise_goes_on():
-    """A gain of two noises over two windows is seen: fewer than one run in ten stops while it lasts."""
+    """A gain of twice the noise over two windows is seen: fewer than one run in ten stops."""
     generator = np.random.default_rng(1)
     stopped = 0
     for _ in range(200):

@@ -36,13 +36,13 @@ def test_the_mean_cost_is_the_sum_of_shares():
     """fixed_macs + Σ share · macs = macs."""
     search, net = guided()
     part = samples(40, "ways")
-    told = routes_taken(net, part, search.task.labels)
-    total = told["fixed_macs"]
-    for edge in told["edges"]:
+    result = routes_taken(net, part, search.task.labels)
+    total = result["fixed_macs"]
+    for edge in result["edges"]:
         total += sum(share * cost for share, cost in zip(edge["share"], edge["macs"], strict=True))
         assert sum(edge["share"]) == pytest.approx(1)
-    assert total == pytest.approx(told["macs"])
-    assert told["macs_max"] >= told["macs"] >= told["fixed_macs"]
+    assert total == pytest.approx(result["macs"])
+    assert result["macs_max"] >= result["macs"] >= result["fixed_macs"]
 
 
 def test_a_sample_costs_what_the_network_of_its_path_costs():
@@ -51,13 +51,17 @@ def test_a_sample_costs_what_the_network_of_its_path_costs():
     part = Samples(samples(1, "one").x, samples(1, "one").y)
     (path,) = paths_of(net, part)
     arch = Arch(search.options.stack_space.name, tuple((int(op),) for op in path))
-    cut = model_of_space(search.task, search.options.stack_space, search.options.size, arch=arch, affine=True)
-    told = routes_taken(net, part, search.task.labels)
+    cut = model_of_space(
+        search.task, search.options.stack_space, search.options.size, arch=arch, affine=True
+    )
+    result = routes_taken(net, part, search.task.labels)
     samplers = sum(p.numel() for name, p in net.guide.named_parameters() if name.endswith("weight"))
-    assert told["macs"] == macs(cut, search.task.shape) + samplers
-    assert told["shuffled_accuracy"] is None  # there is no other sample
-    params = sum(p.numel() for p in cut.parameters()) + sum(p.numel() for p in net.guide.parameters())
-    assert told["params_used"] == params
+    assert result["macs"] == macs(cut, search.task.shape) + samplers
+    assert result["shuffled_accuracy"] is None  # there is no other sample
+    params = sum(p.numel() for p in cut.parameters()) + sum(
+        p.numel() for p in net.guide.parameters()
+    )
+    assert result["params_used"] == params
 
 
 @pytest.mark.parametrize("channels", [2, 4, 8, 16])
@@ -104,20 +108,23 @@ def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
 def test_samples_that_look_alike_take_one_way():
     _, net = guided()
     x = samples(1, "x").x.expand(6, -1, -1, -1)
-    told = routes_taken(net, Samples(x, torch.zeros(6, dtype=torch.int64)), ("a", "b", "c"))
-    assert told["routes"]["distinct"] == 1
-    assert told["routes"]["entropy"] == 0
-    assert told["routes"]["top"][0]["share"] == 1
-    assert told["edges"][0]["share_by_class"].keys() == {"a"}
+    result = routes_taken(net, Samples(x, torch.zeros(6, dtype=torch.int64)), ("a", "b", "c"))
+    assert result["routes"]["distinct"] == 1
+    assert result["routes"]["entropy"] == 0
+    assert result["routes"]["top"][0]["share"] == 1
+    assert result["edges"][0]["share_by_class"].keys() == {"a"}
 
 
 def test_the_most_common_ways_come_first():
     space = open_space("stacks:1:1:1")
     paths = np.array([[0, 0, 0]] * 1 + [[8, 8, 4]] * 3)
-    told = summary_of(paths, space)
-    assert told["top"][0] == {"path": ["skip_connect", "skip_connect", "skip_connect"], "share": 0.75}
-    assert (told["samples"], told["distinct"]) == (4, 2)
-    assert told["entropy"] == pytest.approx(0.5623351446)
+    result = summary_of(paths, space)
+    assert result["top"][0] == {
+        "path": ["skip_connect", "skip_connect", "skip_connect"],
+        "share": 0.75,
+    }
+    assert (result["samples"], result["distinct"]) == (4, 2)
+    assert result["entropy"] == pytest.approx(0.5623351446)
 
 
 def test_drawn_ways_are_not_told():
@@ -130,13 +137,25 @@ def test_a_cut_costs_every_sample_the_same():
     tensors = search.init(Setup(search.task, 4), None).tensors
     run = ClientRun(search.task, "search", 1, 0, 0, "cpu", lambda: b"")
     net = search.network(Order(0, "evaluate", tensors), samples(2), None, run).eval()
-    told = search.routes(net, samples(5, "test"), search.task)
-    assert told["macs"] == told["macs_max"] == macs(net, search.task.shape)
-    assert told["params_used"] == sum(parameter.numel() for parameter in net.parameters())
-    assert told["macs_std"] == 0 and told["shuffled_accuracy"] is None
-    assert (told["routes"]["samples"], told["routes"]["distinct"], told["routes"]["entropy"]) == (5, 1, 0)
+    result = search.routes(net, samples(5, "test"), search.task)
+    assert result["macs"] == result["macs_max"] == macs(net, search.task.shape)
+    assert result["params_used"] == sum(parameter.numel() for parameter in net.parameters())
+    assert result["macs_std"] == 0 and result["shuffled_accuracy"] is None
+    assert (
+        result["routes"]["samples"],
+        result["routes"]["distinct"],
+        result["routes"]["entropy"],
+    ) == (
+        5,
+        1,
+        0,
+    )
     path = [live[0] for live in Arch.from_plain(net.architecture).choice]
-    names = [slot.options[op] for slot, op in zip(search.options.stack_space.slots, path, strict=True)]
-    assert told["routes"]["top"] == [{"path": names, "share": 1.0}]
-    total = told["fixed_macs"] + sum(edge["macs"][op] for edge, op in zip(told["edges"], path, strict=True))
-    assert total == told["macs"]
+    names = [
+        slot.options[op] for slot, op in zip(search.options.stack_space.slots, path, strict=True)
+    ]
+    assert result["routes"]["top"] == [{"path": names, "share": 1.0}]
+    total = result["fixed_macs"] + sum(
+        edge["macs"][op] for edge, op in zip(result["edges"], path, strict=True)
+    )
+    assert total == result["macs"]

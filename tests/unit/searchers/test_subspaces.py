@@ -62,13 +62,17 @@ def test_the_table_adds_up_to_the_spaces_formula(name):
     size = Size(space.usual.cells, 4)
     table = macs_table(space, SHAPE, 10, size)
     drawn = rng(0)
-    for arch in (space.full(), space.bare(), *(draw_subspace(space, table, 2, None, drawn) for _ in range(3))):
+    for arch in (
+        space.full(),
+        space.bare(),
+        *(draw_subspace(space, table, 2, None, drawn) for _ in range(3)),
+    ):
         assert table.of(arch) == space.cost(SHAPE, 10, arch, size).macs
     assert table.everything() == space.cost(SHAPE, 10, space.full(), size).macs
 
 
 def test_a_space_that_cannot_do_without_operations_is_refused():
-    assert "can do without any operation, but cnn-tiny cannot" in refusal(
+    assert "works without any operation, but that of cnn-tiny does not" in refusal(
         lambda: macs_table(open_space("cnn-tiny"), SHAPE, 10, Size(1, 1))
     )
 
@@ -80,7 +84,9 @@ def test_a_space_whose_costs_do_not_add_up_is_refused():
             several = any(len(live) > 1 for live in arch.choice)
             return cost._replace(macs=cost.macs - several)
 
-    assert "MACs of operations add up" in refusal(lambda: macs_table(Discount("s2", 1, 2), SHAPE, 10, Size(2, 4)))
+    assert "MACs of operations add up" in refusal(
+        lambda: macs_table(Discount("s2", 1, 2), SHAPE, 10, Size(2, 4))
+    )
 
 
 # Drawing
@@ -112,7 +118,9 @@ def test_what_fits_as_drawn_stays(table):
 
 def test_the_same_generator_draws_the_same(table):
     limit = table.least(2) + 300_000
-    assert draw_subspace(SPACE, table, 2, limit, rng(7)) == draw_subspace(SPACE, table, 2, limit, rng(7))
+    assert draw_subspace(SPACE, table, 2, limit, rng(7)) == draw_subspace(
+        SPACE, table, 2, limit, rng(7)
+    )
 
 
 ROWS = ((0, 3, 5, 9), (0, 0, 4, 4), (2, 1, 7, 3), (6, 2, 2, 8), (1, 1, 1, 1))
@@ -122,7 +130,7 @@ SMALL = MacsTable(10, ROWS)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("spare", [0, 1, 3, 7])
 def test_small_tables_are_drawn_as_all_their_subspaces_say(count, spare):
-    """Against every sub-space there is: none is over, and each operation of those that fit is drawn."""
+    """No draw is over the limit, and each operation of a sub-space that fits is drawn."""
     limit = SMALL.least(count) + spare
     possible = set()
     for choice in product(combinations(range(4), count), repeat=len(ROWS)):
@@ -141,8 +149,10 @@ def test_small_tables_are_drawn_as_all_their_subspaces_say(count, spare):
 
 
 def test_a_hundred_thousand_draws_under_a_tight_limit():
-    """None over the limit, and every operation that fits in some sub-space is drawn, at least as often as promised."""
-    limit = SMALL.least(2) + 4  # just enough for the dearest of the fourth slot beside the cheapest of all others
+    """None is over the limit, and every operation that fits is drawn as often as promised."""
+    limit = (
+        SMALL.least(2) + 4
+    )  # just enough for the dearest of the fourth slot beside the cheapest of all others
     fitting = fitting_operations(SMALL, 2, limit)
     assert 0 < len(fitting) < sum(len(row) for row in ROWS)
     drawn = rng(19)
@@ -201,4 +211,6 @@ def test_a_limit_below_the_cheapest_names_it(table):
 @pytest.mark.parametrize("ops_per_edge", [0, 9])
 def test_more_operations_than_there_are(table, ops_per_edge):
     expected = f"ops_per_edge must be 1 to 8, the operations of cell0.0-2, but got {ops_per_edge}"
-    assert expected in refusal(lambda: draw_subspace(SPACE, table, ops_per_edge, None, np.random.default_rng(0)))
+    assert expected in refusal(
+        lambda: draw_subspace(SPACE, table, ops_per_edge, None, np.random.default_rng(0))
+    )

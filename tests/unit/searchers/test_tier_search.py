@@ -49,7 +49,13 @@ def test_a_control_is_another_path_of_the_same_cost(
 def test_the_same_cost_is_a_twentieth_of_the_paths_own() -> None:
     costs = PathCosts.of_one_unit(0, [[100, 105, 106, 95, 94]])
     space = TierSpace(1, costs, (200,))
-    assert [costs_the_same((op,), (0,), space) for op in range(5)] == [True, True, False, True, False]
+    assert [costs_the_same((op,), (0,), space) for op in range(5)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_bracket_on_both_sides_wants_what_the_tier_below_cannot_have() -> None:
@@ -66,7 +72,10 @@ def test_ties_are_broken_by_cost() -> None:
 
 
 def test_of_several_limits_what_fits_all_survives_first() -> None:
-    """(1,) is over both by a tenth and a fifth, (2,) over the second by a half; (0,) fits and is worst in loss."""
+    """(1,) exceeds both by a tenth and a fifth, (2,) the second by a half.
+
+    (0,) fits, and has the worst loss.
+    """
     costs = PathCosts((0.0, 0.0), ((((10.0, 10.0)), (110.0, 120.0), (50.0, 150.0)),))
     space = TierSpace(1, costs, (100.0, 100.0))
     memory = scored({(0,): 0.9, (1,): 0.1, (2,): 0.2})

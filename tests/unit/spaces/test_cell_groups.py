@@ -1,4 +1,4 @@
-"""A group of cells with edges of their own: its slots, where its network reduces, what it costs, what is refused."""
+"""A group of cells with their own edges: its slots, reductions, costs and refusals."""
 
 import pytest
 import torch
@@ -83,14 +83,18 @@ def strides(net) -> list[int]:
     return [max(part.strides) for part in net.modules() if isinstance(part, Edges)]
 
 
-@pytest.mark.parametrize(("cells", "expected"), [(4, [1, 2]), (8, [2, 5]), (12, [4, 8]), (20, [6, 13])])
+@pytest.mark.parametrize(
+    ("cells", "expected"), [(4, [1, 2]), (8, [2, 5]), (12, [4, 8]), (20, [6, 13])]
+)
 def test_the_map_is_halved_at_a_third_and_at_two_thirds(cells, expected):
     space = CellGroup("s2", 1, 4)
     net = space.network((3, 9, 8), 5, Size(cells, 4), arch=space.sample(rng(0)))
     assert [cell for cell, stride in enumerate(strides(net)) if stride == 2] == expected
     assert sorted(reductions(cells)) == expected
     channels = [cell.edges.channels for cell in net.cells]
-    assert channels == [4] * expected[0] + [8] * (expected[1] - expected[0]) + [16] * (cells - expected[1])
+    assert channels == [4] * expected[0] + [8] * (expected[1] - expected[0]) + [16] * (
+        cells - expected[1]
+    )
 
 
 def test_every_copy_of_a_cell_has_the_edges_of_its_position():
@@ -114,8 +118,9 @@ def test_other_positions_than_in_the_search_are_named():
     assert unsearched_reductions(12, 4) == [4, 8]
     assert reducing_positions(12, 4) == {0}
     assert reductions_in_words(12, 4) == (
-        "cell 4 of the network's 12 reduces, but is a copy of cell 0, which did not reduce in the search; "
-        "cell 8 of the network's 12 reduces, but is a copy of cell 0, which did not reduce in the search"
+        "cell 4 of the network's 12 reduces, but is a copy of cell 0, which did not reduce in the "
+        "search; cell 8 of the network's 12 reduces, but is a copy of cell 0, which did not reduce "
+        "in the search"
     )
 
 
@@ -123,7 +128,12 @@ def test_the_drawing_has_every_cell_and_names_those_that_reduce():
     space = CellGroup()
     graphs = space.graphs(space.sample(rng(0)))
     in_search = "reduces in the search"
-    assert [graph.title for graph in graphs] == ["cell 0", f"cell 1 ({in_search})", f"cell 2 ({in_search})", "cell 3"]
+    assert [graph.title for graph in graphs] == [
+        "cell 0",
+        f"cell 1 ({in_search})",
+        f"cell 2 ({in_search})",
+        "cell 3",
+    ]
     assert as_text(space.sample(rng(0))).count("output ── 0, 1, 2, 3") == 4
 
 
@@ -238,7 +248,9 @@ def test_both_batches_side_by_side(monkeypatch):
     assert single.net.forward_both(single.images, single.others, single.mixture()) is None
     expected = list(single.gradients(single.net(single.images, single.mixture()), single.labels))
     with constant(list(single.net.parameters())), untracked(tracking_norms(single.net)):
-        loss = functional.cross_entropy(single.net(single.others, single.mixture()), single.labels_of_others)
+        loss = functional.cross_entropy(
+            single.net(single.others, single.mixture()), single.labels_of_others
+        )
         of_others = torch.autograd.grad(loss, single.alpha)
     first = len(expected) - len(of_others)
     for number, gradient in enumerate(of_others, first):
@@ -298,15 +310,28 @@ def test_options_that_were_kept_are_read_as_they_were():
         (lambda: space_of("group:s1:4:4"), "OPS in group:OPS:NODES:GROUP must be"),
         (lambda: CellGroup("s1", 4, 4), "an op set of a group of cells must be a known name"),
         (lambda: space_of("group:full:0:4"), "1 to 32 nodes, but got 0"),
-        (lambda: space_of("group:full:32:4"), "at most 999 edges, but 4 cells of 32 nodes have 2240"),
+        (
+            lambda: space_of("group:full:32:4"),
+            "at most 999 edges, but 4 cells of 32 nodes have 2240",
+        ),
         (lambda: space_of("group:full:4"), "must look like group:OPS:NODES:GROUP"),
         (
             lambda: CellGroup().network((3, 8, 8), 10, Size(6, 4)),
-            "a network of a group of 4 cells must repeat it as a whole, but got 6 cells; say cells=4, or a multiple",
+            "a network of a group of 4 cells must repeat it as a whole, but got 6 cells; "
+            "say cells=4, or a multiple",
         ),
-        (lambda: CellGroup().cost((3, 8, 8), 10, CellGroup().full(), Size(6, 4)), "but got 6 cells"),
-        (lambda: CellGroup().network((3, 3, 8), 10, Size(4, 4)), "for 4 cells must be at least 4×4, but these are 3×8"),
-        (lambda: SpaceOptions.model_validate({"space": "group", "group": 0}), "1 to 32 cells, but got 0"),
+        (
+            lambda: CellGroup().cost((3, 8, 8), 10, CellGroup().full(), Size(6, 4)),
+            "but got 6 cells",
+        ),
+        (
+            lambda: CellGroup().network((3, 3, 8), 10, Size(4, 4)),
+            "for 4 cells must be at least 4×4, but these are 3×8",
+        ),
+        (
+            lambda: SpaceOptions.model_validate({"space": "group", "group": 0}),
+            "1 to 32 cells, but got 0",
+        ),
     ],
 )
 def test_bad_groups(work, expected):

@@ -1,4 +1,4 @@
-"""A choice that is asked on the way, by hand; the contract suite has what every space must do with one."""
+"""A choice that is asked during the forward pass, by hand; the contract suite tests all spaces."""
 
 import pytest
 import torch
@@ -18,10 +18,13 @@ class Fixed:
     """Answers with the same rows whoever asks, and remembers who did."""
 
     def __init__(self, rows):
-        self.rows, self.places = rows, []
+        self.rows = rows
+        self.places = []
 
     def weights(self, place, inputs):
-        self.places.append((place.number, list(place.slots), [tuple(value.shape) for value in inputs]))
+        self.places.append(
+            (place.number, list(place.slots), [tuple(value.shape) for value in inputs])
+        )
         return [self.rows[slot] for slot in place.slots]
 
 
@@ -40,13 +43,20 @@ def test_an_asked_answer_is_for_the_batch_or_for_each_sample():
     scales, live = part_of(Fixed(rows), Place(0, range(2)), (X,))
     assert live is None
     assert [value.tolist() for value in scales[0]] == [0.25, 0.75]
-    assert [value.tolist() for value in scales[1]] == [[1.0, 0.0], [0.0, 1.0]]  # an option's weight, sample by sample
+    assert [value.tolist() for value in scales[1]] == [
+        [1.0, 0.0],
+        [0.0, 1.0],
+    ]  # an option's weight, sample by sample
 
 
 @pytest.mark.parametrize(
     ("name", "cells", "expected"),
     [
-        ("darts:s2:1", 3, [(0, [0, 1], 2), (1, [2, 3], 2), (2, [2, 3], 2)]),  # normal, reduce, reduce
+        (
+            "darts:s2:1",
+            3,
+            [(0, [0, 1], 2), (1, [2, 3], 2), (2, [2, 3], 2)],
+        ),  # normal, reduce, reduce
         ("nasbench201", 1, [(number, [0, 1, 2, 3, 4, 5], 1) for number in range(3)]),
     ],
 )
@@ -70,19 +80,28 @@ class Answering:
 
 FIVE = torch.ones(5)
 ANSWERS = {
-    "too many rows": ([FIVE] * 7, "for place 0 must have 6 rows, one a slot, but it has 7"),
-    "too few rows": ([FIVE] * 5, "for place 0 must have 6 rows, one a slot, but it has 5"),
-    "no rows": (None, "must have 6 rows, one a slot, but it is None"),
-    "a row too long": ([*[FIVE] * 5, torch.ones(6)], r"for slot 5 must be .*, but its shape is \[6\]"),
-    "a row too short": ([torch.ones(2, 4), *[FIVE] * 5], r"for slot 0 must be .*, but its shape is \[2, 4\]"),
+    "too many rows": ([FIVE] * 7, "for place 0 must have 6 rows, one per slot, but it has 7"),
+    "too few rows": ([FIVE] * 5, "for place 0 must have 6 rows, one per slot, but it has 5"),
+    "no rows": (None, "must have 6 rows, one per slot, but it is None"),
+    "a row too long": (
+        [*[FIVE] * 5, torch.ones(6)],
+        r"for slot 5 must be .*, but its shape is \[6\]",
+    ),
+    "a row too short": (
+        [torch.ones(2, 4), *[FIVE] * 5],
+        r"for slot 0 must be .*, but its shape is \[2, 4\]",
+    ),
     "a number": ([torch.tensor(1.0)] * 6, r"for slot 0 must be .*, but its shape is \[\]"),
-    "a list": ([[1.0] * 5] * 6, r"for slot 0 must be a tensor of \[5\] or \[batch, 5\] weights, but it is"),
+    "a list": (
+        [[1.0] * 5] * 6,
+        r"for slot 0 must be a tensor of \[5\] or \[batch, 5\] weights, but it is",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", ANSWERS)
-def test_an_answer_that_does_not_fit_is_refused(what):
-    answer, sentence = ANSWERS[what]
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_that_does_not_fit_is_refused(case):
+    answer, sentence = ANSWERS[case]
     net = open_space("nasbench201").network((3, 8, 8), 3, Size(1, 2)).eval()
     with pytest.raises(FedloomError, match=sentence):
         net(torch.zeros(2, 3, 8, 8), Answering(answer))

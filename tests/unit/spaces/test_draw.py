@@ -18,10 +18,12 @@ from fedloom.types import Arch
 UNHURRIED = settings(deadline=None)  # other work may share the machine
 NS = "{http://www.w3.org/2000/svg}"
 BENCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|none~1|nor_conv_1x1~2|"
-SPACES = st.sampled_from(["darts:full:4", "darts:s1:4", "darts:s2:2", "darts:s4:5", "darts:full:1", "nasbench201"])
-ARCHS = st.builds(lambda name, seed: space_of(name).sample(rng(seed)), SPACES, st.integers(0, 2**32)) | st.builds(
-    lambda name: space_of(name).full(), SPACES
+SPACES = st.sampled_from(
+    ["darts:full:4", "darts:s1:4", "darts:s2:2", "darts:s4:5", "darts:full:1", "nasbench201"]
 )
+ARCHS = st.builds(
+    lambda name, seed: space_of(name).sample(rng(seed)), SPACES, st.integers(0, 2**32)
+) | st.builds(lambda name: space_of(name).full(), SPACES)
 
 
 def words(svg: str) -> list[str]:
@@ -69,14 +71,22 @@ def test_text_of_a_mask():
 @given(ARCHS)
 def test_the_svg_holds_every_edge_once(arch):
     svg = as_svg(arch)
-    drawn = [path.get("data-edge") for path in ElementTree.fromstring(svg).iter(f"{NS}path") if path.get("data-edge")]
-    expected = [f"{source}-{target}" for graph in graphs_of(arch) for source, target in graph.arrows]
+    drawn = [
+        path.get("data-edge")
+        for path in ElementTree.fromstring(svg).iter(f"{NS}path")
+        if path.get("data-edge")
+    ]
+    expected = [
+        f"{source}-{target}" for graph in graphs_of(arch) for source, target in graph.arrows
+    ]
     assert sorted(drawn) == sorted(expected)
-    found = words(svg)
+    labels = words(svg)
     for op in {op for graph in graphs_of(arch) for link in graph.links for op in link.ops}:
-        assert found.count(op) == sum(link.ops.count(op) for graph in graphs_of(arch) for link in graph.links)
+        assert labels.count(op) == sum(
+            link.ops.count(op) for graph in graphs_of(arch) for link in graph.links
+        )
     for graph in graphs_of(arch):
-        assert found.count(graph.names[0]) == len(graphs_of(arch))
+        assert labels.count(graph.names[0]) == len(graphs_of(arch))
 
 
 def overlap(one: Box, other: Box) -> bool:
@@ -91,8 +101,10 @@ def test_nothing_overlaps_and_nothing_sticks_out(arch):
         boxes = [box for state in layout.states for _, box in layout.boxes(state)]
         boxes += [layout.node(state) for state in layout.states]
         assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
-        lines = [Box(layout.columns[n].left, layout.y[n, s], layout.columns[n].right - layout.columns[n].left, 1)
-                 for n, s in layout.lanes]  # fmt: skip
+        lines = []
+        for place in layout.lanes:
+            column = layout.columns[place.column]
+            lines.append(Box(column.left, layout.y[place], column.right - column.left, 1))
         assert not any(overlap(line, box) for line in lines for box in boxes)
         width, height = layout.size
         assert all(box.x >= 0 and box.x + box.width <= width for box in boxes)
@@ -103,7 +115,9 @@ def test_nothing_overlaps_and_nothing_sticks_out(arch):
 
 
 def test_the_published_cell_is_laid_out_as_it_reads():
-    normal, reduction = (Layout(graph) for graph in graphs_of(from_genotype(DARTS_V2, DartsCells())))
+    normal, reduction = (
+        Layout(graph) for graph in graphs_of(from_genotype(DARTS_V2, DartsCells()))
+    )
     assert normal.column == [0, 0, 1, 1, 1, 2, 3]
     assert reduction.column == [0, 0, 1, 2, 2, 2, 3]
     assert normal.lanes == [(1, 0), (2, 2), (2, 3), (2, 4)]
@@ -125,7 +139,9 @@ def test_titles_are_escaped(title):
     svg = as_svg(from_string(BENCH), title)
     root = ElementTree.fromstring(svg.encode())
     assert root.tag == f"{NS}svg"
-    assert len(list(root.iter())) - bool(title) == len(list(ElementTree.fromstring(as_svg(from_string(BENCH))).iter()))
+    assert len(list(root.iter())) - bool(title) == len(
+        list(ElementTree.fromstring(as_svg(from_string(BENCH))).iter())
+    )
     if title.isprintable() and title:
         assert words(svg)[0] == root.get("aria-label") == title
 

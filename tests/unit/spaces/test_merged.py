@@ -1,4 +1,4 @@
-"""Operations of several edges, and both batches of a step, in one call: the numbers of single ones, up to rounding."""
+"""Operations of several edges and both batches of a step in one call: equal up to rounding."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ WAYS = [Step.gradients, Step.gradients_at_once]
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_and_statistics_are_those_of_single_calls(case, way, calls, monkeypatch):
     ours = Step(*case)
-    found = way(ours)
+    actual = way(ours)
     assert max(calls) > 1
     calls.clear()
     never(monkeypatch)
     theirs = Step(*case)
     expected = theirs.gradients()
     assert not calls
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         check_same(one, other)
         assert one.stride() == other.stride()
     for name, buffer in ours.net.named_buffers():

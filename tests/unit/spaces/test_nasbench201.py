@@ -18,7 +18,10 @@ CHOICES = st.tuples(*[st.integers(0, 4)] * 6)
 
 def string(choice) -> str:
     names = iter(OPS[op] for op in choice)
-    return "+".join("|" + "".join(f"{next(names)}~{source}|" for source in range(target)) for target in range(1, 4))
+    return "+".join(
+        "|" + "".join(f"{next(names)}~{source}|" for source in range(target))
+        for target in range(1, 4)
+    )
 
 
 def test_the_cell():
@@ -76,13 +79,23 @@ def test_derive_by_hand():
         [0, 0, 1, 0, 0],
         [0.3, 0, 0, 0.7, 0],
     ]
-    assert SPACE.derive([np.array(row) for row in rows]).choice == ((0,), (1,), (0,), (4,), (2,), (3,))
+    assert SPACE.derive([np.array(row) for row in rows]).choice == (
+        (0,),
+        (1,),
+        (0,),
+        (4,),
+        (2,),
+        (3,),
+    )
 
 
 @pytest.mark.parametrize(
     ("arch", "expected"),
     [
-        (Arch("nasbench201", ((0,),) * 5), "must be of nasbench201 with 6 slots, but it is of nasbench201 with 5"),
+        (
+            Arch("nasbench201", ((0,),) * 5),
+            "must be of nasbench201 with 6 slots, but it is of nasbench201 with 5",
+        ),
         (Arch("darts:s2:1", ((0,),) * 6), "but it is of darts:s2:1"),
         (
             Arch("nasbench201", ((0,),) * 5 + ((5,),)),
@@ -107,7 +120,10 @@ def test_architectures_that_do_not_fit(arch, expected):
         ("some" + STRING, "must look like |op~0|+"),
         (STRING + "some", "must look like |op~0|+"),
         (STRING + "+" + STRING, "must look like |op~0|+"),
-        (STRING.replace("none", "nothing"), "an operation of NAS-Bench-201 must be a known name, but got 'nothing'"),
+        (
+            STRING.replace("none", "nothing"),
+            "an operation of NAS-Bench-201 must be a known name, but got 'nothing'",
+        ),
     ],
 )
 def test_notation_that_does_not_fit(text, expected):

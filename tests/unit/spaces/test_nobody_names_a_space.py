@@ -1,6 +1,7 @@
-"""Adding a space touches its folder and one line of the registry: nothing else knows which spaces there are.
+"""Adding a space touches only its folder and one line of the registry.
 
-Nor does anything else know what can be chosen in one, or what its parameters are called.
+No other code knows which spaces exist, what can be chosen in one, or what its parameters are
+called.
 """
 
 import ast
@@ -22,7 +23,10 @@ from fedloom.spaces.space import NONE, Space
 from fedloom.spaces.supernet import Supernet
 
 SOURCE = Path(fedloom.__file__).parent
-FOLDERS = [Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom") for place in SPACES.builtin.values()]
+FOLDERS = [
+    Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom")
+    for place in SPACES.builtin.values()
+]
 # By module path or family: the tables of what can be chosen by name.
 REGISTRIES = {
     "spaces/__init__.py": (
@@ -71,7 +75,9 @@ def classes_of_spaces() -> set[str]:
 
 CLASSES = classes_of_spaces()
 PACKAGES = tuple(".".join(("fedloom", *folder.parts)) for folder in FOLDERS)
-FAMILIES = re.compile(rf"(?<![\w-])({'|'.join(SPACES.builtin)})(?![\w.-])")  # `darts-v2` is a network
+FAMILIES = re.compile(
+    rf"(?<![\w-])({'|'.join(SPACES.builtin)})(?![\w.-])"
+)  # `darts-v2` is a network
 
 
 def without_registries(file: Path, tree: ast.Module) -> ast.Module:
@@ -88,31 +94,35 @@ def without_registries(file: Path, tree: ast.Module) -> ast.Module:
 def docstrings(tree: ast.Module) -> set[int]:
     """Explanations may name an example."""
     nodes = ast.Module | ast.ClassDef | ast.FunctionDef
-    found = set()
+    docstring_ids = set()
     for node in ast.walk(tree):
         first = node.body[0] if isinstance(node, nodes) and node.body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            found.add(id(first.value))
-    return found
+            docstring_ids.add(id(first.value))
+    return docstring_ids
 
 
 def namings(file: Path, text: str) -> list[str]:
-    """Where a file names a space: by its class, its package, or its family in a string that is no docstring."""
+    """Returns where a file names a space: by class, package, or family in a string of code."""
     tree = without_registries(file, ast.parse(text))
     explained = docstrings(tree)
     excepted = OTHER_MEANINGS.get(path_of(file))
-    found = []
+    places = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute):
             name = node.id if isinstance(node, ast.Name) else node.attr
             if name in CLASSES:
-                found.append(f"line {node.lineno}: {name}")
+                places.append(f"line {node.lineno}: {name}")
         elif isinstance(node, ast.Import | ast.ImportFrom):
             if any(of_a_space(module) for module in imported(node)):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-        elif isinstance(node, ast.Constant) and id(node) not in explained and says_a_space(node.value, excepted):
-            found.append(f"line {node.lineno}: {node.value!r}")
-    return found
+                places.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif (
+            isinstance(node, ast.Constant)
+            and id(node) not in explained
+            and says_a_space(node.value, excepted)
+        ):
+            places.append(f"line {node.lineno}: {node.value!r}")
+    return places
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -147,16 +157,16 @@ OTHER_MEANINGS = {
     "registry.py": "group",  # of entry points
     "report/sections/clusters.py": "noise",  # that clients added to their label counts
     "report/sections/subspaces.py": "group",  # of cells, in words for a person
-    "stages/groups.py": "group",  # the same, and a name in the result; which space it is, nobody says
+    "stages/groups.py": "group",  # the same, and a name in the result; it names no space
     "report/sections/tiers.py": "group",  # of clients: a tier
-    "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into
+    "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node without operations
     "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is
     "data/fetching/fetch.py": "identity",  # HTTP's encoding that is none
     "deploy/kits.py": "nodes",  # Flower's, one a site
     "deploy/processes.py": "nodes",  # the same
     "federation/engines/flower/simulation.py": "nodes",  # the same
     "learning/training.py": "lstm",  # a fixed network
-    "methods/fedoras.py": "ops",  # FedorAS's own key in its messages and state: operations by their numbers
+    "methods/fedoras.py": "ops",  # FedorAS's own key in its messages and state: operation numbers
     "methods/fedoras_frame.py": "ops",  # the same
     "methods/fedoras_path.py": "ops",  # the same
     "methods/fedoras_result.py": "ops",  # the same
@@ -168,7 +178,7 @@ OTHER_MEANINGS = {
     "nets/head.py": "linear",  # torch's layer, in a sentence
     "nets/lstm.py": "lstm",  # a fixed network
     "networks/__init__.py": "lstm",  # the same
-    "report/space_tables.py": "ops",  # a key of `fedloom space show --json`: the operations of a layer
+    "report/space_tables.py": "ops",  # a key of `fedloom space show --json`: a layer's operations
     "testing/engines.py": "noise",  # a state full of it
     "deploy/policy.py": "noise",  # of label counts, which hides them
     "report/sections/classes.py": "noise",  # the same
@@ -180,7 +190,10 @@ SHARED_OPERATIONS = ("spaces/ops.py", "spaces/edge_costs.py")
 
 
 def variants_of(family: str) -> Iterator[Space]:
-    """A built-in space with each of the values that its schema lists, and the default of every other parameter."""
+    """Yields a built-in space with all combinations of the values that its schema lists.
+
+    Every other parameter has its default.
+    """
     fields = open_family(family).schema.model_fields
     if not fields:
         yield open_space(family)
@@ -238,11 +251,15 @@ def words_in_strings(text: str, pattern: re.Pattern[str]) -> list[Word]:
     """Where a string that is no docstring has such a word."""
     tree = ast.parse(text)
     explained = docstrings(tree)
-    found = []
+    words = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in explained:
-            found += [Word(node.lineno, word) for word in pattern.findall(node.value)]
-    return found
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in explained
+        ):
+            words += [Word(node.lineno, word) for word in pattern.findall(node.value)]
+    return words
 
 
 def operations_named(text: str) -> list[Word]:
@@ -251,13 +268,17 @@ def operations_named(text: str) -> list[Word]:
 
 def parameters_named(text: str) -> list[Word]:
     """In a string, as an argument's name, or as an attribute of a space or of options."""
-    found = words_in_strings(text, A_PARAMETER)
+    words = words_in_strings(text, A_PARAMETER)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.keyword) and node.arg in PARAMETERS:
-            found.append(Word(node.value.lineno, node.arg))
-        elif isinstance(node, ast.Attribute) and node.attr in PARAMETERS and may_own_parameters(node.value):
-            found.append(Word(node.lineno, node.attr))
-    return found
+            words.append(Word(node.value.lineno, node.arg))
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in PARAMETERS
+            and may_own_parameters(node.value)
+        ):
+            words.append(Word(node.lineno, node.attr))
+    return words
 
 
 def may_own_parameters(node: ast.expr) -> bool:
@@ -275,17 +296,18 @@ def words_of_spaces(file: Path) -> list[Word]:
 
 def asks_which(text: str) -> list[str]:
     """Questions which space something is: there is no answer that anybody should act on."""
-    found = []
+    places = []
     for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
             and node.func.id in ("isinstance", "issubclass")
         ):
-            what, kinds = ast.unparse(node.args[0]), ast.unparse(node.args[1])
+            what = ast.unparse(node.args[0])
+            kinds = ast.unparse(node.args[1])
             if "space" in what.lower() or any(re.search(rf"\b{name}\b", kinds) for name in CLASSES):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-    return found
+                places.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return places
 
 
 def test_the_classes_are_known():
@@ -294,17 +316,25 @@ def test_the_classes_are_known():
     assert len(OUTSIDE) > 200
 
 
-@pytest.mark.parametrize("file", OUTSIDE, ids=path_of)
-def test_no_file_names_a_space(file):
-    text = file.read_text()
-    assert namings(file, text) == []
-    assert asks_which(text) == []
+def test_no_file_names_a_space():
+    named = {}
+    for file in OUTSIDE:
+        text = file.read_text()
+        named[path_of(file)] = [*namings(file, text), *asks_which(text)]
+    assert only_with_words(named) == {}
 
 
-@pytest.mark.parametrize("file", OUTSIDE, ids=path_of)
-def test_no_file_names_an_operation_or_a_parameter_of_a_space(file):
-    excepted = OTHER_MEANINGS.get(path_of(file))
-    assert [word for word in words_of_spaces(file) if word.text != excepted] == []
+def test_no_file_names_an_operation_or_a_parameter_of_a_space():
+    named = {}
+    for file in OUTSIDE:
+        excepted = OTHER_MEANINGS.get(path_of(file))
+        named[path_of(file)] = [word for word in words_of_spaces(file) if word.text != excepted]
+    assert only_with_words(named) == {}
+
+
+def only_with_words(named):
+    """The files in which something was found, so that a failure names all of them."""
+    return {path: words for path, words in named.items() if words}
 
 
 def test_no_exception_is_listed_in_vain():
@@ -330,7 +360,10 @@ def test_what_a_file_defines_cannot_be_opened_without_one(family):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("SHORT = {'skip_connect': 'skip', 'nor_conv_1x1': 'one'}", ["skip_connect", "nor_conv_1x1"]),
+        (
+            "SHORT = {'skip_connect': 'skip', 'nor_conv_1x1': 'one'}",
+            ["skip_connect", "nor_conv_1x1"],
+        ),
         ("POLICY = 'unsupported = [\"mb3e2\"]'", ["mb3e2"]),
         ("what = f'{name} has no mb3e1.5, nor conv1.'", ["mb3e1.5", "conv1"]),
         ("NONE = 'none'", []),
@@ -389,4 +422,6 @@ def test_a_question_is_found():
 
 
 def test_explanations_and_named_networks_are_none():
-    assert namings(SOURCE / "somewhere.py", '"""Such as `darts:s2:4`."""\nnetwork = "darts-v2"') == []
+    assert (
+        namings(SOURCE / "somewhere.py", '"""Such as `darts:s2:4`."""\nnetwork = "darts-v2"') == []
+    )

@@ -1,4 +1,4 @@
-"""A space's own parameters: declared by it, given beside a method's options or in its name, and by no other."""
+"""A space's own parameters: it declares them; users give them as options or in its name."""
 
 from pathlib import Path
 
@@ -27,7 +27,10 @@ FOREIGN = (
     "`ops` must be a parameter of the search space that is chosen, but nasbench201 has none; "
     "leave ops out, or choose space=darts or group, which has it."
 )
-TWICE = "must be given once, but its name darts:s2:4 says them, and `nodes` is given too; leave nodes out, or say"
+TWICE = (
+    "must be given once, but its name darts:s2:4 gives them, and `nodes` is given too; "
+    "leave nodes out, or say"
+)
 
 
 @pytest.fixture
@@ -67,13 +70,19 @@ def test_they_stand_beside_the_options_in_files_and_tasks():
 
 def test_text_becomes_their_type():
     assert resolve_options("fednas", {"nodes": "2"})["nodes"] == 2
-    with pytest.raises(FedloomError, match=r"`options.nodes` must be a valid integer, but got 'two'"):
+    with pytest.raises(
+        FedloomError, match=r"`options.nodes` must be a valid integer, but got 'two'"
+    ):
         resolve_options("fednas", {"nodes": "two"})
 
 
 def test_what_nobody_gives_is_as_the_method_has_it_and_else_as_the_space_has_it():
     assert space_for(FedNASOptions()).name == "darts:full:4"
-    assert space_for(SpiderOptions()).name == space_for(SpiderOptions(space="darts")).name == "darts:s2:4"
+    assert (
+        space_for(SpiderOptions()).name
+        == space_for(SpiderOptions(space="darts")).name
+        == "darts:s2:4"
+    )
     assert space_for(SpiderOptions(nodes=1)).name == "darts:s2:1"
     assert space_for(SpiderOptions(space="nasbench201")).name == "nasbench201"
 
@@ -83,14 +92,18 @@ def test_a_space_of_ones_own_has_its_own(chain):
     assert space_for(options).name == f"{chain}:5:False"
     assert space_for(SpiderOptions(space=f"{chain}:5:true")).wide_start
     assert space_for(SpiderOptions(**options.model_dump())) == space_for(options)
-    with pytest.raises(FedloomError, match=r"`options.depth` must be greater than or equal to 1, but got 0"):
+    with pytest.raises(
+        FedloomError, match=r"`options.depth` must be greater than or equal to 1, but got 0"
+    ):
         SpiderOptions(space=chain, depth=0)
     with pytest.raises(
-        FedloomError, match=r"DEPTH in chain.py:Chain:DEPTH:WIDE_START must be greater .* got .*:0:true"
+        FedloomError,
+        match=r"DEPTH in chain.py:Chain:DEPTH:WIDE_START must be greater .* got .*:0:true",
     ):
         SpiderOptions(space=f"{chain}:0:true")
     with pytest.raises(
-        FedloomError, match=r"`nodes` must be .*, but chain.py:Chain has depth, wide_start; leave nodes"
+        FedloomError,
+        match=r"`nodes` must be .*, but chain.py:Chain has depth, wide_start; leave nodes",
     ):
         SpiderOptions(space=chain, nodes=2)
 
@@ -98,7 +111,9 @@ def test_a_space_of_ones_own_has_its_own(chain):
 def test_a_method_that_leaves_the_size_to_the_space_takes_parameters_too(tmp_path):
     task = Task("fedoras", {}, "image", (1, 8, 8), ("a", "b"), 0, (0.5,), (0.5,))
     file = tmp_path / "own.py"
-    sized = f"from fedloom.registry import from_file\nSized = from_file({str(SIZED)!r} + ':Sized')\n"
+    sized = (
+        f"from fedloom.registry import from_file\nSized = from_file({str(SIZED)!r} + ':Sized')\n"
+    )
     file.write_text(EXAMPLE.read_text() + sized + "class Own(Sized, Chain):\n    pass\n")
     options = FedorASOptions(space=f"{file}:Own", depth="2")
     assert options.model_dump()["depth"] == 2
@@ -106,7 +121,9 @@ def test_a_method_that_leaves_the_size_to_the_space_takes_parameters_too(tmp_pat
     assert searched.space.name == f"{file}:Own:2" and searched.size == (1, 2, "mean")
     assert searched.is_foreign
     assert FedorASOptions(**options.model_dump()).searched(task) == searched
-    with pytest.raises(FedloomError, match=r"`options.depth` must be greater than or equal to 1, but got 0"):
+    with pytest.raises(
+        FedloomError, match=r"`options.depth` must be greater than or equal to 1, but got 0"
+    ):
         resolve_options("fedoras", {"space": f"{file}:Own", "depth": 0})
     with pytest.raises(FedloomError, match=r"option `options.depth` must be a known name"):
         resolve_options("fedoras", {"space": "cnn-tiny", "depth": 2})
@@ -116,7 +133,11 @@ def test_the_usual_space_is_for_methods_that_leave_it_to_the_data():
     searched = FedorASOptions(head="mean").searched(
         Task("fedoras", {}, "image", (1, 8, 8), ("a", "b"), 0, (0.5,), (0.5,))
     )
-    assert searched.space.name == "cnn-tiny" and searched.size.head == "mean" and not searched.is_foreign
+    assert (
+        searched.space.name == "cnn-tiny"
+        and searched.size.head == "mean"
+        and not searched.is_foreign
+    )
     with pytest.raises(FedloomError, match="search space must be a known name, but got 'auto'"):
         resolve_options("fednas", {"space": "auto"})
     with pytest.raises(FedloomError, match="must be a known name, but got 'depth'"):
@@ -129,11 +150,11 @@ def test_the_recipe_says_what_is_searched(name):
     searches = {"fednas": "darts:full:4", "spider": "darts:s2:4", "fedoras": "cnn-l"}
     searches |= dict.fromkeys(["finch", "decnas", "onenas"], "group:full:4:4")
     searches |= dict.fromkeys(["feddsnas", "ca-feddsnas", "fedpnas", "ca-fedpnas"], "stacks:3:1:2")
-    found = recipe(name).searched(task)
+    searched = recipe(name).searched(task)
     if name not in searches:
-        assert found is None
+        assert searched is None
         return
-    assert found.space.name == searches[name]
+    assert searched.space.name == searches[name]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +163,14 @@ def test_the_recipe_says_what_is_searched(name):
         ({"space": "nasbench201", "ops": "s2"}, FOREIGN),
         ({"space": "darts:s2:4", "nodes": 2}, TWICE),
         ({"space": "darts:s2:4", "nodes": 4}, TWICE),
-        ({"nods": 2}, "option `options.nods` must be a known name, but got 'nods'; did you mean nodes?"),
-        ({"epoch": 2}, "option `options.epoch` must be a known name, but got 'epoch'; did you mean epochs?"),
+        (
+            {"nods": 2},
+            "option `options.nods` must be a known name, but got 'nods'; did you mean nodes?",
+        ),
+        (
+            {"epoch": 2},
+            "option `options.epoch` must be a known name, but got 'epoch'; did you mean epochs?",
+        ),
         ({"space": "nasbench201", "depth": 2}, "option `options.depth` must be a known name"),
         ({"space": "nasbench201", "nods": 2}, "option `options.nods` must be a known name"),
         ({"ops": "s1", "nodes": 3}, "op set s1 must have cells of 4 nodes, but got 3"),
@@ -206,12 +233,18 @@ def test_a_variant_decides_which_flags_there_are(capsys):
     """It wins over the other flags, so its space's parameters are the ones that may be given."""
     words = ["fednas:space=darts", "--space", "nasbench201", "--ops", "s9", "--rounds", "2"]
     assert cli.main(["run", *words]) == 2
-    assert "`options.ops` must be 'full', 's1', 's2', 's3', 's4' or 's5', but got 's9'" in capsys.readouterr().err
+    assert (
+        "`options.ops` must be 'full', 's1', 's2', 's3', 's4' or 's5', but got 's9'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_flag_that_nobody_has_is_answered_with_the_nearest_of_method_and_space(chain, capsys):
     assert cli.main(["run", "fednas", "--nods", "2"]) == 2
-    assert "a flag must be a known name, but got 'nods'; did you mean nodes?" in capsys.readouterr().err
+    assert (
+        "a flag must be a known name, but got 'nods'; did you mean nodes?"
+        in capsys.readouterr().err
+    )
     assert cli.main(["run", "fednas", "--space", chain, "--wide-star", "2"]) == 2
     assert "got 'wide-star'; did you mean wide-start?" in capsys.readouterr().err
     assert cli.main(["run", "fednas", "--space", "darts:s2:4", "--nodes", "2"]) == 2
@@ -220,10 +253,17 @@ def test_a_flag_that_nobody_has_is_answered_with_the_nearest_of_method_and_space
 
 def test_keywords_of_the_package():
     assert split_flags("fednas", {"nodes": 2, "ops": "s2"})["options"] == {"nodes": 2, "ops": "s2"}
-    assert split_flags("fednas:space=darts", {"space": "nasbench201", "nodes": 2})["options"]["nodes"] == 2
-    with pytest.raises(FedloomError, match="`ops` must be a parameter of the search space that is chosen"):
+    assert (
+        split_flags("fednas:space=darts", {"space": "nasbench201", "nodes": 2})["options"]["nodes"]
+        == 2
+    )
+    with pytest.raises(
+        FedloomError, match="`ops` must be a parameter of the search space that is chosen"
+    ):
         split_flags("fednas", {"space": "nasbench201", "ops": "s2"})
-    with pytest.raises(FedloomError, match=r"a keyword of fednas must be a known name, .* did you mean nodes?"):
+    with pytest.raises(
+        FedloomError, match=r"a keyword of fednas must be a known name, .* did you mean nodes?"
+    ):
         split_flags("fednas", {"nods": 2})
 
 
@@ -236,17 +276,26 @@ def test_they_are_shown(chain, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     assert cli.main(["list", "spaces"]) == 0
     listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    parameters = "as darts:OPS:NODES: ops = full (full|s1|s2|s3|s4|s5), op set of a cell's edges; nodes = 4, "
+    parameters = (
+        "as darts:OPS:NODES: ops = full (full|s1|s2|s3|s4|s5), op set of a cell's edges; "
+        "nodes = 4, "
+    )
     assert parameters in listed["darts"]
     assert "Parameters" not in listed["nasbench201"]
     shown = {}
     for variant in ("spider", "fednas:space=nasbench201", f"fednas:space={chain}"):
         assert cli.main(["run", variant, "--help"]) == 0
-        lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("--")]
+        lines = [
+            line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("--")
+        ]
         shown[variant] = {words[0]: words[1] for words in lines}
-    assert shown["spider"].items() >= {"--space": "darts:s2:4", "--ops": "s2", "--nodes": "4"}.items()
+    assert (
+        shown["spider"].items() >= {"--space": "darts:s2:4", "--ops": "s2", "--nodes": "4"}.items()
+    )
     assert not {"--ops", "--nodes"} & set(shown["fednas:space=nasbench201"])
-    assert shown[f"fednas:space={chain}"].items() >= {"--depth": "3", "--wide-start": "False"}.items()
+    assert (
+        shown[f"fednas:space={chain}"].items() >= {"--depth": "3", "--wide-start": "False"}.items()
+    )
 
 
 # What makes a space small: it says so itself
@@ -270,4 +319,8 @@ def test_a_toy_searches_the_default_space_with_two_operations_an_edge_and_two_no
 def test_the_demo_searches_small_cells():
     config = configure(demo.SEARCH, {})
     options = resolve_options(config.method, config.options)
-    assert {name: options[name] for name in ("space", "ops", "nodes")} == {"space": "darts", "ops": "s2", "nodes": 2}
+    assert {name: options[name] for name in ("space", "ops", "nodes")} == {
+        "space": "darts",
+        "ops": "s2",
+        "nodes": 2,
+    }

@@ -54,7 +54,10 @@ def network(name, dtype=torch.float32, affine=True):
     torch.manual_seed(1)
     net = space.network(SHAPE, 5, SIZES.get(name, space.usual._replace(channels=4)), affine=affine)
     with torch.no_grad():  # statistics that are not those of a new network
-        net(torch.randn(16, *SHAPE), Mixture.softmax([torch.zeros(len(slot.options)) for slot in space.slots]))
+        net(
+            torch.randn(16, *SHAPE),
+            Mixture.softmax([torch.zeros(len(slot.options)) for slot in space.slots]),
+        )
     return space, net.to(dtype)
 
 
@@ -135,8 +138,8 @@ def test_routed_is_as_all_operations_and_a_mask(name):
         results[kind] = (scores.detach(), x.grad, factors.grad, weights)
     routed = results[Fixed]
     masked = results[Masked]
-    for found, wanted in zip(routed[:3], masked[:3], strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-9)
+    for actual, wanted in zip(routed[:3], masked[:3], strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-9)
     for key, gradient in masked[3].items():
         if key in routed[3]:
             torch.testing.assert_close(routed[3][key], gradient, rtol=1e-5, atol=1e-9)
@@ -179,7 +182,9 @@ def test_one_number_a_channel_takes_running_statistics_and_leaves_them():
     last = len(space.slots) - 1  # the edge of the personal cell
     ops[:, last] = torch.tensor([2, 0, 0])  # the first sample is alone in sep_conv_3x3
     key = "personal.0.edges.0.sep_conv_3x3.bn2."
-    before = {name: value.clone() for name, value in net.state_dict().items() if name.startswith(key)}
+    before = {
+        name: value.clone() for name, value in net.state_dict().items() if name.startswith(key)
+    }
     scores = net(torch.randn(3, 1, 4, 4), Fixed(space, ops))
     scores.sum().backward()
     assert scores.isfinite().all()
@@ -224,7 +229,9 @@ def test_joining_has_the_right_values_and_gradients(layout, are_ones):
     def join(factors, *results):
         return Joined.apply(parts, 5, 2, factors, *results)
 
-    by_hand = (whole * factors[:, 0, None, None, None] + other * factors[:, 1, None, None, None]) / 2
+    by_hand = (
+        whole * factors[:, 0, None, None, None] + other * factors[:, 1, None, None, None]
+    ) / 2
     torch.testing.assert_close(join(*inputs), by_hand)
     assert torch.autograd.gradcheck(join, inputs)
     assert torch.autograd.gradgradcheck(join, inputs)

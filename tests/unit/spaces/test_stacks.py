@@ -1,4 +1,4 @@
-"""FedPNAS's two stacks: sizes by Table 3 of its paper, the whole network, its edges and its inputs."""
+"""FedPNAS's two stacks: sizes by Table 3 of its paper, the network, its edges and its inputs."""
 
 import math
 
@@ -69,7 +69,13 @@ def test_sizes_of_an_edge(channels, base, printed, all_edges, personal):
 
 @pytest.mark.parametrize(
     ("name", "edges"),
-    [("stacks:4:4:2", 32), ("stacks:3:1:1", 7), ("stacks:3:1:2", 18), ("stacks:3:1:3", 33), ("stacks:3:1:4", 52)],
+    [
+        ("stacks:4:4:2", 32),
+        ("stacks:3:1:1", 7),
+        ("stacks:3:1:2", 18),
+        ("stacks:3:1:3", 33),
+        ("stacks:3:1:4", 52),
+    ],
 )
 def test_the_number_of_edges(name, edges):
     assert len(open_space(name).slots) == edges
@@ -99,11 +105,17 @@ def test_the_parts_of_the_network():
     net = open_space("stacks:3:1:2").network((1, 8, 8), 10, Size(4, 16, "mean"))
     skips = sum(parameters(cell.skip) for cell in net.base)
     operations = sum(parameters(cell.edges) for cell in [*net.base, *net.personal])
-    assert (parameters(net.stem), skips, operations, parameters(net.classifier)) == (432, 864, 144_144, 170)
+    assert (parameters(net.stem), skips, operations, parameters(net.classifier)) == (
+        432,
+        864,
+        144_144,
+        170,
+    )
 
 
 @pytest.mark.parametrize(
-    ("base", "reducing"), [(1, [0]), (2, [0, 1]), (3, [1, 2]), (4, [1, 2]), (5, [1, 3]), (6, [2, 4])]
+    ("base", "reducing"),
+    [(1, [0]), (2, [0, 1]), (3, [1, 2]), (4, [1, 2]), (5, [1, 3]), (6, [2, 4])],
 )
 def test_where_the_base_reduces(base, reducing):
     """At a third and at two thirds of its cells."""
@@ -128,14 +140,21 @@ def test_a_node_of_its_edges_and_a_cell_of_its_nodes(node):
 
 def test_the_likeliest_operation_of_every_slot():
     space = open_space("stacks:1:1:1")
-    rows = [torch.arange(9.0).numpy(), torch.arange(9.0).flip(0).numpy(), torch.tensor([0, 3.0, 1, 2, 0]).numpy()]
+    rows = [
+        torch.arange(9.0).numpy(),
+        torch.arange(9.0).flip(0).numpy(),
+        torch.tensor([0, 3.0, 1, 2, 0]).numpy(),
+    ]
     assert space.derive(rows).choice == ((8,), (0,), (1,))
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("stacks:3:1", "must look like stacks:BASE_CELLS:PERSONAL_CELLS:NODES[:NODE], but got stacks:3:1;"),
+        (
+            "stacks:3:1",
+            "must look like stacks:BASE_CELLS:PERSONAL_CELLS:NODES[:NODE], but got stacks:3:1;",
+        ),
         ("stacks:3:1:x", "but got stacks:3:1:x;"),
         ("stacks:3:1:2:min", "must be 'mean' or 'sum', but got stacks:3:1:2:min;"),
         ("stacks:0:1:2", "base_cells of the space stacks must be 1 to 100, but got 0"),

@@ -1,1 +1,1 @@
-"""Training batches, changed on their way in."""
+"""Augmentation of training batches."""

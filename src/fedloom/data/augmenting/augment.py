@@ -1,8 +1,8 @@
 """Augmentation of training batches: `crop:4+flip+cutout:16`, `randaugment:2:9` or `none`.
 
-In plain torch, on whole batches [n,c,h,w] in raw units, as Samples hold them, on whichever device;
-type, shape and range stay. Every image draws its own amounts, all from the generator handed in,
-which is the CPU's: the draws do not depend on the device.
+Operations are plain torch and work on whole batches [n,c,h,w] in raw units, as Samples hold them,
+on any device. They keep type, shape and range. Each image draws its own amounts, all from the given
+generator. That is a generator of the CPU, so the draws do not depend on the device.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ Generator = torch.Generator
 
 
 @dataclass(frozen=True)
-class About:
-    """What an operation may have to know of the data beyond the batch."""
+class DataFacts:
+    """What an operation may have to know about the data besides the batch."""
 
     mean: Sequence[float] = (0.0,)  # per channel, in raw units
-    white: int = 255
+    white: int = 255  # the value of white pixels
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What one amount of an operation may be."""
+    """The range of one amount of an operation: above `above`, and at most `most`."""
 
-    what: str
+    name: str
     above: float
     most: float = math.inf
     whole: bool = True
 
     def read(self, text: str) -> float | None:
+        """Returns the number in a text. None: it is no number, or out of range."""
         try:
             value = float(text)
         except ValueError:
@@ -70,21 +71,23 @@ class Limit:
             interval = f"{interval} to {self.most:g}"
         if self.whole:
             interval = f"a whole number {interval}"
-        return f"{self.what} ({interval})"
+        return f"{self.name} ({interval})"
 
 
 @dataclass(frozen=True)
 class Operation:
-    about: str
+    """One operation that `augment` can name."""
+
+    about: str  # one line for `fedloom list augmentations`
     example: str
-    limits: tuple[Limit, ...]
-    apply: Callable[..., torch.Tensor]  # of the batch, a generator, `About` and the amounts
+    limits: tuple[Limit, ...]  # one for each amount
+    apply: Callable[..., torch.Tensor]  # (batch, generator, data facts, *amounts) -> batch
     kinds: tuple[str, ...] = ("image",)
     channels: tuple[int, ...] = (1, 2, 3, 4)
 
 
 def crop(x: torch.Tensor, generator: Generator, pixels: int) -> torch.Tensor:
-    """A window of the same size, somewhere in the image with so many black pixels around it."""
+    """Cuts a window of the same size out of the image with this many black pixels around it."""
     height, width = x.shape[2:]
     down = torch.randint(-pixels, pixels + 1, (len(x), 1, 1), generator=generator)
     across = torch.randint(-pixels, pixels + 1, (len(x), 1, 1), generator=generator)
@@ -95,7 +98,7 @@ def crop(x: torch.Tensor, generator: Generator, pixels: int) -> torch.Tensor:
 
 
 def flip(x: torch.Tensor, generator: Generator) -> torch.Tensor:
-    """Left and right exchanged, for every second image."""
+    """Mirrors each image left to right with a probability of one half."""
     coin = torch.rand(len(x), generator=generator) < 0.5
     return torch.where(coin.to(x.device)[:, None, None, None], x.flip(3), x)
 
@@ -106,33 +109,33 @@ def cutout(
     side: int,
     fill: Sequence[float] = (0.0,),
 ) -> torch.Tensor:
-    """A square about a random pixel, or what of it lies in the image, gets the value `fill`.
+    """Sets a square around a random pixel to `fill`; parts outside the image are cut off.
 
     DeVries, Taylor, 2017.
     """
     height, width = x.shape[2:]
-    rows = cut_out(height, len(x), side, generator).to(x.device)
-    columns = cut_out(width, len(x), side, generator).to(x.device)
+    rows = inside_square(height, len(x), side, generator).to(x.device)
+    columns = inside_square(width, len(x), side, generator).to(x.device)
     box = rows[:, None, :, None] & columns[:, None, None, :]
     value = torch.tensor(fill, device=x.device).view(1, -1, 1, 1)
     return torch.where(box, like(x, value), x)
 
 
-def cut_out(size: int, count: int, side: int, generator: Generator) -> torch.Tensor:
-    """Which rows (or columns) of each image lie in its square [image, row]."""
+def inside_square(size: int, count: int, side: int, generator: Generator) -> torch.Tensor:
+    """Draws which rows (or columns) of each image lie in its square: booleans [image, row]."""
     middle = torch.randint(size, (count, 1), generator=generator)
     place = torch.arange(size) - middle + side // 2
     return (place >= 0) & (place < side)
 
 
 def uniform(x: torch.Tensor, generator: Generator, most: float) -> torch.Tensor:
-    """An amount a sample, up to `most` either way."""
+    """Draws one amount per sample, between −most and +most."""
     return (2 * torch.rand(len(x), generator=generator) - 1) * most
 
 
-def mean_of(about: About, x: torch.Tensor) -> torch.Tensor:
-    """The data set's mean, a number a channel."""
-    return torch.tensor(about.mean, device=x.device).view(1, -1, 1, 1)
+def mean_of(facts: DataFacts, x: torch.Tensor) -> torch.Tensor:
+    """Returns the data set's mean, one number per channel, to be broadcast over a batch."""
+    return torch.tensor(facts.mean, device=x.device).view(1, -1, 1, 1)
 
 
 OPERATIONS = {
@@ -140,85 +143,86 @@ OPERATIONS = {
         about="a window somewhere in the image with a black border of PIXELS",
         example="crop:4",
         limits=(Limit("pixels", 0),),
-        apply=lambda x, generator, about, pixels: crop(x, generator, int(pixels)),
+        apply=lambda x, generator, facts, pixels: crop(x, generator, int(pixels)),
     ),
     "flip": Operation(
-        about="left and right exchanged in half of the images",
+        about="half of the images are mirrored left to right",
         example="flip",
         limits=(),
-        apply=lambda x, generator, about: flip(x, generator),
+        apply=lambda x, generator, facts: flip(x, generator),
     ),
     "cutout": Operation(
         about="a square of SIDE pixels becomes the data set's mean",
         example="cutout:16",
         limits=(Limit("pixels", 0),),
-        apply=lambda x, generator, about, side: cutout(x, generator, int(side), about.mean),
+        apply=lambda x, generator, facts, side: cutout(x, generator, int(side), facts.mean),
         kinds=("image", "speech"),
     ),
     "rotate": Operation(
-        about="turned by up to DEGREES, either way",
+        about="rotated by up to DEGREES, either way",
         example="rotate:15",
         limits=(Limit("degrees", 0, 180, whole=False),),
-        apply=lambda x, generator, about, degrees: rotate(x, uniform(x, generator, degrees)),
+        apply=lambda x, generator, facts, degrees: rotate(x, uniform(x, generator, degrees)),
     ),
     "hue": Operation(
-        about="colours moved round the circle by up to TURNS, either way",
+        about="hues shifted by up to TURNS of the colour circle, either way",
         example="hue:0.1",
         limits=(Limit("turns", 0, 0.5, whole=False),),
-        apply=lambda x, generator, about, turns: shift_hue(x, uniform(x, generator, turns)),
+        apply=lambda x, generator, facts, turns: shift_hue(x, uniform(x, generator, turns)),
         channels=(3,),
     ),
     "timeshift": Operation(
-        about="a sound up to FRAMES earlier or later",
+        about="a sound is moved up to FRAMES earlier or later",
         example="timeshift:5",
         limits=(Limit("frames", 0),),
-        apply=lambda x, generator, about, frames: shift_time(
-            x, generator, int(frames), mean_of(about, x)
+        apply=lambda x, generator, facts, frames: shift_time(
+            x, generator, int(frames), mean_of(facts, x)
         ),
         kinds=("speech",),
     ),
     "hiss": Operation(
-        about="hiss of a SHARE of a sound's own spread",
+        about="hiss whose standard deviation is SHARE of the sound's own",
         example="hiss:0.1",
         limits=(Limit("share", 0, 10, whole=False),),
-        apply=lambda x, generator, about, share: add_noise(x, generator, share),
+        apply=lambda x, generator, facts, share: add_noise(x, generator, share),
         kinds=("speech",),
     ),
     "timemask": Operation(
-        about="up to FRAMES neighbouring frames of a sound become the data set's mean",
+        about="up to FRAMES consecutive frames of a sound become the data set's mean",
         example="timemask:8",
         limits=(Limit("frames", 0),),
-        apply=lambda x, generator, about, frames: mask(
-            x, generator, int(frames), 3, mean_of(about, x)
+        apply=lambda x, generator, facts, frames: mask(
+            x, generator, int(frames), 3, mean_of(facts, x)
         ),
         kinds=("speech",),
     ),
     "bandmask": Operation(
-        about="up to BANDS neighbouring bands of a sound become the data set's mean",
+        about="up to BANDS adjacent bands of a sound become the data set's mean",
         example="bandmask:6",
         limits=(Limit("bands", 0),),
-        apply=lambda x, generator, about, bands: mask(
-            x, generator, int(bands), 2, mean_of(about, x)
+        apply=lambda x, generator, facts, bands: mask(
+            x, generator, int(bands), 2, mean_of(facts, x)
         ),
         kinds=("speech",),
     ),
     "randaugment": Operation(
-        about="COUNT random operations of MAGNITUDE (of 30)",
+        about="COUNT random operations of MAGNITUDE (at most 30)",
         example="randaugment:2:9",
         limits=(Limit("operations", 0, 14), Limit("magnitude", 0, MOST, whole=False)),
-        apply=lambda x, generator, about, count, magnitude: randaugment(
+        apply=lambda x, generator, facts, count, magnitude: randaugment(
             x,
             generator,
             int(count),
             magnitude,
-            about.white,
+            facts.white,
         ),
         channels=(1, 3),
     ),
 }
 
 
-SIZED = ("crop", "cutout", "timeshift", "timemask", "bandmask")  # their amount is a length
+# Operations whose amount is a length in the sample.
+SIZED = ("crop", "cutout", "timeshift", "timemask", "bandmask")
 
 
 class Step(NamedTuple):
@@ -230,7 +234,7 @@ class Step(NamedTuple):
 
 @cache
 def parse(text: str) -> tuple[Step, ...]:
-    """`name[:amount…][+…]` in the order of application; `none` is no step at all."""
+    """Reads `name[:amount…][+…]`, in the order of application. `none` has no steps."""
     if text.strip() == "none":
         return ()
     return tuple(step(text, part.strip()) for part in text.split("+"))
@@ -251,16 +255,16 @@ def step(text: str, part: str) -> Step:
             values.append(value)
     if len(amounts) != len(limits) or len(values) != len(limits):
         needs = " and ".join(str(limit) for limit in limits) or "no amount"
-        found = f"got {part!r}"
+        problem = f"got {part!r}"
         if part != text:
-            found = f"{found} in {text!r}"
+            problem = f"{problem} in {text!r}"
         rule = f"`augment` {name} must have {needs}"
-        raise FedloomError(rule, found, f"try {OPERATIONS[name].example}")
+        raise FedloomError(rule, problem, f"try {OPERATIONS[name].example}")
     return Step(name, tuple(values))
 
 
 def check(text: str, kind: str, shape: Sequence[int]) -> None:
-    """Whether every operation makes sense for such samples."""
+    """Refuses operations that samples of this kind and shape cannot have."""
     advice = "leave it out, or use augment=none"
     for name, amounts in parse(text):
         operation = OPERATIONS[name]
@@ -287,23 +291,25 @@ def allowed_for(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Augmenter:
+    """Applies the steps of an augmentation to a batch."""
+
     steps: tuple[Step, ...]
-    about: About = About()
+    facts: DataFacts = DataFacts()
 
     def __call__(self, x: torch.Tensor, generator: Generator) -> torch.Tensor:
         for name, amounts in self.steps:
-            x = OPERATIONS[name].apply(x, generator, self.about, *amounts)
+            x = OPERATIONS[name].apply(x, generator, self.facts, *amounts)
         return x
 
 
 def augmenter(text: str, kind: str, mean: Sequence[float], x: torch.Tensor) -> Augmenter:
-    """The augmentation of samples such as these.
+    """Returns the augmenter for samples like `x`.
 
-    They are all that a client trains on, so that their scale can be told.
+    `x` must be all samples that a client trains on: RandAugment tells their scale by them.
     """
     steps = parse(text)
     if steps:
         check(text, kind, x.shape[1:])
     if any(step.name == "randaugment" for step in steps):
-        return Augmenter(steps, About(tuple(mean), white_of(x)))
-    return Augmenter(steps, About(tuple(mean)))
+        return Augmenter(steps, DataFacts(tuple(mean), white_of(x)))
+    return Augmenter(steps, DataFacts(tuple(mean)))

@@ -1,56 +1,60 @@
-"""Colours of whole batches [n,c,h,w] changed, one amount a sample."""
+"""Changes of colour of whole batches [n,c,h,w], with one amount per sample."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
 
-from fedloom.data.augmenting.geometry import Amount, each, like
+from fedloom.data.augmenting.geometry import Amount, like, per_sample
 from fedloom.errors import FedloomError
 
 
 def shift_hue(x: torch.Tensor, turns: Amount) -> torch.Tensor:
-    """Colours moved round the circle of hues: a third of a turn makes red green.
+    """Shifts hues along the colour circle: a third of a turn turns red into green.
 
-    HSV's other two, the largest of the three values (brightness) and the spread to the smallest,
-    stay; so does grey. Any range of values will do.
+    The largest of the three channel values (brightness, HSV's V) and its distance to the smallest
+    stay the same, and so does grey. Values may have any range.
     """
     if x.shape[1] != 3:
-        rule = "a shift of hue must be of images with 3 colour channels"
+        rule = "a shift of hue must have images with 3 colour channels"
         raise FedloomError(rule, f"these have {x.shape[1]}", "leave it out for such data")
-    turns = each(x, turns)
-    part = (turns - turns.floor()).to(x.device, torch.float32)[:, None, None]
+    turns = per_sample(x, turns)
+    fraction = (turns - turns.floor()).to(x.device, torch.float32)[:, None, None]
     values = x.to(torch.float32)
     brightest = values.amax(1)
     spread = brightest - values.amin(1)
-    sector = hue(values, brightest, spread) + 6 * part
+    sector = hue(values, brightest, spread) + 6 * fraction
     moved = [brightest - spread * absence(sector + start) for start in (5, 3, 1)]
-    return torch.where(part[:, None] == 0, x, like(x, torch.stack(moved, 1)))
+    return torch.where(fraction[:, None] == 0, x, like(x, torch.stack(moved, 1)))
 
 
 def hue(values: torch.Tensor, brightest: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
-    """In sixths of a turn: red at 0, green at 2, blue at 4. Grey is anywhere, here at 0."""
+    """Returns hues in sixths of a turn: red at 0, green at 2, blue at 4.
+
+    Grey has no hue, and is put at 0.
+    """
     red, green, blue = values.unbind(1)
     scale = torch.where(spread > 0, spread, 1)
-    of_red = (green - blue) / scale
-    of_green = 2 + (blue - red) / scale
-    of_blue = 4 + (red - green) / scale
-    of_others = torch.where(green == brightest, of_green, of_blue)
-    return torch.where(red == brightest, of_red, of_others)
+    near_red = (green - blue) / scale
+    near_green = 2 + (blue - red) / scale
+    near_blue = 4 + (red - green) / scale
+    not_red = torch.where(green == brightest, near_green, near_blue)
+    return torch.where(red == brightest, near_red, not_red)
 
 
 def absence(sector: torch.Tensor) -> torch.Tensor:
-    """How much of a channel is missing, 0 to 1, at this distance round the circle."""
+    """Returns how much of a channel is missing, 0 to 1, at this distance along the circle."""
     place = sector.remainder(6)
     return torch.minimum(place, 4 - place).clamp(0, 1)
 
 
-# The rest is what RandAugment needs: bytes as floats, 0 to 255, in and out. Each does what Pillow's
-# function of that name does, except that values are not cut off to whole numbers in between.
+# The functions below are for RandAugment. They take and return byte values, 0 to 255, as floats.
+# Each does what Pillow's function of that name does, except that intermediate values are not
+# truncated to whole numbers.
 
 
 def grey(values: torch.Tensor) -> torch.Tensor:
-    """Luma, as ITU-R 601-2 weighs the colours; one channel is its own."""
+    """Returns luma, with the weights of ITU-R 601-2. A single channel is returned as it is."""
     if values.shape[1] == 1:
         return values
     weights = torch.tensor((0.299, 0.587, 0.114), device=values.device).view(1, 3, 1, 1)
@@ -58,8 +62,12 @@ def grey(values: torch.Tensor) -> torch.Tensor:
 
 
 def blend(plain: torch.Tensor, values: torch.Tensor, factor: Amount) -> torch.Tensor:
-    """0: the plain one; 1: as it was; above 1: away from the plain one."""
-    share = each(values, factor).to(values.device, torch.float32)[:, None, None, None]
+    """Blends an image with a plain version of it.
+
+    Factor 0 gives the plain version and factor 1 the image. Above 1, differences from the plain
+    version grow.
+    """
+    share = per_sample(values, factor).to(values.device, torch.float32)[:, None, None, None]
     return (plain + share * (values - plain)).clamp(0, 255)
 
 
@@ -76,7 +84,10 @@ def brightness(values: torch.Tensor, factor: Amount) -> torch.Tensor:
 
 
 def sharpness(values: torch.Tensor, factor: Amount) -> torch.Tensor:
-    """The plain one is smoothed by a 3×3 kernel, 5 in the middle, 1 around it; the border stays."""
+    """Blends the image with a smoothed version of it.
+
+    The kernel is 3×3, with 5 in the centre and 1 around it. The border is not smoothed.
+    """
     smooth = values.clone()
     if min(values.shape[-2:]) > 2:
         inner = values[..., 1:-1, 1:-1]
@@ -85,33 +96,30 @@ def sharpness(values: torch.Tensor, factor: Amount) -> torch.Tensor:
 
 
 def solarize(values: torch.Tensor, threshold: float) -> torch.Tensor:
-    """What is not below the threshold is inverted."""
+    """Inverts values that are not below the threshold."""
     return torch.where(values < threshold, values, 255 - values)
 
 
 def posterize(values: torch.Tensor, bits: int) -> torch.Tensor:
-    """Only the first bits of a byte are kept."""
+    """Keeps only the highest bits of each byte."""
     step = 1 << (8 - bits)
     return (values.round() / step).floor() * step
 
 
 def autocontrast(values: torch.Tensor) -> torch.Tensor:
-    """Each channel is stretched to 0..255, if it has two values."""
+    """Stretches each channel to 0..255, unless all its values are equal."""
     low = values.amin((2, 3), keepdim=True)
     high = values.amax((2, 3), keepdim=True)
     return torch.where(high > low, (values - low) * (255 / (high - low)), values)
 
 
 def equalize(values: torch.Tensor) -> torch.Tensor:
-    """Each channel's values are spread so that all are about as frequent.
-
-    An image of few pixels stays.
-    """
+    """Equalises the histogram of each channel. An image of few pixels stays as it is."""
     bytes_ = values.round().long().flatten(2)
     counts = torch.zeros(*bytes_.shape[:2], 256, dtype=torch.long, device=values.device)
     counts.scatter_add_(2, bytes_, torch.ones_like(bytes_))
-    last = counts.gather(2, bytes_.amax(2, keepdim=True))
-    step = (bytes_.shape[2] - last) // 255
-    table = (step // 2 + counts.cumsum(2) - counts) // step.clamp_min(1)
-    spread = table.clamp(0, 255).gather(2, bytes_).view_as(values).to(values.dtype)
+    last_count = counts.gather(2, bytes_.amax(2, keepdim=True))
+    step = (bytes_.shape[2] - last_count) // 255
+    mapped = (step // 2 + counts.cumsum(2) - counts) // step.clamp_min(1)
+    spread = mapped.clamp(0, 255).gather(2, bytes_).view_as(values).to(values.dtype)
     return torch.where(step[..., None] > 0, spread, values)

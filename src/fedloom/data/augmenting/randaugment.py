@@ -12,7 +12,8 @@ At M = 30:
     posterize                          4 bits are kept (at M = 0: 8)
     solarize                           everything is inverted (at M = 0: nothing but white)
 
-in proportion below. What comes in from outside is black; values between pixels are bilinear.
+Amounts are proportional for smaller M. Pixels that come in from outside are black; values between
+pixels are interpolated bilinearly.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from fedloom.data.augmenting.geometry import like, rotate, shear, translate
 from fedloom.errors import FedloomError
 
 MOST = 30
-WHITES = (1, 16, 255)  # scales that images come in: shares, scikit-learn's digits, bytes
-Operation = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of 0..255 and each image's ±M/30
+# The value of white in the scales that images come in: 0 to 1, scikit-learn's digits, bytes.
+WHITES = (1, 16, 255)
+# (images with values 0..255, ±M/30 for each image) -> images
+Operation = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 OPERATIONS: dict[str, Operation] = {
     "identity": lambda x, amount: x,
@@ -48,20 +51,21 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def strength(amount: torch.Tensor) -> float:
-    """The same for all of them, but for the sign."""
+    """Returns the magnitude, which is the same for all images except for its sign."""
     return abs(float(amount[0]))
 
 
 def white_of(x: torch.Tensor) -> int:
-    """Which scale some images are on: the operations must know what white is."""
+    """Returns the value of white in the scale of these images, which the operations must know."""
     if not x.numel():
         return WHITES[0]
     low = float(x.min())
     high = float(x.max())
     if low < 0 or high > WHITES[-1]:
         rule = "randaugment must have pixels from 0 to 1, 16 or 255"
-        found = f"they run from {low:g} to {high:g}"
-        raise FedloomError(rule, found, "save them so, and let the model normalise")
+        problem = f"they run from {low:g} to {high:g}"
+        advice = "save them on one of these scales, and let the model normalise"
+        raise FedloomError(rule, problem, advice)
     return next(white for white in WHITES if high <= white)
 
 
@@ -72,7 +76,7 @@ def randaugment(
     magnitude: float,
     white: int = 255,
 ) -> torch.Tensor:
-    """`count` operations on every image, each image's own."""
+    """Applies `count` operations to every image. They are drawn for each image."""
     values = x.to(torch.float32) * (255 / white)
     for _ in range(count):
         which = torch.randint(len(OPERATIONS), (len(x),), generator=generator)

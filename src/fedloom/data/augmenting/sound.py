@@ -1,7 +1,7 @@
-"""Sounds as pictures [n, 1, bands, frames], changed as another recording might differ.
+"""Augmentation of sounds, as spectrograms [n, 1, bands, frames].
 
-They come a little earlier or later, with noise, or with some frames or bands missing (Park et al.,
-"SpecAugment", 2019, without its warping of time).
+They are changed as another recording might differ: a little earlier or later, with noise, or with
+some frames or bands missing (Park et al., "SpecAugment", 2019, without its time warping).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Generator = torch.Generator
 def shift_time(
     x: torch.Tensor, generator: Generator, frames: int, fill: torch.Tensor
 ) -> torch.Tensor:
-    """Every sound up to `frames` earlier or later; what comes in is `fill`."""
+    """Moves every sound up to `frames` earlier or later. Frames that come in are `fill`."""
     length = x.shape[3]
     later = torch.randint(-frames, frames + 1, (len(x), 1), generator=generator)
     sources = torch.arange(length) - later
@@ -28,7 +28,7 @@ def shift_time(
 
 
 def add_noise(x: torch.Tensor, generator: Generator, share: float) -> torch.Tensor:
-    """Gaussian noise of a `share` of how much each sound's own values spread."""
+    """Adds Gaussian noise whose standard deviation is `share` of the sound's own."""
     noise = torch.randn(x.shape, generator=generator).to(x.device)
     spread = x.float().std(dim=(1, 2, 3), keepdim=True)
     return like(x, x + share * spread * noise)
@@ -37,7 +37,7 @@ def add_noise(x: torch.Tensor, generator: Generator, share: float) -> torch.Tens
 def mask(
     x: torch.Tensor, generator: Generator, most: int, axis: int, fill: torch.Tensor
 ) -> torch.Tensor:
-    """Up to `most` neighbouring frames (axis 3) or bands (axis 2) of each sound become `fill`."""
+    """Sets up to `most` consecutive frames (axis 3) or bands (axis 2) of each sound to `fill`."""
     length = x.shape[axis]
     width = torch.randint(most + 1, (len(x), 1), generator=generator)
     latest = (length - width).clamp(min=0)

@@ -1,1 +1,1 @@
-"""Known data sets by name: where they live, fetched, verified, unpacked."""
+"""Known data sets by name: downloading, verifying and unpacking them."""

@@ -1,9 +1,9 @@
 """The data sets that can be fetched by name.
 
-Here stands where they live, how large they are, and who published which checksum. Nothing is
-computed: a test gives `get` and `check` a data set of its own, on a server of its own. A remote's
-checksum is of the file as it is sent, a content's of the file as a reader sees it, whatever it is
-packed in.
+This file says where they are published, how large they are, and who published which checksum. It
+holds facts only: tests give `get` and `check` a data set of their own, on a server of their own.
+The checksum of a `Remote` is that of the file as it is sent; that of a `Content` is of the unpacked
+file that a reader sees.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from fedloom.errors import FedloomError, unknown
 
 @dataclass(frozen=True)
 class Checksum:
+    """A published checksum of a file."""
+
     algorithm: str  # as hashlib names it
     digest: str
     source: str  # who published it
@@ -29,19 +31,20 @@ class Checksum:
 class Remote:
     """One file to fetch.
 
-    Its URLs are tried in order; the first is the data set's home or its keepers' choice.
+    Its URLs are tried in order; the first is the data set's home or its maintainers' choice.
     """
 
     name: str
     urls: tuple[str, ...]
     size: int
-    checksums: tuple[Checksum, ...]  # all must hold; none known: what came first is recorded
+    # All must match. If there are none, the checksum of the first download is recorded.
+    checksums: tuple[Checksum, ...]
     exact: bool = True  # whether the size is known to the byte
 
 
 @dataclass(frozen=True)
 class Content:
-    """A file that must lie in the data set's folder, by its name without .gz or .xz."""
+    """A file that the data set's folder must have. Its name is without .gz or .xz."""
 
     name: str
     size: int
@@ -50,7 +53,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Count:
-    """As many files as this must match the pattern: of trees with too many files to list."""
+    """How many files must match a pattern, for trees with too many files to list."""
 
     pattern: str
     number: int
@@ -58,18 +61,20 @@ class Count:
 
 @dataclass(frozen=True)
 class Archive:
-    """What the only remote unpacks to: about so many bytes and files.
+    """The archive that is a data set's only remote, and about what it unpacks to.
 
-    More than twice that is refused.
+    An archive of more than twice as many bytes or files is refused.
     """
 
-    inner: str  # the folder within it that is the data set; empty: all of it
+    inner: str  # the folder inside it that is the data set; empty: all of it
     bytes: int
     files: int
 
 
 @dataclass(frozen=True)
 class DataSet:
+    """A data set that can be fetched."""
+
     name: str
     about: str
     folder: str  # under --data-dir
@@ -103,7 +108,7 @@ LOADERS = "public loaders that agree on it, FLPoison's among them"
 
 @dataclass(frozen=True)
 class IdxFile:
-    """One of the four files of MNIST or Fashion-MNIST: as it is, and the .gz that is sent."""
+    """One of the four files of MNIST or Fashion-MNIST, and the .gz that it is sent as."""
 
     name: str
     size: int
@@ -370,9 +375,9 @@ CATALOGUE: Mapping[str, DataSet] = MappingProxyType({dataset.name: dataset for d
 
 
 def read_by(name: str) -> DataSet | None:
-    """The data set that `--data name` reads, if it is one of these.
+    """Returns the data set that `--data name` reads, if it is one of these.
 
-    What follows a colon are a reader's options.
+    A colon and a reader's options may follow the name.
     """
     plain = name.partition(":")[0]
     for dataset in CATALOGUE.values():
@@ -385,8 +390,9 @@ WITHOUT_FILES = ("breast-cancer", "diabetes", "digits", "wine")  # they come wit
 
 
 def named(name: str) -> DataSet:
+    """Returns the data set of this name, and refuses a name that cannot be fetched."""
     if name in WITHOUT_FILES:
-        rule = "a data set to fetch must have a home"
+        rule = "a data set to fetch must have a download address"
         raise FedloomError(rule, f"{name} comes with scikit-learn", f"use --data {name} as it is")
     if name not in CATALOGUE:
         raise unknown("a data set to fetch", name, CATALOGUE)

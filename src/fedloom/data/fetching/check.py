@@ -1,7 +1,8 @@
-"""`fedloom data check DIR|NAME`: are the files of a known data set there, whole and unchanged?
+"""`fedloom data check DIR|NAME`: are the files of a known data set complete and unchanged?
 
-Contents are compared with checksums that are published, packed or not; all other files with the
-record that `fedloom data get` wrote when they came. Where neither is known, that is said.
+Files with a published checksum are compared with it, packed or not. All others are compared with
+the record that `fedloom data get` wrote when they were downloaded. If there is neither, the report
+says so.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from fedloom.data.fetching.places import home
 from fedloom.data.fetching.shown import Silent
 from fedloom.errors import FedloomError
 
-MOST_LINES = 20  # of a kind, in a table
+MOST_LINES = 20  # of missing or damaged files, in a table
 
 
 @dataclass(frozen=True)
 class Finding:
+    """The state of one file, or of several that share it."""
+
     file: str
     state: str  # ok, recorded, unverified, missing, damaged
-    text: str
+    text: str  # the reason
 
     @property
     def good(self) -> bool:
@@ -44,10 +47,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
+    """The state of a data set in a folder."""
+
     dataset: DataSet
     folder: Path
     findings: tuple[Finding, ...]
-    leftovers: tuple[Path, ...]  # of downloads and archives; harmless
+    leftovers: tuple[Path, ...]  # files of unfinished downloads, and archives; harmless
 
     @property
     def bad(self) -> tuple[Finding, ...]:
@@ -68,6 +73,7 @@ class Report:
 
 
 def inspect(dataset: DataSet, folder: Path, shown: Silent) -> Report:
+    """Checks all files of a data set in a folder."""
     shown.say(f"checking {folder}")
     record = read_record(folder)
     findings = [content_finding(content, folder) for content in dataset.contents]
@@ -76,22 +82,23 @@ def inspect(dataset: DataSet, folder: Path, shown: Silent) -> Report:
     findings += count_findings(dataset, folder)
     if not dataset.contents and not record and all(finding.good for finding in findings):
         published = "no checksum of the unpacked files is published"
-        text = f"{published}, and none was recorded here; their number is right"
+        text = f"{published}, and none was recorded here; the number of files is right"
         findings.append(Finding("all files", "unverified", text))
     return Report(dataset, folder, tuple(findings), tuple(leftovers(dataset, folder)))
 
 
 def content_finding(content: Content, folder: Path) -> Finding:
+    """Compares a file with its published checksum."""
     path = present(folder, content.name)
     if path is None:
-        return Finding(content.name, "missing", "not there, neither as it is nor as .gz or .xz")
+        return Finding(content.name, "missing", "not there, neither raw nor as .gz or .xz")
     published = content.checksum
     try:
         with opened(path) as stream:
             measured = measure(stream, [published.algorithm], content.size)
     except UNREADABLE as error:
         return Finding(path.name, "damaged", f"cannot be read to its end: {error}")
-    if measured.size > content.size:  # it was not read on
+    if measured.size > content.size:  # it was not read further, so its size is not known
         text = f"has more than {content.size} bytes, must have {content.size}"
         return Finding(path.name, "damaged", text)
     if measured.size < content.size:
@@ -104,7 +111,10 @@ def content_finding(content: Content, folder: Path) -> Finding:
 
 
 def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
-    """What is wrong with files that no published checksum covers, and how many are right."""
+    """Compares files without a published checksum with the record.
+
+    Each missing or changed file is one finding; all unchanged ones together are one more.
+    """
     covered = {content.name for content in dataset.contents}
     unchanged = 0
     for name, digest in record.items():
@@ -126,10 +136,7 @@ def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) ->
 
 
 def bare_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
-    """Of files that are fetched as they are, if nothing else covers them.
-
-    That would be a content's checksum or the record.
-    """
+    """Checks files outside an archive that neither a `Content` nor the record covers."""
     if dataset.archive is not None:
         return
     covered = set(record)
@@ -155,7 +162,7 @@ def bare_finding(remote: Remote, file: Path) -> Finding:
 
 
 def count_findings(dataset: DataSet, folder: Path) -> Iterator[Finding]:
-    """Of patterns that too few or too many files match."""
+    """Yields a finding for each pattern that too few or too many files match."""
     for count in dataset.counts:
         files = sum(1 for _ in folder.glob(count.pattern))
         text = f"{files} files, must be {count.number}"
@@ -166,9 +173,10 @@ def count_findings(dataset: DataSet, folder: Path) -> Iterator[Finding]:
 
 
 def leftovers(dataset: DataSet, folder: Path) -> Iterator[Path]:
+    """Yields files of unfinished downloads, archives, and folders of unfinished unpacking."""
     place = folder
     endings = [".part", ".part.json"]
-    if dataset.archive is not None:  # which lies beside the folder, and is no part of the data set
+    if dataset.archive is not None:  # it lies beside the folder, and is not part of the data set
         place = folder.parent
         endings = ["", *endings]
     for remote in dataset.remotes:
@@ -182,12 +190,12 @@ def leftovers(dataset: DataSet, folder: Path) -> Iterator[Path]:
 
 
 def unpacking(dataset: DataSet, directory: Path) -> Path:
-    """Where an archive is unpacked, before it is renamed into place."""
+    """Returns the folder that an archive is unpacked to, before it is renamed into place."""
     return directory / f".{dataset.folder}.unpacking"
 
 
 def located(dataset: DataSet, directory: Path) -> Path | None:
-    """The folder with something of this data set: below `directory`, or that folder itself."""
+    """Returns the folder with files of this data set: `directory`, or one below it."""
     for folder in (directory / dataset.folder, directory):
         if any(present(folder, content.name) for content in dataset.contents):
             return folder
@@ -201,7 +209,7 @@ def matches(folder: Path, pattern: str) -> bool:
 
 
 def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:
-    """What `place` holds: a data set by its name, or all those in a folder."""
+    """Checks the data set of this name, or all known data sets in this folder."""
     path = Path(place).expanduser()
     if place in catalogue.CATALOGUE and (data_dir is not None or not path.is_dir()):
         directory = home()
@@ -220,7 +228,7 @@ def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:
         if data_folder is not None:
             reports.append(inspect(dataset, data_folder, screen))
     if not reports:
-        own_data = "data of your own is checked when it is read, by --data"
+        own_data = "your own data is checked when it is read, by --data"
         raise FedloomError(
             f"{place} must hold files of {names}",
             "none of them lies there",
@@ -231,9 +239,9 @@ def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:
 
 
 def likeliest(reports: list[Report]) -> list[Report]:
-    """One a folder.
+    """Returns one report per folder, the one with the fewest faults.
 
-    MNIST and Fashion-MNIST have the same file names, and only their contents tell which it is.
+    MNIST and Fashion-MNIST have the same file names, so only the contents tell them apart.
     """
     best: dict[Path, Report] = {}
     for report in reports:
@@ -244,6 +252,7 @@ def likeliest(reports: list[Report]) -> list[Report]:
 
 
 def table(report: Report) -> None:
+    """Prints a report."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -265,7 +274,7 @@ def table(report: Report) -> None:
     if len(report.bad) > MOST_LINES:
         console.print(f"… and {len(report.bad) - MOST_LINES} more that are missing or damaged")
     for path in report.leftovers:
-        console.print(f"left over, can be removed: {path}", highlight=False, soft_wrap=True)
+        console.print(f"leftover, can be removed: {path}", highlight=False, soft_wrap=True)
     if report.bad:
         console.print(advice(report), highlight=False, soft_wrap=True)
 

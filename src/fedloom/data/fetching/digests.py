@@ -19,26 +19,26 @@ from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 
 CHUNK = 1 << 20
-PACKED = ("", ".gz", ".xz")  # looked for in this order, as the readers do
-UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what a damaged packed file raises
+PACKED = ("", ".gz", ".xz")  # tried in this order, as the readers do
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by damaged packed files
 
 
 class Measured(NamedTuple):
-    """How many bytes a content has, and its digest by each algorithm."""
+    """The size of a content in bytes, and its digest by each algorithm."""
 
     size: int
     digests: dict[str, str]
 
 
 class Mismatch(NamedTuple):
-    """A checksum that was published, and what a file has instead."""
+    """A published checksum, and the digest that a file has instead."""
 
     published: Checksum
     digest: str
 
 
 def opened(path: Path) -> BufferedIOBase:
-    """The file's content as a reader sees it."""
+    """Opens a file so that its unpacked content is read."""
     if path.suffix == ".gz":
         return gzip.open(path)
     if path.suffix == ".xz":
@@ -47,7 +47,7 @@ def opened(path: Path) -> BufferedIOBase:
 
 
 def present(folder: Path, name: str) -> Path | None:
-    """A file of this name, packed or not, if there is one."""
+    """Returns the file of this name, packed or not, if there is one."""
     for packed in PACKED:
         file = folder / f"{name}{packed}"
         if file.is_file():
@@ -64,7 +64,7 @@ def measure(
     algorithms: Iterable[str],
     most: int | None = None,
 ) -> Measured:
-    """Size and digests, in one pass; a content that is longer than `most` is not read on."""
+    """Returns size and digests, in one pass. Reading stops soon after `most` bytes."""
     hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     size = 0
     while chunk := stream.read(CHUNK):
@@ -82,7 +82,7 @@ def sha256_of(path: Path) -> str:
 
 
 def broken(path: Path, checksums: Sequence[Checksum]) -> Mismatch | None:
-    """The first checksum that a file, as it lies there, does not have."""
+    """Returns the first checksum that the file, as it is on disk, does not match."""
     with open(path, "rb") as file:
         measured = measure(file, {checksum.algorithm for checksum in checksums})
     for checksum in checksums:
@@ -93,11 +93,12 @@ def broken(path: Path, checksums: Sequence[Checksum]) -> Mismatch | None:
 
 
 def record_of(folder: Path) -> Path:
+    """Returns the path of a folder's record of checksums."""
     return folder.with_name(f"{folder.name}.sha256")
 
 
 def write_record(folder: Path, digests: Mapping[str, str]) -> None:
-    """Whole or not at all. The names are relative to where the record lies."""
+    """Writes the record whole or not at all. File names are relative to where the record lies."""
     file = record_of(folder)
     lines = []
     for name, digest in sorted(digests.items()):
@@ -107,7 +108,7 @@ def write_record(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 def read_record(folder: Path) -> dict[str, str]:
-    """Digests by name within the folder; empty if there is no record."""
+    """Returns digests by file name within the folder; empty if there is no record."""
     file = record_of(folder)
     if not file.is_file():
         return {}

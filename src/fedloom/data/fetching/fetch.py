@@ -1,8 +1,8 @@
-"""One file over HTTP: resumed where it stopped, verified, then renamed into place.
+"""Downloads one file over HTTP: it is resumed where it stopped, verified, then renamed into place.
 
-What has come lies in `NAME.part`, and beside it in `NAME.part.json` what the server said of the
-file: a part is only continued while the server still says the same. Whatever is glued together
-wrongly all the same, the checksum finds.
+Bytes received so far lie in `NAME.part`. What the server said about the file lies beside them in
+`NAME.part.json`: a download is only continued while the server still says the same. If pieces that
+do not belong together were joined all the same, the checksum detects it.
 """
 
 from __future__ import annotations
@@ -30,39 +30,41 @@ from fedloom.data.fetching.shown import Silent
 from fedloom.errors import FedloomError
 from fedloom.version import __version__
 
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers that another attempt may change
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP errors that may pass on another attempt
 OFFLINE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 BLOCK = 1 << 16
 TROUBLE = (OSError, http.client.HTTPException)
 
 
 class Unfetched(FedloomError):
-    """A file could not be had from a server; the user may fetch it by other means."""
+    """A file could not be downloaded. The user may fetch it by other means."""
 
 
 @dataclass(frozen=True)
 class Patience:
+    """When a download waits, tries again, and gives up."""
+
     stall: float = 30.0  # seconds without a byte, after which a connection is given up
-    attempts: int = 5  # in a row that bring nothing new
+    attempts: int = 5  # so many attempts in a row without a new byte are the last
     pause: float = 1.0  # seconds before the second attempt; doubled for each further one
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server said of a file."""
+    """What a server said about a file."""
 
     url: str
-    total: int | None  # its size
-    validator: str | None  # its ETag, or when it was changed
+    total: int | None  # the size of the file
+    validator: str | None  # its ETag, or the time of its last change
 
 
 @dataclass
 class Part:
-    """What has come of a file, and what the server said of it."""
+    """The bytes of a file received so far, and what the server said about the file."""
 
     path: Path
     url: str
-    glued: bool = False  # whether it came in more than one piece
+    glued: bool = False  # whether it was received in more than one piece
 
     @property
     def note(self) -> Path:
@@ -75,7 +77,7 @@ class Part:
         return self.path.stat().st_size
 
     def facts(self) -> Facts | None:
-        """What the server said; None if there is nothing to continue from this URL."""
+        """Returns what the server said. None: there is nothing to continue from this URL."""
         try:
             raw = json.loads(self.note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -85,9 +87,10 @@ class Part:
         return Facts(self.url, raw.get("total"), raw.get("validator"))
 
     def begin(self, start: int, facts: Facts) -> None:
-        """Bytes that do not belong to what the server now says go first.
+        """Keeps the first `start` bytes, and notes what the server now says.
 
-        So a kill in between leaves nothing to glue.
+        The other bytes are removed before the note is written: a kill in between then leaves no
+        bytes that the next attempt would wrongly continue.
         """
         self.glued = start > 0
         mode = "r+b" if start else "wb"
@@ -102,9 +105,9 @@ class Part:
 
 
 def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> None:
-    """From the first of its URLs that gives it.
+    """Downloads a file from the first of its URLs that works.
 
-    `target` is then whole and verified, or absent.
+    `target` is complete and verified afterwards, or absent.
     """
     failures: list[Unfetched] = []
     for url in remote.urls:
@@ -124,8 +127,9 @@ def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> No
 
 
 def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
+    """Downloads a file from one URL and verifies it."""
     if part.size and part.facts() is not None:
-        shown.say(f"{remote.name}: going on after {part.size} bytes")
+        shown.say(f"{remote.name}: continuing after {part.size} bytes")
     download(part, remote, shown, patience)
     mismatch = broken(part.path, remote.checksums)
     if mismatch is not None and part.glued:
@@ -137,14 +141,14 @@ def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) ->
         part.drop()
         raise Unfetched(
             f"{part.url} must have the {mismatch.published}",
-            f"what came has {mismatch.digest}",
+            f"the downloaded file has {mismatch.digest}",
             "the file was damaged on its way or has changed: try again later",
         )
 
 
 def download(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
-    """Attempt after attempt, as long as every few of them bring something new."""
-    fruitless = 0
+    """Makes attempts until the file is complete, or several in a row brought no new byte."""
+    fruitless = 0  # attempts in a row
     largest = part.size
     while True:
         try:
@@ -154,7 +158,7 @@ def download(part: Part, remote: Remote, shown: Silent, patience: Patience) -> N
             if part.size > largest:
                 largest = part.size
                 fruitless = 0
-            if final(error) or fruitless >= patience.attempts:
+            if is_final(error) or fruitless >= patience.attempts:
                 rule = f"{part.url} must be fetched"
                 raise Unfetched(rule, reason(error, patience), when_to_try(part)) from error
         time.sleep(min(patience.pause * 2**fruitless, 60.0))
@@ -163,16 +167,14 @@ def download(part: Part, remote: Remote, shown: Silent, patience: Patience) -> N
 def when_to_try(part: Part) -> str:
     if not part.size:
         return "try again later"
-    kept = f"{part.size} bytes are kept and the next attempt goes on from there"
+    kept = f"{part.size} bytes are kept and the next attempt continues from there"
     return f"try again later; {kept}"
 
 
 def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
-    """One attempt: the rest of the file, or all of it."""
+    """Makes one attempt to download the missing bytes, or all of them."""
     before = part.facts()
-    have = part.size
-    if before is None:
-        have = 0
+    have = part.size if before is not None else 0
     if have and before is not None and have == before.total:
         return
     request = urllib.request.Request(part.url, headers=headers(have, before))
@@ -197,25 +199,25 @@ def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> N
 
 
 def headers(have: int, facts: Facts | None) -> dict[str, str]:
-    """What to ask for: all of the file, or what comes after the bytes that are here.
+    """Returns the headers that ask for the whole file, or for the bytes after the first `have`.
 
-    A weak ETag says that two files mean the same, not that they are the same: it is no ground to go
-    on.
+    A weak ETag says that two files mean the same, not that they have the same bytes. So a download
+    with a weak ETag is not continued.
     """
-    asked = {"User-Agent": f"fedloom/{__version__}", "Accept-Encoding": "identity"}
+    fields = {"User-Agent": f"fedloom/{__version__}", "Accept-Encoding": "identity"}
     if not have or facts is None:
-        return asked
+        return fields
     validator = facts.validator
     if isinstance(validator, str) and validator.startswith("W/"):
-        return asked
-    asked["Range"] = f"bytes={have}-"
+        return fields
+    fields["Range"] = f"bytes={have}-"
     if isinstance(validator, str):
-        asked["If-Range"] = validator
-    return asked
+        fields["If-Range"] = validator
+    return fields
 
 
 class Extent(NamedTuple):
-    """Where an answer's bytes belong, and how long the whole file is if the server says so."""
+    """Where the bytes of a response belong, and the size of the file, if the server says it."""
 
     start: int
     total: int | None
@@ -239,13 +241,13 @@ def extent_of(
         if before is None or before.total in (None, total):
             return Extent(have, total)
     part.drop()  # the next attempt starts over
-    raise http.client.HTTPException("it is no longer the file of which a part was here")
+    raise http.client.HTTPException("the server's file has changed since the download began")
 
 
 def check_size(part: Part, remote: Remote, total: int | None) -> None:
     if total is not None and remote.exact and total != remote.size:
         rule = f"{part.url} must be {remote.size} bytes"
-        advice = "it has changed or a page of the server came instead: try again later"
+        advice = "it has changed, or the server sent a web page instead: try again later"
         raise Unfetched(rule, f"the server offers {total}", advice)
 
 
@@ -256,18 +258,21 @@ def receive(
     remote: Remote,
     shown: Silent,
 ) -> int:
-    """Returns the size of the part. Nothing beyond the file's size is written, whatever is sent."""
+    """Appends the response to the part, and returns the size of the part.
+
+    Nothing beyond the file's size is written, whatever the server sends.
+    """
     size = start
     most = remote.size if remote.exact else 2 * remote.size
-    # Unbuffered: what was received is there, whatever comes then.
+    # Unbuffered: bytes that were received are kept, whatever happens next.
     with open(part.path, "ab", buffering=0) as file:
         while block := response.read1(BLOCK):
             size += len(block)
             if size > most:
                 file.truncate(0)
-                about = "" if remote.exact else "about "
-                rule = f"{part.url} must be {about}{remote.size} bytes"
-                raise Unfetched(rule, "more came", "it has changed: try again later")
+                qualifier = "" if remote.exact else "about "
+                rule = f"{part.url} must be {qualifier}{remote.size} bytes"
+                raise Unfetched(rule, "the server sent more", "it has changed: try again later")
             with disk(part.path):
                 file.write(block)
             shown.step(remote.name, size, remote.size)
@@ -277,21 +282,24 @@ def receive(
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Trouble with a file of ours is not the network's, and another attempt does not help."""
+    """Turns errors of writing our own files into a sentence for the user.
+
+    They are not the network's fault, and another attempt does not help.
+    """
     try:
         yield
     except OSError as error:
         rule = f"{path} must be writable"
-        found = (error.strerror or str(error)).lower()
-        advice = "make room or choose another --data-dir; what has come is kept"
-        raise FedloomError(rule, found, advice) from error
+        problem = (error.strerror or str(error)).lower()
+        advice = "make room or choose another --data-dir; downloaded bytes are kept"
+        raise FedloomError(rule, problem, advice) from error
 
 
-def final(error: BaseException) -> bool:
+def is_final(error: BaseException) -> bool:
     """Whether another attempt cannot help."""
     if isinstance(error, urllib.error.HTTPError):
-        shortened = error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-        return error.code not in PASSING and not shortened
+        became_shorter = error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        return error.code not in PASSING and not became_shorter
     cause = cause_of(error)
     if isinstance(cause, socket.gaierror | ssl.SSLCertVerificationError | str):
         return True
@@ -307,12 +315,12 @@ def reason(error: BaseException, patience: Patience) -> str:
     if isinstance(cause, TimeoutError):
         return f"the server sent nothing for {patience.stall:g} seconds, again and again"
     if isinstance(cause, OSError) and cause.errno in OFFLINE:
-        return f"there is no way to its host ({cause.strerror})"
+        return f"its host cannot be reached ({cause.strerror})"
     return str(cause) or type(cause).__name__
 
 
 def cause_of(error: BaseException) -> BaseException | str:
-    """What lies behind the library's own error."""
+    """Returns the cause of an error of urllib, and other errors as they are."""
     if isinstance(error, urllib.error.URLError):
         return error.reason
     return error

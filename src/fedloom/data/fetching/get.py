@@ -1,7 +1,7 @@
-"""`fedloom data get NAME`: a data set from its home, verified, laid out as the readers expect.
+"""`fedloom data get NAME`: downloads a data set, verifies it, and lays it out as readers expect.
 
-Whatever stops it, each file is whole or absent, and the next call goes on from there. A file that
-was fetched by other means and put where `--dry-run` says is taken like one that was downloaded.
+Whatever stops it, each file is complete or absent, and the next call continues from there. A file
+that was fetched by other means and put where `--dry-run` says is used like a downloaded one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedloom.data.fetching.digests import (
     write_record,
 )
 from fedloom.data.fetching.fetch import Patience, disk, fetch
-from fedloom.data.fetching.places import home as home  # it says what --data-dir is by default
+from fedloom.data.fetching.places import home as home  # the default of --data-dir
 from fedloom.data.fetching.shown import Silent, megabytes
 from fedloom.data.fetching.unpack import unpack
 from fedloom.errors import FedloomError
@@ -35,8 +35,10 @@ from fedloom.errors import FedloomError
 
 @dataclass(frozen=True)
 class Outcome:
+    """What `fedloom data get` did."""
+
     report: Report
-    fetched: bool  # False: all was there already
+    fetched: bool  # False: all files were there already
 
     def to_json(self) -> dict[str, Any]:
         status = "fetched" if self.fetched else "present"
@@ -49,12 +51,13 @@ class Outcome:
         published = " and ".join(f"{one.algorithm} of {one.source}" for one in checksums)
         state = "is"
         if self.fetched and published:
-            state = f"came with the {published} and is now"
+            state = f"matches the {published} and is now"
         use = f"Use it with `{usage(dataset, folder)}`."
         return f"{dataset.name} {state} in {folder}: {verdict(self.report)}. {use}"
 
 
 def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> Outcome:
+    """Downloads a data set into a folder below `directory`, unless it is complete there already."""
     folder = directory / dataset.folder
     with disk(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -64,7 +67,7 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
             if not report.bad:
                 return Outcome(report, fetched=False)
             if report.damaged or dataset.archive is not None:
-                rule = f"{folder} must be whole or absent"
+                rule = f"{folder} must be complete or absent"
                 raise FedloomError(rule, first_fault(report), advice(report))
         enough_room(dataset, directory)
         if dataset.archive is None:
@@ -73,8 +76,8 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
             obtain_archive(dataset, directory, screen, patience)
         report = inspect(dataset, folder, screen)
     if report.bad:
-        rule = f"{folder} must be whole"
-        raise FedloomError(rule, first_fault(report), "report this fault of fedloom")
+        rule = f"{folder} must be complete"
+        raise FedloomError(rule, first_fault(report), "report this bug of fedloom")
     return Outcome(report, fetched=True)
 
 
@@ -83,11 +86,11 @@ def first_fault(report: Report) -> str:
     return f"{first.file} is {first.state}: {first.text}"
 
 
-# Files that are fetched as they are
+# Files that are not in an archive
 
 
 def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patience) -> None:
-    """A file whose content was found right before is taken however it is packed."""
+    """Downloads each file, unless its content is there and was checked, however it is packed."""
     with disk(folder):
         folder.mkdir(exist_ok=True)
     here = {content.name for content in dataset.contents if present(folder, content.name)}
@@ -103,22 +106,22 @@ def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patie
 
 
 def record(remote: Remote, file: Path, screen: Silent) -> None:
-    """Notes the sha256 of a file that came, or holds it against the one of the first download."""
+    """Records the sha256 of a downloaded file, or compares it with that of the first download."""
     recorded = read_record(file.parent)
     digest = sha256_of(file)
     if recorded.get(remote.name, digest) != digest:
         rule = f"{file} must have the sha256 {recorded[remote.name]}, as at the first download"
-        found = f"what its server now gives has {digest}"
+        problem = f"the file that its server now sends has {digest}"
         record_file = record_of(file.parent)
         advice = f"remove {record_file} if the change is right, and {file} if it is not"
-        raise FedloomError(rule, found, advice)
+        raise FedloomError(rule, problem, advice)
     tell_recorded(remote, screen, f"its sha256 {digest} is")
     with disk(record_of(file.parent)):
         write_record(file.parent, {**recorded, remote.name: digest})
 
 
 def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience) -> None:
-    """A folder in which nothing came is not left behind: it would look like data."""
+    """Downloads a file. A folder that stays empty is removed: it would look like data."""
     try:
         fetch(remote, folder / remote.name, screen, patience)
     finally:
@@ -130,7 +133,10 @@ def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience)
 
 
 def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> None:
-    """The record comes first: a folder that is there is one that is recorded."""
+    """Downloads an archive, unpacks it, and moves its folder into place.
+
+    The record is written before that: if the folder exists, so does its record.
+    """
     remote = dataset.remotes[0]
     expected = dataset.archive
     assert expected is not None
@@ -144,7 +150,7 @@ def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: 
     tell_recorded(remote, screen, "the sha256 of each of its files is")
     try:
         with disk(into):
-            shutil.rmtree(into, ignore_errors=True)  # of a call that was killed
+            shutil.rmtree(into, ignore_errors=True)  # left by a call that was killed
             digests = unpack(archive, into, expected, screen)
             refuse_changed(read_record(folder), digests, folder)
             inner = into / expected.inner
@@ -154,7 +160,7 @@ def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: 
             write_record(folder, digests)
             os.sync()
             if folder.exists():
-                folder.rmdir()  # empty, as was seen before
+                folder.rmdir()  # `obtain` saw that it is empty
             os.rename(inner, folder)
     finally:
         shutil.rmtree(into, ignore_errors=True)
@@ -170,33 +176,37 @@ def refuse_changed(before: dict[str, str], now: dict[str, str], folder: Path) ->
             raise FedloomError(rule, "it has changed or gone", advice)
 
 
-# Both
+# Files and archives
 
 
 def refuse_foreign(remote: Remote, path: Path) -> None:
+    """Refuses a file that does not have the published checksums."""
     mismatch = broken(path, remote.checksums)
     if mismatch is not None:
         rule = f"{path} must have the {mismatch.published}"
         raise FedloomError(rule, f"it has {mismatch.digest}", "remove it and fetch it again")
 
 
-def tell_recorded(remote: Remote, screen: Silent, what: str) -> None:
+def tell_recorded(remote: Remote, screen: Silent, subject: str) -> None:
     if not remote.checksums:
-        recorded = f"{what} recorded as the one to compare with from now on"
+        recorded = f"{subject} recorded as the one to compare with from now on"
         screen.say(f"{remote.name}: no checksum is published; {recorded}")
 
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Two calls that write the same part would spoil it. The lock goes with its process."""
+    """Locks a folder: two calls that write the same file would damage it.
+
+    The lock ends with its process.
+    """
     handle = os.open(directory, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            rule = f"one `fedloom data get` at a time must work in {directory}"
+            rule = f"`fedloom data get` must work alone in {directory}"
             advice = "wait for it, or choose another --data-dir"
-            raise FedloomError(rule, "another one does", advice) from error
+            raise FedloomError(rule, "another one is working there", advice) from error
         except OSError:
             pass  # a file system without locks
         yield
@@ -205,6 +215,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def enough_room(dataset: DataSet, directory: Path) -> None:
+    """Refuses to start if the disk has too little room for the data set."""
     present_bytes = 0
     for remote in dataset.remotes:
         for file in download_folder(dataset, directory).glob(f"{remote.name}*"):
@@ -215,22 +226,22 @@ def enough_room(dataset: DataSet, directory: Path) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         rule = f"{directory} must have room for {megabytes(needed)}"
-        found = f"{megabytes(free)} are free"
-        raise FedloomError(rule, found, "make room or choose another --data-dir")
+        problem = f"{megabytes(free)} are free"
+        raise FedloomError(rule, problem, "make room or choose another --data-dir")
 
 
 def download_folder(dataset: DataSet, directory: Path) -> Path:
-    """Where its remotes are fetched to: an archive lies beside the folder that it becomes."""
+    """Returns the folder to download to: an archive lies beside the folder that it becomes."""
     if dataset.archive is not None:
         return directory
     return directory / dataset.folder
 
 
-# What a user reads
+# Texts for the user
 
 
 def by_hand(dataset: DataSet, directory: Path) -> dict[str, Any]:
-    """Which files to fetch from where, and where to put them."""
+    """Returns which files to download from where, and where to put them."""
     folder = download_folder(dataset, directory)
     return {
         "name": dataset.name,
@@ -273,7 +284,7 @@ def usage(dataset: DataSet, folder: Path) -> str:
 
 
 def place(directory: Path) -> str:
-    """The option that names a folder, if one must be named."""
+    """Returns the option --data-dir, unless the folder is its default."""
     if directory == home().absolute():
         return ""
     return f" --data-dir {directory}"
@@ -284,7 +295,7 @@ def verdict(report: Report) -> str:
     sentences = {
         "ok": "as published",
         "recorded": "as recorded",
-        "unverified": "not verified, as no checksum is known",
+        "unverified": "not verified, because no checksum is known",
     }
     texts = [text for state, text in sentences.items() if state in states]
     return f"its files are {' and '.join(texts)}"

@@ -1,11 +1,11 @@
-"""Where data sets that were fetched by name lie, unless --data-dir says otherwise."""
+"""Where downloaded data sets lie, unless --data-dir says otherwise."""
 
 import os
 from pathlib import Path
 
 
 def home() -> Path:
-    """$FEDLOOM_DATA, or `fedloom` in the folder that this system keeps a user's data in."""
+    """Returns $FEDLOOM_DATA, or else `fedloom` in the system's folder for a user's data."""
     chosen = os.environ.get("FEDLOOM_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -14,10 +14,7 @@ def home() -> Path:
 
 
 def fetched(name: str) -> Path | None:
-    """What --data-dir means when it is left out.
-
-    That is `home()` if the data set lies there, else nothing.
-    """
+    """Returns what --data-dir means if it is left out: `home()` if the data set lies there."""
     from fedloom.data.fetching.catalogue import read_by
 
     dataset = read_by(name)
@@ -33,9 +30,9 @@ def fetched(name: str) -> Path | None:
 
 
 def availability(name: str) -> str:
-    """Whether a data set lies at home, and else how it gets there.
+    """Says in which folder a downloaded data set lies, or how to download it.
 
-    It is empty for one that needs no files.
+    It is empty for a data set that needs no files.
     """
     from fedloom.data.fetching.catalogue import read_by
 

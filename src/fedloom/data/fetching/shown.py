@@ -1,7 +1,4 @@
-"""What a person sees while files are fetched.
-
-That is a bar in a terminal, plain lines in a file, and nothing if quiet.
-"""
+"""Progress of downloads: a bar in a terminal, plain lines in a file, nothing if quiet."""
 
 from __future__ import annotations
 
@@ -15,20 +12,22 @@ if TYPE_CHECKING:
 
 
 class Silent:
+    """Shows nothing."""
+
     def say(self, text: str) -> None:
-        """A sentence that stays."""
+        """Shows a sentence that stays on the screen."""
 
     def step(self, label: str, done: int, total: int) -> None:
-        """So many bytes of a file are there."""
+        """Shows how many bytes of a file are done."""
 
 
 class Lines(Silent):
-    """At most about ten lines a file."""
+    """Prints plain lines, about ten per file at most."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.label = ""  # of the file that the last line was about
-        self.tenth = -1
+        self.label = ""  # of the file in the last line
+        self.tenth = -1  # how many tenths of it were done
 
     def say(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
@@ -42,6 +41,8 @@ class Lines(Silent):
 
 
 class Bar(Silent):
+    """Shows a progress bar per file."""
+
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.lines: dict[str, TaskID] = {}
@@ -64,7 +65,7 @@ def megabytes(size: int) -> str:
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Silent]:
-    """Progress goes to standard error: standard output is for results."""
+    """Shows progress on standard error, because standard output is for results."""
     if quiet:
         yield Silent()
     elif sys.stderr.isatty():

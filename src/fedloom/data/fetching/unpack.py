@@ -1,8 +1,8 @@
-"""A .tar.gz unpacked so that nothing in it can reach out of its folder or fill the disk.
+"""Unpacks a .tar.gz so that nothing in it can write outside its folder or fill the disk.
 
-Only plain files and folders with relative names are taken, into a new folder in which there can be
-no links: so a name is where it says it is. Owners, modes and times of the archive are not. The
-standard library's `data` filter would let links pass that stay inside; no data set here has any.
+Only plain files and folders with relative names are unpacked. They go into a new folder, which has
+no links, so every name leads where it says. Owners, modes and times in the archive are ignored. The
+standard library's `data` filter would accept links that stay inside; no data set here has any.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNREADABLE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Limited:
-    """A stream that ends in an error before it fills memory or disk: headers count too."""
+    """A stream that raises an error before it fills memory or disk. Headers count too."""
 
     def __init__(self, stream: BufferedIOBase, archive: Path, most: int) -> None:
         self.stream = stream
@@ -42,9 +42,9 @@ class Limited:
 
 
 def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[str, str]:
-    """All members are written under the new folder `into`.
+    """Writes all members to the new folder `into`.
 
-    What comes back is the SHA-256 of each by its name in the folder `expected.inner`.
+    Returns the SHA-256 of each file, by its name within the folder `expected.inner`.
     """
     digests: dict[str, str] = {}
     most = 2 * expected.bytes
@@ -55,23 +55,23 @@ def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[
             limited = Limited(raw, archive, room)
             with tarfile.open(fileobj=limited, mode="r|") as members:  # type: ignore[call-overload]
                 for member, done in safe(members, archive, most, 2 * expected.files):
-                    written = write(members, member, into, archive)
-                    if written is not None:
-                        digests[str(PurePosixPath(member.name))] = written
+                    digest = write(members, member, into, archive)
+                    if digest is not None:
+                        digests[str(PurePosixPath(member.name))] = digest
                     shown.step(f"unpacking {archive.name}", done, expected.bytes)
             while limited.read():
-                pass  # the end of the file proves that it is whole
+                pass  # only the end of the file proves that it is complete
     except UNREADABLE as error:
-        rule = f"{archive} must be a whole .tar.gz"
-        found = f"{type(error).__name__}: {error}"
-        raise FedloomError(rule, found, "remove it and fetch it again") from error
+        rule = f"{archive} must be a complete .tar.gz"
+        problem = f"{type(error).__name__}: {error}"
+        raise FedloomError(rule, problem, "remove it and fetch it again") from error
     if not expected.inner:
         return digests
     return inside(f"{expected.inner}/", digests)
 
 
 def inside(folder: str, digests: dict[str, str]) -> dict[str, str]:
-    """Those below a folder, by their names in it."""
+    """Returns the digests of files below a folder, by their names in it."""
     below = {}
     for name, digest in digests.items():
         if name.startswith(folder):
@@ -85,7 +85,7 @@ def safe(
     most_bytes: int,
     most_files: int,
 ) -> Iterator[tuple[tarfile.TarInfo, int]]:
-    """The members, each checked before it is written; and the bytes up to it."""
+    """Checks each member before it is written, and yields it with the bytes up to its end."""
     size = 0
     for number, member in enumerate(members, 1):
         name = PurePosixPath(member.name)
@@ -111,7 +111,7 @@ def write(
     into: Path,
     archive: Path,
 ) -> str | None:
-    """The SHA-256 of a file; None for a folder."""
+    """Writes one member. Returns the SHA-256 of a file, and None for a folder."""
     path = into / member.name
     try:
         if member.isdir():
@@ -127,9 +127,9 @@ def write(
                 file.write(block)
         return sha.hexdigest()
     except FileExistsError as error:
-        raise refusal(archive, f"{member.name!r} is in it twice") from error
+        raise refusal(archive, f"{member.name!r} occurs twice") from error
 
 
-def refusal(archive: Path, found: str) -> FedloomError:
+def refusal(archive: Path, problem: str) -> FedloomError:
     rule = f"{archive} must be safe to unpack"
-    return FedloomError(rule, found, "remove it; it is not what its keepers publish")
+    return FedloomError(rule, problem, "remove it; it is not what its maintainers publish")

@@ -1,4 +1,4 @@
-"""The ways to deal samples out to clients, one module a family.
+"""Ways of dealing samples out to clients, one module per family.
 
-`fedloom.data.partition` names them all.
+`fedloom.data.partition` lists them all.
 """

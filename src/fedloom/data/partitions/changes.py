@@ -1,18 +1,18 @@
-"""What a partition does to the samples beside dealing them out.
+"""Transforms of a partition: how it changes samples besides dealing them out.
 
-`+rotation:DEGREES` and `+hue:TURNS`: every client has one fixed amount for all its samples, train,
-validation and test alike. The amounts are spread evenly from −value to +value in the order of
-clients, so five clients of `iid+rotation:30` have −30, −15, 0, 15 and 30 degrees, as in FedPNAS
-(§4). Where both ends are the same place on the circle, only the first is used; one client alone has
-+value.
+`+rotation:DEGREES` and `+hue:TURNS`: each client has one fixed amount for all its samples,
+training, validation and test alike. The amounts are spread evenly from −value to +value in the
+order of clients, so five clients of `iid+rotation:30` have −30, −15, 0, 15 and 30 degrees, as in
+FedPNAS (§4). If both ends are the same place on the circle, only the first is used. A single client
+has +value.
 
-`+each:hue:-0.33/none/rotation:90`: every client has a change of its own, the first one the first of
-the list; further clients go round it. Amounts are exact and have a sign.
+`+each:hue:-0.33/none/rotation:90`: the first client gets the first change of the list, and so on;
+further clients start at the beginning of the list again. Amounts are exact and have a sign.
 
 `+tint`: grey images get a colour (`tint.py`).
 
-Changes are made in the order of the text, when a client reads its samples: files and digests stay
-as they are. The server's own set is tinted and otherwise stays as it is.
+Changes are applied in the order of the text, when a client reads its samples: files and digests
+stay as they are. The server's validation set is tinted, and not changed otherwise.
 """
 
 from __future__ import annotations
@@ -42,30 +42,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChangeKind:
+    """One kind of change, by its name in `CHANGES`."""
+
     about: str  # one line for `fedloom list partitions`
     apply: Callable[[torch.Tensor, float], torch.Tensor]
     unit: str
     default: float
     most: float  # half the circle: −most and +most are the same
-    example: float  # of an exact amount
+    example: float  # an exact amount, for errors
     channels: tuple[int, ...]
 
 
 def rotate(x: torch.Tensor, degrees: float) -> torch.Tensor:
-    from fedloom.data.augmenting import geometry  # late: who only reads a rule needs no torch
+    from fedloom.data.augmenting import geometry  # imported late: reading a rule needs no torch
 
     return geometry.rotate(x, degrees)
 
 
 def shift_hue(x: torch.Tensor, turns: float) -> torch.Tensor:
-    from fedloom.data.augmenting import colour  # late, as above
+    from fedloom.data.augmenting import colour  # imported late, as above
 
     return colour.shift_hue(x, turns)
 
 
 CHANGES: Mapping[str, ChangeKind] = {
     "rotation": ChangeKind(
-        about="each client's images turned by its own angle, within ±DEGREES (30)",
+        about="each client's images are rotated by its own angle, within ±DEGREES (30)",
         apply=rotate,
         unit="degrees",
         default=30.0,
@@ -74,7 +76,7 @@ CHANGES: Mapping[str, ChangeKind] = {
         channels=(1, 2, 3, 4),
     ),
     "hue": ChangeKind(
-        about="each client's colours moved round the circle, within ±TURNS (0.5)",
+        about="each client's hues are shifted by its own amount, within ±TURNS (0.5)",
         apply=shift_hue,
         unit="turns",
         default=0.5,
@@ -86,7 +88,7 @@ CHANGES: Mapping[str, ChangeKind] = {
 
 
 NONE = "none"  # in a list of changes: samples stay as they are
-OTHER_CHANGES: Mapping[str, str] = {  # with a line about each
+OTHER_CHANGES: Mapping[str, str] = {  # with a one-line description
     Each.name: "+each:CHANGE/CHANGE/…, one for each client in turn: hue:-0.33, none, rotation:90",
     Tint.name: "grey images get a colour, so that hue can be shifted",
 }
@@ -104,16 +106,16 @@ def parse_change(text: str, part: str) -> Change | Each | Tint:
     kind = CHANGES[name]
     if not colon:
         return Change(name, kind.default)
-    what = f"{name} by more than 0 and at most {kind.most:g} {kind.unit}"
+    allowed = f"{name} by more than 0 and at most {kind.most:g} {kind.unit}"
     example = f"{name}:{kind.default:g}"
-    amount = number(text, value, what, example)
+    amount = number(text, value, allowed, example)
     if not 0 < amount <= kind.most:
-        raise out_of_range(text, value, what, example)
+        raise out_of_range(text, value, allowed, example)
     return Change(name, amount)
 
 
 def parse_each(text: str, listed: str) -> Each:
-    """`hue:-0.33/none/rotation:90`."""
+    """Reads a list such as `hue:-0.33/none/rotation:90`."""
     where = f"`--partition {text}`"
     if not listed.strip():
         raise FedloomError(
@@ -122,13 +124,13 @@ def parse_each(text: str, listed: str) -> Each:
             "try each:rotation:-90/none/rotation:90",
         )
     transforms = []
-    for word in listed.split("/"):
-        transforms.append(parse_transform(where, word))
+    for change in listed.split("/"):
+        transforms.append(parse_transform(where, change))
     return Each(tuple(transforms))
 
 
 def parse_transform(where: str, text: str) -> Transform | None:
-    """A change by an exact amount with its sign; None is `none`. `where` says who asks for it."""
+    """Reads a change by an exact amount, with its sign. `none` gives None. Errors name `where`."""
     name, colon, value = text.strip().partition(":")
     if name not in (*CHANGES, NONE):
         raise unknown(f"a change in {where}", name, [*CHANGES, NONE])
@@ -142,18 +144,18 @@ def parse_transform(where: str, text: str) -> Transform | None:
     rule += f"{-kind.most:g} to {kind.most:g}"
     advice = f"try {name}:{kind.example:g}"
     if not value.strip():
-        raise FedloomError(rule, "has none", advice)
+        raise FedloomError(rule, "it has no amount", advice)
     try:
         amount = float(value)
     except ValueError:
-        raise FedloomError(rule, f"got {value!r}, which is no number", advice) from None
+        raise FedloomError(rule, f"got {value!r}, which is not a number", advice) from None
     if not -kind.most <= amount <= kind.most:
         raise FedloomError(rule, f"got {plain(amount)}", advice)
     return Transform(name, amount)
 
 
 def check_changes(rule: Rule, source: Source) -> None:
-    """Whether these transforms make sense for such samples, in the order of the text."""
+    """Refuses transforms that these samples cannot have, in the order of the text."""
     if not rule.changes:
         return
     where = f"`--partition {rule}`"
@@ -180,13 +182,13 @@ def check_images(where: str, source: Source, advice: str) -> None:
 def check_grey(where: str, source: Source, channels: int) -> None:
     if channels != 1:
         rule = f"{where} must have grey images for +tint"
-        found = f"those of {source.name} have {counted_channels(channels)}"
-        raise FedloomError(rule, found, "leave +tint out")
+        problem = f"those of {source.name} have {counted_channels(channels)}"
+        raise FedloomError(rule, problem, "leave +tint out")
 
 
 def check_transform(where: str, transform: Transform, source: Source, channels: int) -> None:
-    """Whether samples of a finished run can be changed so, with the channels that it gave them."""
-    check_images(where, source, "adapt to samples that were changed before: --data")
+    """Refuses a transform for samples of a finished run, which have this many channels."""
+    check_images(where, source, "adapt to samples that were changed beforehand: --data")
     advice = "take rotation, or a run with +tint in its --partition"
     check_channels(where, source, transform.name, channels, advice)
 
@@ -198,7 +200,7 @@ def check_channels(
     channels: int,
     advice: str | None = None,
 ) -> None:
-    """Whether images of so many channels can be changed so: only colours have a hue."""
+    """Refuses a change that images with this many channels cannot have: grey has no hue."""
     if channels in CHANGES[name].channels:
         return
     if advice is None:
@@ -219,7 +221,7 @@ def counted_channels(channels: int) -> str:
 
 
 def amount_of(change: Change, client: int, clients: int) -> float:
-    """How far this client's samples are changed."""
+    """Returns by how much this client's samples are changed."""
     if clients == 1:
         return change.value
     steps = clients if change.value == CHANGES[change.name].most else clients - 1
@@ -227,14 +229,14 @@ def amount_of(change: Change, client: int, clients: int) -> float:
 
 
 def transform_of(change: Change | Each, client: int, clients: int) -> Transform | None:
-    """What a change does to this client's samples; None: nothing."""
+    """Returns what a change does to this client's samples. None: it does nothing."""
     if isinstance(change, Each):
         return change.transforms[client % len(change.transforms)]
     return Transform(change.name, amount_of(change, client, clients))
 
 
 def transforms_of(rule: Rule, client: int, clients: int) -> tuple[Transform, ...]:
-    """All that makes this client's samples other than the rest's: the tint is everybody's."""
+    """Returns this client's own transforms. The tint is not among them: all clients have it."""
     transforms = []
     for change in rule.changes:
         if isinstance(change, Tint):
@@ -246,7 +248,7 @@ def transforms_of(rule: Rule, client: int, clients: int) -> tuple[Transform, ...
 
 
 def changed(x: torch.Tensor, rule: Rule, client: int, clients: int) -> torch.Tensor:
-    """A client's samples as it sees them."""
+    """Applies all transforms of a partition to a client's samples."""
     for change in rule.changes:
         if isinstance(change, Tint):
             x = tint(x)

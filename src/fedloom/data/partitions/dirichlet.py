@@ -1,6 +1,6 @@
 """Label skew by Dirichlet draws.
 
-They are by class, with clients of any size, or by client, with equal ones.
+The draws are per class, with clients of different sizes, or per client, with equal sizes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
 DRAWS = 1000  # of a whole partition, before giving up
-TRIES = 20  # of each setting that an error might suggest
-HOPELESS = 50  # clients that fall short, from which on no draw will do
+TRIES = 20  # draws of each setting that an error might suggest
+HOPELESS = 50  # with more clients than this that fall short, no draw will do
 # An error suggests one of these.
 ALPHAS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
-# Drawn shares become whole numbers: a last bit that differs by platform then hardly matters.
+# Drawn shares become whole numbers, so that a last bit that differs by platform hardly matters.
 FINENESS = 2.0**32
 
 
 def within_float64(alpha: float) -> float:
-    """Beyond these the shares are the same but float64 gives out."""
+    """Clips alpha to a range that float64 can handle: beyond it, the shares are the same."""
     return min(max(alpha, 1e-12), 1e12)
 
 
@@ -44,7 +44,10 @@ def dirichlet(ask: Ask) -> tuple[np.ndarray, int]:
 
 
 class Drawn(NamedTuple):
-    """The sizes [class, client] of the first draw in which nobody falls short, if there was one."""
+    """The sizes [class, client] of the first draw in which all clients have enough samples.
+
+    `sizes` is None if no attempt succeeded.
+    """
 
     sizes: np.ndarray | None
     attempts: int
@@ -58,20 +61,21 @@ def draw(ask: Ask, clients: int, alpha: float, draws: int) -> Drawn:
         generator = rng(ask.seed, "partition", "dirichlet", attempt)
         shares = generator.dirichlet(np.full(clients, alpha), len(totals))
         cuts = np.floor(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
-        cuts[:, -1] = totals  # against a cumulated share of 1 − 1e-16
+        cuts[:, -1] = totals  # the cumulated shares may only reach 1 − 1e-16
         sizes = np.diff(cuts, axis=1, prepend=0)
         short = int((sizes.sum(axis=0) < ask.min_samples).sum())
         if short == 0:
             return Drawn(sizes, attempt + 1)
         fewest_short = min(fewest_short, short)
-        # About Poisson: that none is short has odds near e^-50, so minutes are saved.
+        # The number of short clients is about Poisson distributed, so the odds that none is short
+        # are near e^-50. Giving up here saves minutes.
         if attempt >= 4 and fewest_short > HOPELESS:
             return Drawn(None, attempt + 1)
     return Drawn(None, draws)
 
 
 def fitting(ask: Ask, clients: int, alpha: float) -> str:
-    """Settings near this one that do fit: they were drawn here with the same seed."""
+    """Suggests settings near this one that work. They are tried here with the same seed."""
     fits = 1  # one client always fits
     fails = clients
     while fails - fits > 1:
@@ -87,11 +91,11 @@ def fitting(ask: Ask, clients: int, alpha: float) -> str:
 
 
 def dirichlet_equal(ask: Ask) -> tuple[np.ndarray, int]:
-    """Equal clients (as FedorAS has them).
+    """Label skew by client, with clients of equal size (as in FedorAS).
 
-    Each draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019. For C classes of one size
-    this is Dir(α, …, α). Drawn shares do not add up to the classes that are there, so they are
-    scaled by class and by client in turns until they do, which changes them least.
+    Each client draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019. For C classes of
+    equal size this is Dir(α, …, α). The drawn shares do not add up to the existing class sizes, so
+    they are scaled by class and by client in turns until they do, which changes them least.
     """
     clients = client_count(ask)
     alpha = ask.rule.value
@@ -100,7 +104,7 @@ def dirichlet_equal(ask: Ask) -> tuple[np.ndarray, int]:
     samples = len(ask.indices)
     spread = [within_float64(alpha * len(totals) * int(total) / samples) for total in totals]
     shares = rng(ask.seed, "partition", "dirichlet-equal").dirichlet(spread, clients).T
-    wish = 1 + np.floor(FINENESS * shares)  # above 0, so that a class nobody drew is shared by all
+    wish = 1 + np.floor(FINENESS * shares)  # above 0: a class that nobody drew is shared by all
     sizes = equal_sizes(samples, clients)
     goal = scaled(wish, totals, sizes)
     goal = goal * (sizes / goal.sum(axis=0))

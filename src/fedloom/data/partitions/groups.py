@@ -1,4 +1,4 @@
-"""Clients by who the samples come from: a writer, a speaker, a role, a site."""
+"""Partitions by who the samples come from: a writer, a speaker, a role, a site."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ def sites(ask: Ask) -> tuple[np.ndarray, int]:
     """Every site of the data is one client."""
     if ask.source.groups is None:
         rule = "`--partition sites` must have data that comes in sites"
-        advice = "give a folder with one .npz a site as --data"
+        advice = "give a folder with one .npz per site as --data"
         raise FedloomError(rule, f"{ask.source.name} has none", advice)
     names = ask.source.group_names
     if ask.clients not in (None, len(names)):
-        rule = f"`--partition sites` must have one client a site, {len(names)} in all"
+        rule = f"`--partition sites` must have one client per site, {len(names)} in all"
         advice = "leave --clients out, or mix the sites, as --partition dirichlet:0.2 does"
         raise FedloomError(rule, f"got {ask.clients}", advice)
     owner = ask.source.groups[ask.indices]
     sizes = np.bincount(owner, minlength=len(names))
     if sizes.min() < ask.min_samples:
         rule = f"each site must have at least {ask.min_samples} samples"
-        found = f"{names[sizes.argmin()]} has {sizes.min()}"
-        raise FedloomError(rule, found, "leave this site out or lower min_samples")
+        problem = f"{names[sizes.argmin()]} has {sizes.min()}"
+        raise FedloomError(rule, problem, "leave this site out or lower min_samples")
     return owner, len(names)
 
 
 def natural(ask: Ask) -> tuple[np.ndarray, int]:
-    """A group is a client.
+    """Every group is one client.
 
-    To reach another number, large groups are cut into shards or whole groups are joined.
+    If more clients are asked for, large groups are cut into shards; if fewer, whole groups are
+    joined.
     """
     if ask.source.groups is None:
         rule = "`--partition natural` must have data that says who each sample comes from"
@@ -57,22 +58,22 @@ def natural(ask: Ask) -> tuple[np.ndarray, int]:
 def too_small(ask: Ask, sizes: np.ndarray) -> FedloomError:
     smallest = int(sizes.argmin())
     rule = f"each {ask.source.grouping} must have at least {ask.min_samples} samples to be a client"
-    few = int((sizes < ask.min_samples).sum())
+    short = int((sizes < ask.min_samples).sum())
     example = f"{ask.source.group_names[smallest]} has {sizes[smallest]}"
-    found = f"{few} of {len(sizes)} have fewer ({example})"
-    other = "another partition"
+    problem = f"{short} of {len(sizes)} have fewer ({example})"
+    advice = "another partition"
     if sizes[smallest] >= 4:
-        other = f"--min-samples {sizes[smallest]}"
+        advice = f"--min-samples {sizes[smallest]}"
     fits = most_joined(ask, sizes)
     if fits:
-        other = f"--clients {fits}, which joins them, or {other}"
-    return FedloomError(rule, found, f"try {other}")
+        advice = f"--clients {fits}, which joins them, or {advice}"
+    return FedloomError(rule, problem, f"try {advice}")
 
 
 def most_joined(ask: Ask, sizes: np.ndarray) -> int:
-    """The most clients that have enough samples when whole groups are joined.
+    """Returns the largest number of clients that have enough samples if whole groups are joined.
 
-    It is 0 if not even one has.
+    It is 0 if not even a single client has enough.
     """
     fits = 0
     fails = len(sizes)
@@ -94,7 +95,10 @@ def join(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
 
 
 def joined(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
-    """The client of every group: the largest first, each to the client that has least so far."""
+    """Returns the client of each group.
+
+    The largest groups come first, and each goes to the client that has the fewest samples so far.
+    """
     draws = rng(ask.seed, "partition", "natural")
     owner = np.empty(len(sizes), np.int64)
     heap = [(0, int(tie), client) for client, tie in enumerate(draws.permutation(clients))]
@@ -107,7 +111,10 @@ def joined(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
 
 
 def cut(ask: Ask, group: np.ndarray, sizes: np.ndarray, clients: int) -> np.ndarray:
-    """Shards of one group each, in the order of groups; the largest groups are cut most often."""
+    """Cuts groups into one shard per client, and returns the client of each sample.
+
+    A shard holds samples of a single group, and the largest groups are cut into the most shards.
+    """
     draws = rng(ask.seed, "partition", "natural")
     counts = seats(sizes, clients, draws.permutation(len(sizes)), 1, np.maximum(sizes, 1))
     shards_by_group = []
@@ -125,14 +132,14 @@ def cut(ask: Ask, group: np.ndarray, sizes: np.ndarray, clients: int) -> np.ndar
 
 def too_fine(ask: Ask, sizes: np.ndarray) -> FedloomError:
     least = max(1, ask.min_samples)
-    few = int((sizes < least).sum())
+    short = int((sizes < least).sum())
     groups = f"{len(sizes)} {ask.source.grouping}s"
-    if not few:
-        found = f"they are shards of {groups}, which must not be mixed"
+    if not short:
+        problem = f"clients are shards of {groups}, which must not be mixed"
         most = int((sizes // least).sum())
-        return FedloomError(ask.requirement, found, f"try --clients {most} or fewer")
-    found = f"{few} of {groups} have fewer in all"
+        return FedloomError(ask.requirement, problem, f"try --clients {most} or fewer")
+    problem = f"{short} of {groups} have fewer samples than that"
     fits = most_joined(ask, sizes)
     if not fits:
-        return FedloomError(ask.requirement, found, "try iid")
-    return FedloomError(ask.requirement, found, f"try --clients {fits}, which joins them")
+        return FedloomError(ask.requirement, problem, "try iid")
+    return FedloomError(ask.requirement, problem, f"try --clients {fits}, which joins them")

@@ -1,8 +1,8 @@
-"""Whole numbers with given sums: how many samples of each class every client gets.
+"""Tables with given sums: how many samples of each class every client gets.
 
-A table is made in two steps: real numbers with these sums, by scaling rows and columns in turns,
-and whole numbers near them. Real numbers are rounded to millionths of a sample before anything is
-decided by them, so that the last bits of a sum, in which platforms differ, do not matter.
+A table is made in two steps: first real numbers with these sums, by scaling rows and columns in
+turns, then whole numbers near them. Real numbers are rounded to millionths of a sample before any
+decision depends on them, so that the last bits of a sum, in which platforms differ, do not matter.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from fedloom.data.partitions.rule import Ask
 from fedloom.rng import rng
 
-TURNS = 500  # of scaling, at most; a few do unless the wish is far from the sums
+TURNS = 500  # of scaling, at most; a few are enough unless the wish is far from the sums
 MILLION = 1_000_000
 FEW_TURNS = 20
-TINY = 1e-300  # instead of a sum of nothing, which nothing can scale
-PUSHES = 10_000  # of a table that is being levelled; a few dozen do in practice
+TINY = 1e-300  # replaces a sum of 0, by which nothing can be divided
+PUSHES = 10_000  # at most, until all clients have their sizes; a few dozen are enough in practice
 
 
 def equal_sizes(samples: int, clients: int) -> np.ndarray:
-    """Sizes that differ by one sample at most."""
+    """Returns the sizes of clients that differ by one sample at most."""
     sizes: np.ndarray = samples // clients + (np.arange(clients) < samples % clients)
     return sizes
 
 
 def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
-    """The client of each sample, by a table [class, client] of the classes that occur.
+    """Returns the client of each sample, by a table [class, client] of the classes that occur.
 
-    Who gets which sample is random.
+    Which sample of a class goes to which client is random.
     """
     order = rng(ask.seed, "partition", "order").permutation(len(ask.indices))
     # Class after class, shuffled within each.
@@ -48,15 +48,15 @@ def scaled(
     sizes: np.ndarray,
     turns: int = TURNS,
 ) -> np.ndarray:
-    """The table [class, client] nearest to a wish (in relative entropy) with these sums.
+    """Returns the table [class, client] with these sums that is nearest to `wish`.
 
-    It is as near as `turns` bring it. The sums of classes hold in any case; those of clients hold
-    if a wish above 0 stands in enough cells.
+    Distance is relative entropy, and at most `turns` steps are made. The sums of classes always
+    hold; those of clients hold if `wish` is above 0 in enough cells.
     """
     table: np.ndarray = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
     for _ in range(turns):
         sums = table.sum(axis=0)
-        if np.abs(sums - sizes).max() < 0.01:  # of a sample
+        if np.abs(sums - sizes).max() < 0.01:  # samples
             break
         table *= sizes / np.maximum(sums, TINY)
         table *= (totals / np.maximum(table.sum(axis=1), TINY))[:, None]
@@ -64,21 +64,22 @@ def scaled(
 
 
 def millionths(table: np.ndarray) -> np.ndarray:
+    """Returns numbers of samples as whole numbers of millionths."""
     parts: np.ndarray = np.rint(table * MILLION).astype(np.int64)
     return parts
 
 
 def floor(parts: np.ndarray) -> np.ndarray:
-    """Whole samples of millionths; one that lacks a single millionth counts as whole."""
+    """Returns whole samples; one that lacks a single millionth counts as whole."""
     whole: np.ndarray = (parts + 1) // MILLION
     return whole
 
 
 def rounded(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Whole numbers near a wish, whose client sums are right, with exactly the sums of classes too.
+    """Rounds `wish`, whose client sums are right, to whole numbers with exact class sums too.
 
-    Each client is rounded by largest remainders; then clients exchange single samples, those first
-    whom it brings nearest.
+    Each client's numbers are rounded by largest remainders. Then clients exchange single samples,
+    and those that come nearest to `wish` by it do so first.
     """
     goal = millionths(wish)
     table = floor(goal)
@@ -87,16 +88,17 @@ def rounded(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarr
     table += rank < sizes - table.sum(axis=0)
     while True:
         surplus = table.sum(axis=1) - totals
-        much = int(surplus.argmax())
-        little = int(surplus.argmin())
-        if surplus[much] == 0:
+        fullest = int(surplus.argmax())  # the class with the most samples too many
+        scarcest = int(surplus.argmin())
+        if surplus[fullest] == 0:
             return table
-        gain = MILLION * (table[much] - table[little]) - goal[much] + goal[little]
-        gain[table[much] == 0] = -4 * MILLION * int(sizes.max())  # has none to give
-        count = min(surplus[much], -surplus[little], (table[much] > 0).sum())
+        gain = MILLION * (table[fullest] - table[scarcest]) - goal[fullest] + goal[scarcest]
+        has_none = table[fullest] == 0  # such clients have nothing to give
+        gain[has_none] = -4 * MILLION * int(sizes.max())
+        count = min(surplus[fullest], -surplus[scarcest], (table[fullest] > 0).sum())
         chosen = np.argsort(-gain, kind="stable")[:count]
-        table[much, chosen] -= 1
-        table[little, chosen] += 1
+        table[fullest, chosen] -= 1
+        table[scarcest, chosen] += 1
 
 
 def seats(
@@ -106,13 +108,13 @@ def seats(
     least: int,
     most: np.ndarray,
 ) -> np.ndarray:
-    """`count` seats by highest averages.
+    """Distributes `count` seats by highest averages.
 
-    So the smallest weights[i] / seats[i] is as large as it can be. Nobody has fewer than `least` or
-    more than most[i]; of equal claims that of the lower tie comes first.
+    So the smallest weights[i] / seats[i] is as large as it can be. Everyone gets at least `least`
+    seats and at most most[i]. Of equal claims, the one with the lower number in `ties` comes first.
     """
     taken = [least] * len(weights)
-    heap: list[tuple[float, int, int]] = []  # the highest claim first: its negative, tie and owner
+    heap: list[tuple[float, int, int]] = []  # (−claim, tie, owner), so the highest claim is first
     for i, weight in enumerate(weights):
         if most[i] > least:
             heap.append((-int(weight) / (least + 1), int(ties[i]), i))
@@ -126,56 +128,57 @@ def seats(
 
 
 def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: int) -> np.ndarray:
-    """A table [class, client] with class sums `totals`.
+    """Returns a table [class, client] with class sums `totals`.
 
-    Its cells are at least `least` where allowed, 0 elsewhere. Client sums are `sizes` if that can
-    be: samples go from clients that have too many to those that have too few, along shortest paths.
-    That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
+    Its cells are at least `least` where `allowed`, and 0 elsewhere. Client sums are `sizes` if that
+    is possible: samples move from clients that have too many to those that have too few, along
+    shortest paths. That is a maximum flow, so no table with these cells comes nearer to `sizes`.
     """
     spare = totals - least * allowed.sum(axis=1)
     room = np.maximum(sizes - least * allowed.sum(axis=0), 0.01)
-    start = scaled(allowed * 1.0, spare, room, FEW_TURNS)  # a good begin is enough
+    start = scaled(allowed * 1.0, spare, room, FEW_TURNS)  # a good start is enough
     table = floor(millionths(start))
     table[allowed] += least
-    last = len(sizes) + sizes.sum()  # larger than any surplus: who may not hold a class comes last
+    # Larger than any surplus, so that clients that may not hold a class come last.
+    last = len(sizes) + sizes.sum()
     for row, total, may_hold in zip(table, totals, allowed, strict=True):
         surplus = np.where(may_hold, table.sum(axis=0) - sizes, last)
         neediest_first = np.argsort(surplus, kind="stable")
         row[neediest_first[: total - row.sum()]] += 1
     for _ in range(PUSHES):
         surplus = table.sum(axis=0) - sizes
-        path = shortest(table, surplus, allowed, least)
+        path = shortest_path(table, surplus, allowed, least)
         if not path:
             break
         push(table, surplus, allowed, least, path)
     return table
 
 
-def shortest(
+def shortest_path(
     table: np.ndarray,
     surplus: np.ndarray,
     allowed: np.ndarray,
     least: int,
 ) -> list[int]:
-    """Classes through which samples can go from a client with a surplus to one that lacks some.
+    """Returns the shortest path of classes from a client with a surplus to one that lacks samples.
 
-    It is empty if there are none.
+    Samples can be passed along these classes. The path is empty if there is none.
     """
     spare = allowed & (table > least)
-    short = np.any(allowed & (surplus < 0), axis=1)
-    begins = np.flatnonzero((spare & (surplus > 0)).any(axis=1))
-    before = {int(label): -1 for label in begins}  # from which class each was reached; −1: a begin
-    queue = list(before)
-    for here in queue:
-        if short[here]:
-            path = [here]
-            while before[path[0]] >= 0:
-                path.insert(0, before[path[0]])
+    is_lacking = np.any(allowed & (surplus < 0), axis=1)  # by class: some holder lacks samples
+    starts = np.flatnonzero((spare & (surplus > 0)).any(axis=1))
+    previous = {int(label): -1 for label in starts}  # the class before each on its path; −1: none
+    queue = list(previous)
+    for label in queue:
+        if is_lacking[label]:
+            path = [label]
+            while previous[path[0]] >= 0:
+                path.insert(0, previous[path[0]])
             return path
-        for further in np.flatnonzero((spare & allowed[here]).any(axis=1)):
-            if int(further) not in before:
-                before[int(further)] = here
-                queue.append(int(further))
+        for neighbour in np.flatnonzero((spare & allowed[label]).any(axis=1)):
+            if int(neighbour) not in previous:
+                previous[int(neighbour)] = label
+                queue.append(int(neighbour))
     return []
 
 
@@ -186,9 +189,11 @@ def push(
     least: int,
     path: list[int],
 ) -> None:
-    """As much as goes along the path.
+    """Moves as many samples along the path as possible.
 
-    It goes out of its first class, over clients that hold two classes, into its last.
+    Clients with a surplus give samples of the path's first class, and clients that lack some take
+    samples of its last. In between, a client that holds two neighbouring classes takes samples of
+    the one and gives as many of the other.
     """
     spare = np.where(allowed, table - least, 0)
     first = path[0]
@@ -206,7 +211,7 @@ def push(
 
 
 def filled(room: np.ndarray, amount: int) -> np.ndarray:
-    """`amount` laid into the rooms, one after the other."""
-    begin = np.cumsum(room) - room
-    laid: np.ndarray = np.clip(amount - begin, 0, room)
-    return laid
+    """Fills the rooms one after the other until `amount` is used up."""
+    before = np.cumsum(room) - room  # the room of all that come before
+    shares: np.ndarray = np.clip(amount - before, 0, room)
+    return shares

@@ -1,4 +1,4 @@
-"""What a partition is asked, and the values that its text may have."""
+"""A parsed `--partition`, what a partition decides from, and the values that its text may have."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
-LEAST_MIN_SAMPLES = 4  # the lowest --min-samples that is taken
+LEAST_MIN_SAMPLES = 4  # the lowest --min-samples that is accepted
 
 
 @dataclass(frozen=True)
 class Transform:
-    """What is done to every sample of one client, and exactly how far: `rotation:-90`."""
+    """A change of every sample of one client by an exact amount: `rotation:-90`."""
 
     name: str
     amount: float
@@ -26,7 +26,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class Change:
-    """A transform whose amounts are spread over the clients, and how far they go at most."""
+    """A transform whose amounts are spread over the clients, from −value to +value."""
 
     name: str
     value: float
@@ -37,21 +37,21 @@ class Change:
 
 @dataclass(frozen=True)
 class Each:
-    """A transform for each client in turn; None: its samples stay as they are."""
+    """One transform for each client in turn. None: the client's samples stay as they are."""
 
     transforms: tuple[Transform | None, ...]
     name = "each"
 
     def __str__(self) -> str:
-        words = []
+        texts = []
         for transform in self.transforms:
-            words.append("none" if transform is None else str(transform))
-        return f"{self.name}:{'/'.join(words)}"
+            texts.append("none" if transform is None else str(transform))
+        return f"{self.name}:{'/'.join(texts)}"
 
 
 @dataclass(frozen=True)
 class Tint:
-    """Grey images become images in red, green and blue, those of all clients alike."""
+    """Gives the grey images of all clients the same colour, in red, green and blue."""
 
     name = "tint"
 
@@ -80,19 +80,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Ask:
-    """What a partition decides from."""
+    """A request to a partition: all that it decides from."""
 
     rule: Rule
     source: Source
-    indices: np.ndarray  # sorted: the samples to deal out
+    indices: np.ndarray  # the samples to deal out, sorted
     clients: int | None
     seed: int
     min_samples: int
 
     @property
     def requirement(self) -> str:
-        each = f"each of {self.clients} clients at least {max(1, self.min_samples)} samples"
-        return f"`--partition {self.rule}` must give {each}"
+        """The rule that errors about too few samples begin with."""
+        share = f"each of {self.clients} clients at least {max(1, self.min_samples)} samples"
+        return f"`--partition {self.rule}` must give {share}"
 
     @property
     def y(self) -> np.ndarray:
@@ -102,19 +103,20 @@ class Ask:
 
 
 def plain(value: float) -> str:
+    """Writes 2.0 as `2`, and other numbers as they are."""
     return str(value).removesuffix(".0")
 
 
 def client_count(ask: Ask) -> int:
-    """The number of clients, if there are samples enough for so many."""
+    """Returns the number of clients. Refuses it if there are too few samples."""
     clients = ask.clients
     if clients is None or clients < 1:
         rule = f"`--partition {ask.rule}` must have at least 1 client"
         raise FedloomError(rule, f"got {clients}", "give --clients")
     samples = len(ask.indices)
     if clients * max(1, ask.min_samples) > samples:
-        found = f"there are {samples} samples"
-        raise FedloomError(ask.requirement, found, how_to_fit(ask, samples))
+        problem = f"there are {samples} samples"
+        raise FedloomError(ask.requirement, problem, how_to_fit(ask, samples))
     return clients
 
 
@@ -142,17 +144,17 @@ def no_value(text: str, value: str | None) -> None:
         raise FedloomError(rule, f"got {value!r}", f"try {text.partition(':')[0].strip()}")
 
 
-def number(text: str, value: str | None, what: str, example: str) -> float:
+def number(text: str, value: str | None, allowed: str, example: str) -> float:
     try:
         return float(value or "")
     except ValueError:
-        rule = f"`--partition {text}` must have {what}"
-        found = f"got {value!r}, which is no number" if value else "has none"
-        raise FedloomError(rule, found, f"try {example}") from None
+        rule = f"`--partition {text}` must have {allowed}"
+        problem = f"got {value!r}, which is not a number" if value else "it has no value"
+        raise FedloomError(rule, problem, f"try {example}") from None
 
 
-def out_of_range(text: str, value: str | None, what: str, example: str) -> FedloomError:
-    rule = f"`--partition {text}` must have {what}"
+def out_of_range(text: str, value: str | None, allowed: str, example: str) -> FedloomError:
+    rule = f"`--partition {text}` must have {allowed}"
     return FedloomError(rule, f"got {value}", f"try {example}")
 
 
@@ -166,24 +168,24 @@ def concentration(text: str, value: str | None) -> float:
 
 
 def class_count(text: str, value: str | None) -> float:
-    what = "a whole number of classes a client, 1 or more"
-    classes = number(text, value, what, "label-skew:2")
+    allowed = "a whole number of classes per client, 1 or more"
+    classes = number(text, value, allowed, "label-skew:2")
     if not (1 <= classes < 1e9 and classes == int(classes)):
-        raise out_of_range(text, value, what, "label-skew:2")
+        raise out_of_range(text, value, allowed, "label-skew:2")
     return classes
 
 
 def dominant_share(text: str, value: str | None) -> float:
-    what = "a share above 0 and at most 1, of each client's samples that have one class"
-    share = number(text, value, what, "dominant:0.6")
+    allowed = "a share above 0 and at most 1: how many of a client's samples have one class"
+    share = number(text, value, allowed, "dominant:0.6")
     if not 0 < share <= 1:
-        raise out_of_range(text, value, what, "dominant:0.6")
+        raise out_of_range(text, value, allowed, "dominant:0.6")
     return share
 
 
 def missing_share(text: str, value: str | None) -> float:
-    what = "a share from 0 to below 1, of the classes that each client lacks"
-    share = number(text, value, what, "missing:0.3")
+    allowed = "a share from 0 to below 1: how many of the classes each client lacks"
+    share = number(text, value, allowed, "missing:0.3")
     if not 0 <= share < 1:
-        raise out_of_range(text, value, what, "missing:0.3")
+        raise out_of_range(text, value, allowed, "missing:0.3")
     return share

@@ -1,8 +1,9 @@
 """Label skew by rule.
 
-A client has so many classes, lacks a share of the classes, or has one class that dominates. Clients
-are of equal size and every sample is dealt out. That fixes the sums of clients and of classes
-alike, so not every request can be met; one that cannot is refused with a setting that can.
+Every client has a given number of classes, lacks a given share of them, or has one class that
+dominates. Clients are of equal size and every sample is dealt out. That fixes the sums of clients
+as well as those of classes, so some requests cannot be met. They are refused, and the error
+suggests a setting that works.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from fedloom.data.partitions.rule import Ask, client_count, counted, plain
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
-DRAWS = 20  # of who holds which classes; the most even one is taken
-# How far from the equal share a client may be, where classes cannot be divided evenly.
+DRAWS = 20  # of which clients hold which classes; the one with the most equal sizes is used
+# How far from the equal share a client may be, if classes cannot be divided evenly.
 UNEVEN = 0.25
 SHARES = tuple(percent / 100 for percent in range(95, 0, -5))  # an error suggests one of these
 
@@ -32,22 +33,23 @@ def missing(ask: Ask) -> tuple[np.ndarray, int]:
     return few_classes(ask, max(1, classes - lacked))
 
 
-def few_classes(ask: Ask, each: int) -> tuple[np.ndarray, int]:
+def few_classes(ask: Ask, per_client: int) -> tuple[np.ndarray, int]:
+    """Every client has samples of `per_client` classes."""
     clients = client_count(ask)
     _, totals = np.unique(ask.y, return_counts=True)
-    table = shared_out(ask, totals, clients, each, DRAWS)
-    if isinstance(table, np.ndarray):
-        return owners(ask, table), clients
-    reason = table
-    share = f"{each} of {len(totals)} classes, equally many"
+    table_or_reason = shared_out(ask, totals, clients, per_client, DRAWS)
+    if isinstance(table_or_reason, np.ndarray):
+        return owners(ask, table_or_reason), clients
+    reason = table_or_reason
+    share = f"{per_client} of {len(totals)} classes, equally many"
     rule = f"`--partition {ask.rule}` must give each of {counted(clients)} {share}"
-    raise FedloomError(rule, reason, f"try {nearest(ask, totals, clients, each)}")
+    raise FedloomError(rule, reason, f"try {nearest(ask, totals, clients, per_client)}")
 
 
-def nearest(ask: Ask, totals: np.ndarray, clients: int, each: int) -> str:
-    """The partition that can be met with the number of classes next to this one."""
+def nearest(ask: Ask, totals: np.ndarray, clients: int, per_client: int) -> str:
+    """Suggests the partition that works and whose number of classes is nearest to this one."""
     classes = len(totals)
-    numbers = sorted(range(1, classes + 1), key=lambda other: (abs(other - each), other))
+    numbers = sorted(range(1, classes + 1), key=lambda other: (abs(other - per_client), other))
     for number in numbers:
         if not isinstance(shared_out(ask, totals, clients, number, 1), np.ndarray):
             continue
@@ -61,34 +63,35 @@ def shared_out(
     ask: Ask,
     totals: np.ndarray,
     clients: int,
-    each: int,
+    per_client: int,
     draws: int,
 ) -> np.ndarray | str:
-    """The table [class, client] in which everybody has `each` classes and sizes differ least.
+    """Returns a table [class, client] in which every client has `per_client` classes.
 
-    If there is none, the reason why.
+    Of all draws it is the one in which sizes differ least. If there is none, the reason is
+    returned.
     """
     most = np.minimum(totals, clients)
-    if each > len(totals):
+    if per_client > len(totals):
         return f"there are {len(totals)}"
-    if clients * each < len(totals):
-        return f"then only {clients * each} of {len(totals)} classes could be held"
-    if most.sum() < clients * each:
+    if clients * per_client < len(totals):
+        return f"then only {clients * per_client} of {len(totals)} classes could be held"
+    if most.sum() < clients * per_client:
         return f"the smallest class has {totals.min()} samples, too few for so many clients"
     sizes = equal_sizes(len(ask.indices), clients)
     best = np.zeros(0, np.int64)
-    gap = np.inf  # of the best: how far a client is from its equal share
+    gap = np.inf  # in the best table: how far a client is from its equal share, at most
     for attempt in range(draws):
-        allowed = holders(ask, totals, most, clients, each, attempt)
+        allowed = holders(ask, totals, most, clients, per_client, attempt)
         table = fitted(totals, sizes, allowed, 1)
         uneven = np.abs(table.sum(axis=0) - sizes).max()
         if uneven < gap:
             best = table
             gap = uneven
-        if gap == 0 or each == 1:  # of one class each, every draw has the same sizes
+        if gap == 0 or per_client == 1:  # with one class per client, every draw has the same sizes
             break
     if gap > UNEVEN * sizes.mean():
-        return f"the nearest has one {int(gap)} samples from the equal share of {sizes.min()}"
+        return f"a client would be {int(gap)} samples from the equal share of {sizes.min()}"
     return best
 
 
@@ -97,19 +100,20 @@ def holders(
     totals: np.ndarray,
     most: np.ndarray,
     clients: int,
-    each: int,
+    per_client: int,
     attempt: int,
 ) -> np.ndarray:
-    """Who may hold which class [class, client].
+    """Draws which client may hold which class, as a table of booleans [class, client].
 
-    That is `each` a client, and of a class the more the larger it is. A class goes to the clients
-    that have most places left, which by the theorem of Gale and Ryser never gets stuck.
+    Every client holds `per_client` classes, and the larger a class, the more clients hold it. A
+    class goes to the clients that have the most places left, which by the Gale-Ryser theorem never
+    gets stuck.
     """
     draws = rng(ask.seed, "partition", "holders", attempt)
     ties = draws.permutation(len(totals))
-    count = seats(totals, clients * each, ties, 1, most)
+    count = seats(totals, clients * per_client, ties, 1, most)
     held = np.zeros((len(totals), clients), bool)
-    places = np.full(clients, each)
+    places = np.full(clients, per_client)
     for label in np.lexsort((ties, -count)):
         by_need = np.lexsort((draws.permutation(clients), -places))[: count[label]]
         held[label, by_need] = True
@@ -118,7 +122,10 @@ def holders(
 
 
 def dominant(ask: Ask) -> tuple[np.ndarray, int]:
-    """A share ζ of each client's samples has one class, the rest others (FINCH's first setting)."""
+    """A share ζ of each client's samples has one class, the rest has others.
+
+    This is FINCH's first setting.
+    """
     clients = client_count(ask)
     share = ask.rule.value
     assert share is not None
@@ -128,28 +135,31 @@ def dominant(ask: Ask) -> tuple[np.ndarray, int]:
         return owners(ask, table), clients
     amount = f"{plain(share)} of its samples from one class"
     rule = f"`--partition {ask.rule}` must give each of {counted(clients)} {amount}"
-    found = f"the sizes of the {len(totals)} classes do not allow it"
+    problem = f"the sizes of the {len(totals)} classes do not allow it"
     for less in SHARES:
         if less < share and dominated(ask, totals, clients, less) is not None:
-            raise FedloomError(rule, found, f"try dominant:{less:g} or other --clients")
-    raise FedloomError(rule, found, "try other --clients, or dirichlet-equal:0.5")
+            raise FedloomError(rule, problem, f"try dominant:{less:g} or other --clients")
+    raise FedloomError(rule, problem, "try other --clients, or dirichlet-equal:0.5")
 
 
 def dominated(ask: Ask, totals: np.ndarray, clients: int, share: float) -> np.ndarray | None:
-    """The table [class, client], or None. The larger a class, the more clients it dominates."""
+    """Returns a table [class, client], or None if there is none.
+
+    The larger a class, the more clients it dominates.
+    """
     draws = rng(ask.seed, "partition", "dominant")
     full = np.full(len(totals), clients)
     count = seats(totals, clients, draws.permutation(len(totals)), 0, full)
-    which = draws.permutation(np.repeat(np.arange(len(totals)), count))
+    main_class = draws.permutation(np.repeat(np.arange(len(totals)), count))
     sizes = equal_sizes(len(ask.indices), clients)
-    main = np.rint(share * sizes).astype(np.int64)
-    used = np.bincount(which, weights=main, minlength=len(totals)).astype(np.int64)
-    rest = totals - used
-    allowed = which[None] != np.arange(len(totals))[:, None]
-    if rest.min() < 0 or (rest[~allowed.any(axis=1)] > 0).any():
+    main_sizes = np.rint(share * sizes).astype(np.int64)
+    used = np.bincount(main_class, weights=main_sizes, minlength=len(totals)).astype(np.int64)
+    others = totals - used
+    allowed = main_class[None] != np.arange(len(totals))[:, None]
+    if others.min() < 0 or (others[~allowed.any(axis=1)] > 0).any():
         return None
-    table = fitted(rest, sizes - main, allowed, 0)
-    table[which, np.arange(clients)] = main
+    table = fitted(others, sizes - main_sizes, allowed, 0)
+    table[main_class, np.arange(clients)] = main_sizes
     if (table.sum(axis=0) != sizes).any():
         return None
     return table

@@ -1,9 +1,9 @@
-"""`+tint`: grey images get a colour, so that there is a hue to shift.
+"""`+tint`: grey images get a colour, so that their hue can be shifted.
 
-All samples get the same one: red is as bright as the grey was, green half as bright and blue a
-quarter. A colour drawn for each sample would lie anywhere on the circle of hues, and still anywhere
-after a shift: every client would have the same task. With one colour, a shift of hue is another
-task. The first channel is the grey image itself, so nothing is lost.
+All samples get the same colour: red is as bright as the grey was, green half as bright and blue a
+quarter. If a colour were drawn for each sample, hues would lie anywhere on the colour circle before
+a shift as well as after it, and every client would have the same task. With a single colour, a
+shift of hue makes another task. The first channel is the grey image itself, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Form:
 
 
 def form_of(rule: Rule, source: Source) -> Form:
-    """The source's own form, or that of its tinted samples."""
+    """Returns the form of the source's samples, after tinting if the partition tints them."""
     shape = tuple(int(size) for size in source.x.shape[1:])
     if not rule.has_tint:
         return Form(shape, source.mean, source.std)
@@ -42,8 +42,8 @@ def form_of(rule: Rule, source: Source) -> Form:
 
 
 def tint(x: torch.Tensor) -> torch.Tensor:
-    """[n,1,h,w] in three channels. Bytes stay bytes, rounded."""
-    import torch  # late: who only reads a rule needs no torch
+    """Turns [n,1,h,w] into three channels. Bytes stay bytes, rounded."""
+    import torch  # imported late: reading a rule needs no torch
 
     from fedloom.data.augmenting.geometry import like
 
@@ -52,7 +52,7 @@ def tint(x: torch.Tensor) -> torch.Tensor:
 
 
 def tinted_by(rule: Rule, x: torch.Tensor) -> torch.Tensor:
-    """Samples that are no client's own: of all that a rule says, they have the tint alone."""
+    """Tints samples that belong to no client. They get no other transform of the partition."""
     if not rule.has_tint:
         return x
     return tint(x)

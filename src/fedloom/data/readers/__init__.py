@@ -1,1 +1,1 @@
-"""Formats of data sets, a file each: how they become arrays."""
+"""Readers of data sets, one file per format: how files become arrays."""

@@ -1,7 +1,7 @@
-"""Files that cannot be read: all are told at once, or left out with `--skip-bad`.
+"""Files that cannot be read: one error names all of them, or `--skip-bad` leaves them out.
 
-A reader tries every file before it raises `BadFiles`. With `--skip-bad` it is then asked again,
-without these, and which they are is kept in the cache: the next opening decodes nothing.
+A reader tries every file before it raises `BadFiles`. With `--skip-bad` it is then called again
+without these files. The cache remembers which they are, so opening the data again decodes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BadFiles(Exception):
 
 
 class Version(NamedTuple):
-    """What tells one version of a file from another: archives set mtime, nothing sets ctime."""
+    """What changes whenever a file does. Archives can set mtime, but nothing can set ctime."""
 
     size: int
     mtime: int  # in nanoseconds
@@ -36,15 +36,17 @@ class Version(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The version of every file, and those that are no files."""
+    """The version of every file, and paths that are not files."""
 
     versions: dict[str, Version]
     bad: list[SkippedFile]
 
 
 class WholeFiles(NamedTuple):
-    x: np.ndarray  # a row a sample
-    places: list[int]  # of these samples among those that were asked for
+    """The samples of all files that could be read."""
+
+    x: np.ndarray  # one row per sample
+    places: list[int]  # the indices of these samples among those that were asked for
     skipped: tuple[SkippedFile, ...]
 
 
@@ -53,7 +55,7 @@ def bad_file(file: str, error: FedloomError) -> SkippedFile:
 
 
 def unknown_format(file: str) -> str:
-    """What a file has whose name says nothing, in the words of an error."""
+    """Describes the format of a file whose name ends in nothing known, for an error."""
     suffix = os.path.splitext(file)[1]
     if not suffix:
         return "an unknown format (its name has no ending)"
@@ -61,7 +63,7 @@ def unknown_format(file: str) -> str:
 
 
 def listed(files: Iterable[str], must_be: str) -> Listing:
-    """`must_be`: what each has to be, as in "an image file"."""
+    """Looks up the version of every file. `must_be` names what each must be: "an image file"."""
     versions: dict[str, Version] = {}
     bad: dict[str, SkippedFile] = {}
     for file in files:
@@ -69,11 +71,11 @@ def listed(files: Iterable[str], must_be: str) -> Listing:
         try:
             facts = os.stat(file)
         except OSError as error:
-            found = f"it cannot be read ({error.strerror})"
-            bad[file] = SkippedFile(file, rule, found, "restore or remove it")
+            problem = f"it cannot be read ({error.strerror})"
+            bad[file] = SkippedFile(file, rule, problem, "restore or remove it")
             continue
-        if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
-            bad[file] = SkippedFile(file, rule, "it is no file", "remove it")
+        if not stat.S_ISREG(facts.st_mode):  # opening a pipe could wait for ever
+            bad[file] = SkippedFile(file, rule, "it is not a file", "remove it")
             continue
         versions[file] = Version(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
     return Listing(versions, list(bad.values()))
@@ -88,11 +90,11 @@ def read_whole_files(
     memory: str,
     skip_bad: bool,
 ) -> WholeFiles:
-    """The samples of those files that can be read.
+    """Returns the samples of those files that can be read.
 
-    `files` has the file of every sample. `read` gives the samples at these places, or raises
-    `BadFiles` when it has tried all of them. `kind` is what errors call a file, and `memory` the
-    name in the cache under which bad ones are remembered.
+    `files` has the file of every sample. `read` returns the samples at the given indices, or raises
+    `BadFiles` after it has tried all of them. Errors call a file `kind`. `memory` is the name of
+    the cache file that remembers bad files.
     """
     bad = list(known_bad)
     if skip_bad:
@@ -101,7 +103,7 @@ def read_whole_files(
     while x is None:
         places = places_without(files, bad)
         if not places and skip_bad:
-            raise nothing_left(bad, len(files), kind)
+            raise none_usable(bad, len(files), kind)
         if not places:
             raise refusal(bad, len(files), kind)
         try:
@@ -121,36 +123,36 @@ def places_without(files: Sequence[str], bad: Iterable[SkippedFile]) -> list[int
 
 
 def refusal(bad: Sequence[SkippedFile], files: int, kind: str) -> FedloomError:
-    """Names every one of them."""
+    """The error that names every bad file."""
     if len(bad) == 1:
         advice = f"{bad[0].advice}, or leave it out with --skip-bad"
         return FedloomError(bad[0].rule, bad[0].reason, advice)
     return FedloomError(
-        f"every {kind} file must be whole",
+        f"every {kind} file must be usable",
         f"{len(bad)} of {files} are not",
-        "mend or remove them, or leave them out with --skip-bad",
-        details=told(bad),
+        "repair or remove them, or leave them out with --skip-bad",
+        details=reasons(bad),
     )
 
 
-def nothing_left(bad: Sequence[SkippedFile], files: int, kind: str) -> FedloomError:
+def none_usable(bad: Sequence[SkippedFile], files: int, kind: str) -> FedloomError:
     return FedloomError(
-        f"one {kind} file at least must be whole",
+        f"at least one {kind} file must be usable",
         f"none of {files} is",
-        "mend them, or give others",
-        details=told(bad),
+        "repair them, or give others",
+        details=reasons(bad),
     )
 
 
-def told(bad: Iterable[SkippedFile]) -> list[str]:
+def reasons(bad: Iterable[SkippedFile]) -> list[str]:
     return [f"{file.file}: {file.reason}" for file in sorted(bad)]
 
 
-# Which files are known to be bad
+# Remembering bad files
 
 
 def remembered(name: str) -> list[SkippedFile] | None:
-    """None: nothing is known, or it was damaged since."""
+    """Returns the bad files that the cache remembers. None: it has no readable note of them."""
     try:
         text = (cache.folder() / name).read_text(encoding="utf-8")
         return [SkippedFile(*map(str, row)) for row in json.loads(text)]

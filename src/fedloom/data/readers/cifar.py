@@ -2,9 +2,9 @@
 
 Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
-A file is a row of records: one label byte (CIFAR-100: coarse, then fine), then 3072 pixels, the red
-plane first. Files may be raw, .gz or .xz. The Python version is a pickle, which could run code, and
-is never opened.
+A file is a sequence of records: one label byte (CIFAR-100: coarse, then fine), then 3072 pixels,
+the red plane first. Files may be raw, .gz or .xz. The Python version is a pickle, which could run
+code, so it is never opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 PIXELS = 3 * 32 * 32
-PACKED = ("", ".gz", ".xz")  # looked for in this order
+PACKED = ("", ".gz", ".xz")  # tried in this order
 PICKLE = b"\x80"  # its first opcode; as a label byte it is out of range in both data sets
 FINE = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
@@ -44,8 +44,8 @@ class Kind:
 
     name: str
     files: tuple[str, ...]
-    folder: str  # where its archive unpacks to
-    pickled: str  # and that of the Python version
+    folder: str  # that its archive unpacks to
+    pickled: str  # the folder that the archive of the Python version unpacks to
     label_bytes: int  # the last of them is the label
     names_file: str
     names: tuple[str, ...]
@@ -54,6 +54,7 @@ class Kind:
 
     @property
     def record(self) -> int:
+        """The bytes of one record."""
         return self.label_bytes + PIXELS
 
 
@@ -101,7 +102,7 @@ KINDS = (TEN, HUNDRED)
 
 
 class Records(NamedTuple):
-    """The pictures of one file, and their labels."""
+    """The images of one file, and their labels."""
 
     x: np.ndarray
     y: np.ndarray
@@ -118,7 +119,7 @@ def cifar100(directory: Path | None = None) -> Source:
 
 
 def is_batch(file: Path) -> bool:
-    """Whether a file's name is one that CIFAR comes in, the refused Python version included."""
+    """Whether a file is named like one of CIFAR's, the refused Python version included."""
     name = unpacked_name(file)
     return name.endswith(".bin") or name.startswith("data_batch_") or name == "test_batch"
 
@@ -131,7 +132,7 @@ def unpacked_name(file: Path) -> str:
 
 
 def whole(kind: Kind, directory: Path) -> Source:
-    """All files of a data set, from the folder or the one that its archive makes there."""
+    """Reads all files of a data set, from this folder or the one that its archive unpacks to."""
     here = files_in(directory, kind)
     unpacked_there = files_in(directory / kind.folder, kind)
     files = here
@@ -144,7 +145,7 @@ def whole(kind: Kind, directory: Path) -> Source:
 
 
 def files_in(folder: Path, kind: Kind) -> dict[str, Path]:
-    """Those files of a data set that a folder has, by their published names."""
+    """Returns the files of a data set that a folder has, by their published names."""
     files: dict[str, Path] = {}
     for name in kind.files:
         for packed in PACKED:
@@ -171,15 +172,15 @@ def incomplete(kind: Kind, directory: Path, missing: Sequence[str]) -> FedloomEr
 
 
 def has_pickles(folder: Path, kind: Kind) -> bool:
-    """Whether the Python version is here: its files have the same names without `.bin`."""
+    """Whether the Python version is here. Its files have the same names without `.bin`."""
     return any((folder / Path(name).stem).is_file() for name in kind.files)
 
 
-# Some files
+# Single files
 
 
 def read_files(files: Sequence[Path]) -> Source:
-    """The samples of just these files, which must all be of one kind, in the order given."""
+    """Reads only these files, in the order given. They must all be of the same data set."""
     refuse_repeated(files)
     contents = [unpacked(file) for file in files]
     kinds = [kind_of(file, content) for file, content in zip(files, contents, strict=True)]
@@ -188,7 +189,9 @@ def read_files(files: Sequence[Path]) -> Source:
         if other is not kind:
             rule = f"{file} must be of {kind.name} as {files[0]} is"
             raise FedloomError(rule, f"it is of {other.name}", "open one data set at a time")
-    parts = [records(kind, file, content) for file, content in zip(files, contents, strict=True)]
+    parts: list[Records] = []
+    for file, content in zip(files, contents, strict=True):
+        parts.append(records(kind, file, content))
     return Source(
         kind.name,
         np.concatenate([part.x for part in parts]),
@@ -206,14 +209,14 @@ def refuse_repeated(files: Sequence[Path]) -> None:
         resolved = file.resolve()
         if resolved in seen:
             rule = "a list of files must name each once"
-            raise FedloomError(rule, f"{file} is in it twice", "leave one out")
+            raise FedloomError(rule, f"{file} occurs twice", "leave one out")
         seen.add(resolved)
 
 
 def official(kind: Kind, files: Sequence[Path], sizes: Sequence[int]) -> np.ndarray | None:
-    """0 for the training files, 2 for the test file.
+    """Returns the official part of every sample: 0 in training files, 2 in the test file.
 
-    It is None if either is not among the files, or if a name is not CIFAR's.
+    None: there are no training files, or no test file, or one of the names is not CIFAR's.
     """
     parts = []
     for file in files:
@@ -228,7 +231,7 @@ def official(kind: Kind, files: Sequence[Path], sizes: Sequence[int]) -> np.ndar
 
 
 def label_names(kind: Kind, folder: Path) -> tuple[str, ...]:
-    """From the list beside the files, if it is there."""
+    """Reads the class names from the list beside the files, if it is there."""
     file = folder / kind.names_file
     if not file.is_file():
         return kind.names
@@ -244,13 +247,13 @@ def label_names(kind: Kind, folder: Path) -> tuple[str, ...]:
 
 
 def unpacked(file: Path) -> bytes:
-    rule = f"{file} must be a whole file of CIFAR's binary version"
+    rule = f"{file} must be a complete file of CIFAR's binary version"
     try:
         content = decompressed(file)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        found = f"it could not be read ({reason})"
-        raise FedloomError(rule, found, "copy or fetch it again") from error
+        problem = f"it could not be read ({reason})"
+        raise FedloomError(rule, problem, "copy or fetch it again") from error
     if content.startswith(PICKLE) or ".bin" not in file.suffixes:
         raise FedloomError(rule, "it is of the Python version, a pickle", ADVICE)
     if not content:
@@ -268,7 +271,10 @@ def decompressed(file: Path) -> bytes:
 
 
 def kind_of(file: Path, content: bytes) -> Kind:
-    """By the length of a record; one that fits both is CIFAR-10 unless its labels say otherwise."""
+    """Tells by the size of its records which data set a file belongs to.
+
+    A file that fits both is taken for CIFAR-10, unless its labels only fit CIFAR-100.
+    """
     fitting = [kind for kind in KINDS if len(content) % kind.record == 0]
     if not fitting:
         sizes = " or ".join(f"{kind.record} ({kind.name})" for kind in KINDS)
@@ -289,8 +295,8 @@ def records(kind: Kind, file: Path, content: bytes) -> Records:
     wrong = wrong_labels(kind, content)
     if len(wrong):
         rule = f"the labels of {file} must be from 0 to {len(kind.names) - 1}"
-        found = f"record {wrong[0]} has {labels[wrong[0]]}"
-        raise FedloomError(rule, found, "it is damaged: fetch it again")
+        problem = f"record {wrong[0]} has {labels[wrong[0]]}"
+        raise FedloomError(rule, problem, "it is damaged: fetch it again")
     return Records(table[:, kind.label_bytes :].reshape(-1, 3, 32, 32), labels)
 
 

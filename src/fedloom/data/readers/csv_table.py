@@ -1,7 +1,7 @@
-"""CSV files of numbers and categories, with a header; a row a sample.
+"""CSV files of numbers and categories, with a header and one row per sample.
 
-The file is read in chunks, first for columns that are numbers, then for the others, so that no
-cell is kept as text for longer than a moment.
+A file is read twice, in chunks: first for numeric columns, then for the others. So cells are never
+kept as text.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fedloom.errors import FedloomError
 
 CHUNK = 10_000  # rows
 DELIMITERS = ",;\t"
-ODD_NUMBER = re.compile(r"_|^\s*[+-]?0\d", re.MULTILINE)  # that is text, though it looks like one
-LONGEST_CELL = 1000  # characters of a text that may be a category
-Rows = list[tuple[int, list[str]]]  # each with its number, as a person counts
+ODD_NUMBER = re.compile(r"_|^\s*[+-]?0\d", re.MULTILINE)  # looks like a number, but is text
+LONGEST_CELL = 1000  # characters; longer texts are cut off
+Rows = list[tuple[int, list[str]]]  # cells, with the row's number as a person counts it
 
 
 def read_header(path: Path) -> list[str]:
-    """The names of the columns, as they are written."""
+    """Returns the names of the columns, as they are written."""
     with reading(path) as lines:
         return [name.strip() for name in next(lines, [])]
 
@@ -56,11 +56,14 @@ def read_csv_table(path: Path) -> Table:
 
 
 class FirstPass(NamedTuple):
-    numbers: dict[str, Numbers]  # columns in which every cell is a number, or empty
+    """What is known after a file was read once."""
+
+    numbers: dict[str, Numbers]  # columns in which every cell is a number or missing
     row_numbers: np.ndarray
 
 
 def first_pass(path: Path, header: Sequence[str]) -> FirstPass:
+    """Reads the numeric columns, and the number of every row."""
     row_numbers: list[int] = []
     parts: dict[str, list[np.ndarray]] = {name: [] for name in header}
     for rows in chunks(path, header):
@@ -80,7 +83,7 @@ def first_pass(path: Path, header: Sequence[str]) -> FirstPass:
 
 
 def numbers_in(cells: Sequence[str]) -> np.ndarray | None:
-    """None: one of them is text."""
+    """Returns cells as numbers. None: one of them is text."""
     plain = plain_numbers(cells)
     if plain is not None:
         return plain
@@ -94,7 +97,7 @@ def numbers_in(cells: Sequence[str]) -> np.ndarray | None:
 
 
 def plain_numbers(cells: Sequence[str]) -> np.ndarray | None:
-    """By numpy, several times as fast; None: one needs a closer look."""
+    """Converts cells with numpy, which is several times as fast. None: one needs a closer look."""
     if ODD_NUMBER.search("\n".join(cells)):
         return None
     try:
@@ -104,6 +107,7 @@ def plain_numbers(cells: Sequence[str]) -> np.ndarray | None:
 
 
 def text_columns(path: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, Texts]:
+    """Reads these columns as texts."""
     if not names:
         return {}
     places: dict[str, dict[str, int]] = {name: {} for name in names}
@@ -142,12 +146,12 @@ def reading(path: Path) -> Iterator[Iterator[list[str]]]:
 
 
 def delimiter_of(first_line: str) -> str:
-    """The one that the header has most of."""
+    """Returns the delimiter that occurs most often in the header."""
     return max(DELIMITERS, key=first_line.count)
 
 
 def chunks(path: Path, header: Sequence[str]) -> Iterator[Rows]:
-    """The rows below the header; empty lines are left out."""
+    """Yields the rows below the header, many at a time. Empty lines are left out."""
     with reading(path) as lines:
         next(lines, None)
         rows: Rows = []
@@ -156,7 +160,7 @@ def chunks(path: Path, header: Sequence[str]) -> Iterator[Rows]:
                 continue
             if len(cells) != len(header):
                 rule = f"every row of {path} must have {len(header)} cells, as its header has"
-                raise FedloomError(rule, f"row {number} has {len(cells)}", "mend that row")
+                raise FedloomError(rule, f"row {number} has {len(cells)}", "correct that row")
             rows.append((number, cells))
             if len(rows) == CHUNK:
                 yield rows
@@ -165,7 +169,7 @@ def chunks(path: Path, header: Sequence[str]) -> Iterator[Rows]:
             yield rows
 
 
-# What must hold
+# Checks
 
 
 def check_header(path: Path, header: Sequence[str]) -> None:
@@ -182,12 +186,12 @@ def check_header(path: Path, header: Sequence[str]) -> None:
 def check_distinct(path: Path, header: Sequence[str]) -> None:
     for name in header:
         if header.count(name) > 1:
-            rule = f"every column of {path} must have a name of its own"
-            raise FedloomError(rule, f"{name} comes {header.count(name)} times", "rename one")
+            rule = f"every column of {path} must have a different name"
+            raise FedloomError(rule, f"{name} occurs {header.count(name)} times", "rename one")
 
 
 def check_finite(table: Table) -> None:
-    """Whether every number has a place in float32, in which samples are."""
+    """Refuses numbers that float32, the type of samples, cannot hold."""
     largest = float(np.finfo(np.float32).max)
     for name, column in table.columns.items():
         if not isinstance(column, Numbers):
@@ -197,5 +201,5 @@ def check_finite(table: Table) -> None:
             value = column.values[wrong[0]]
             row = table.row_numbers[wrong[0]]
             rule = f"numbers of {table.where} must be finite, and at most {largest:.2g}"
-            found = f"row {row} has {value:g} in the column {name}"
-            raise FedloomError(rule, found, "correct it, or leave the cell empty")
+            problem = f"row {row} has {value:g} in the column {name}"
+            raise FedloomError(rule, problem, "correct it, or leave the cell empty")

@@ -1,9 +1,9 @@
-"""DICOM images through pydicom, which the extra `fedloom[dicom]` brings.
+"""DICOM images, read with pydicom, which the extra `fedloom[dicom]` installs.
 
-A grey image has the values that its scanner means: rescaled by its slope and intercept (Hounsfield
-units of a CT, say), in float32, and inverted where low values are shown white (MONOCHROME1), so
-that white is high in every file. A colour image has RGB with 8 bits. One frame a file. No other
-field of a file is looked at: what it says of a patient stays in it.
+A grey image has its scanner's units: values are rescaled by slope and intercept (to Hounsfield
+units for a CT, say), as float32. If low values are shown white (MONOCHROME1), they are inverted, so
+that white is high in every file. A colour image is RGB with 8 bits. A file must have one frame. No
+other field of a file is read: what it says about a patient stays in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
 def require() -> None:
-    """Refuses to go on without pydicom, and says how to get it."""
+    """Refuses to continue without pydicom, and says how to install it."""
     if find_spec("pydicom") is None:
         raise FedloomError(
             "DICOM files must be read with pydicom",
@@ -53,12 +53,12 @@ def check(file: str, dataset: Any) -> None:
         rule = f"{file} must be grey or RGB"
         raise FedloomError(rule, f"its colours are {colours}", "convert it")
     if colours in COLOUR and int(dataset.BitsAllocated) != 8:
-        rule = f"{file} must have 8 bits a colour"
+        rule = f"{file} must have 8 bits per colour"
         raise FedloomError(rule, f"it has {dataset.BitsAllocated}", "convert it")
 
 
 def planes(file: str, channels: int) -> np.ndarray:
-    """[c,h,w], float32 if it is grey, else uint8."""
+    """Decodes an image as [c,h,w]: float32 if it is grey, else uint8."""
     import pydicom
     from pydicom.pixels.processing import apply_rescale
     from pydicom.pixels.utils import pixel_array
@@ -74,8 +74,6 @@ def planes(file: str, channels: int) -> np.ndarray:
 
 
 def inverted(values: np.ndarray, bits: int, signed: int) -> np.ndarray:
-    """The highest value that can be stored for the lowest, and so on."""
-    ends = (1 << bits) - 1  # the lowest and the highest together, of values from 0
-    if signed:
-        ends = -1
-    return ends - values.astype(np.int64)
+    """Exchanges the lowest and the highest value that can be stored, and so on."""
+    lowest_plus_highest = -1 if signed else (1 << bits) - 1
+    return lowest_plus_highest - values.astype(np.int64)

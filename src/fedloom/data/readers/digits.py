@@ -1,7 +1,7 @@
 """The handwritten digits that come with scikit-learn.
 
 Their file is read as `sklearn.datasets.load_digits` reads it, but without importing the package:
-that alone costs as much as torch does, for one table of 1,797 rows.
+the import alone takes as long as that of torch, for one table of 1,797 rows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def digits(directory: Path | None = None) -> Source:
     pixels = table[:, :-1].reshape(-1, 1, SIDE, SIDE).astype(np.uint8)
     classes = table[:, -1].astype(np.int64)
     labels = tuple(str(digit) for digit in range(10))
-    # The constants are those of all pixels, in raw units.
+    # Mean and standard deviation are those of all pixels, in raw units.
     return Source("digits", pixels, classes, labels, mean=(4.8842,), std=(6.0168,))
 
 
 def digits_table() -> np.ndarray:
-    """[sample, 64 pixels and the class]."""
+    """Returns an array [sample, 64 pixels and the class]."""
     file = digits_file()
     if file is None:
         return table_from_package()
@@ -38,7 +38,7 @@ def digits_table() -> np.ndarray:
 
 
 def digits_file() -> Path | None:
-    """Where scikit-learn is installed; None: this version of it keeps the digits elsewhere."""
+    """Returns scikit-learn's own file. None: this version of it keeps the digits elsewhere."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         return None

@@ -1,13 +1,13 @@
-"""What a network hears: one second of sound as 40 numbers at 51 times, log-mel or MFCC.
+"""Features of speech: one second of sound as 40 numbers at 51 times, log-mel or MFCC.
 
-A clip is cut to its first second, or filled up with zeros at its end. Windows of 40 ms (periodic
-Hann) every 20 ms, each centred on its time, with zeros beyond the ends: 51 frames. The power
-spectrum of each is summed in 40 triangles of height 1, whose corners are equally far apart on the
-mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate. `logmel` is the natural logarithm of
-that, with 10⁻⁶ added; `mfcc` is its orthonormal DCT-II over the bands, all 40 coefficients.
+A clip is cut to its first second, or padded with zeros at its end. It has 51 frames: windows of 40
+ms (periodic Hann) every 20 ms, each centred on its time, with zeros beyond the ends. The power
+spectrum of each frame is summed in 40 triangles of height 1, whose corners are equally spaced on
+the mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate. `logmel` is the natural logarithm
+of that, with 10⁻⁶ added; `mfcc` is its orthonormal DCT-II over the bands, with all 40 coefficients.
 
-All is computed in float64, in plain torch, and rounded to float32 at the end. Torch is imported by
-the first clip: who only asks which data sets there are does not wait for it.
+Everything is computed in float64, in plain torch, and rounded to float32 at the end. Torch is
+imported with the first clip: listing the known data sets does not wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ("mfcc", "logmel")
 
 
 def features(sound: np.ndarray, rate: int, kind: str = "mfcc") -> np.ndarray:
-    """[samples] → [1, 40, 51] float32: a channel, the bands from the lowest, the frames."""
+    """Turns [samples] into [1, 40, 51] float32: channel, bands from the lowest, frames."""
     import torch
 
     if kind not in KINDS:
@@ -54,7 +54,7 @@ def mel(hertz: float) -> float:
 
 @cache
 def mel_bank(rate: int) -> torch.Tensor:
-    """[bins, 40]: how much of each frequency a band takes."""
+    """Returns [bins, 40]: the weight of each frequency in each band."""
     import torch
 
     marks = torch.linspace(mel(LOWEST), mel(rate / 2), BANDS + 2, dtype=torch.float64)
@@ -67,7 +67,7 @@ def mel_bank(rate: int) -> torch.Tensor:
 
 @cache
 def dct() -> torch.Tensor:
-    """[40, 40]: the orthonormal DCT-II, a coefficient a column."""
+    """Returns the orthonormal DCT-II as [40, 40], with one column per coefficient."""
     import torch
 
     n = torch.arange(BANDS, dtype=torch.float64)

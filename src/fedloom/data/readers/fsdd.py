@@ -18,7 +18,7 @@ SETTINGS = {
     "logmel": FeatureSettings(8_000, "logmel", -9.84, 5.14),
 }
 FILE_NAME = re.compile(r"([0-9])_([^_]+)_([0-9]+)\.wav")
-TEST_RECORDINGS = 5  # of each digit and speaker, the first
+TEST_RECORDINGS = 5  # the first of each digit and speaker
 
 
 def fsdd(directory: Path | None = None, skip_bad: bool = False) -> Source:
@@ -38,20 +38,20 @@ def spoken_digits(directory: Path | None, kind: str, skip_bad: bool) -> Source:
 
 
 def recordings(base: Path) -> list[Path]:
-    """The .wav files of the first folder that has some."""
+    """Returns the .wav files of the first folder that has some."""
     for folder in (base, base / "recordings", *sorted(base.glob("*/recordings"))):
         files = sorted(folder.glob("*.wav"))
         if files:
             return files
     rule = f"--data fsdd must have .wav files in {base} or {base / 'recordings'}"
-    advice = "name the folder of its recordings by --data-dir"
+    advice = "name the folder of its recordings with --data-dir"
     raise FedloomError(rule, "there are none", advice)
 
 
 def clip_of(file: Path) -> Clip:
     match = FILE_NAME.fullmatch(file.name)
     if match is None:
-        rule = f"{file} must be named DIGIT_SPEAKER_INDEX.wav as all of fsdd"
+        rule = f"{file} must be named DIGIT_SPEAKER_INDEX.wav like all files of fsdd"
         advice = "move it away, or use class folders and --data PATH"
         raise FedloomError(rule, "it is not", advice)
     digit, speaker, number = match.groups()

@@ -1,11 +1,11 @@
-"""idx files, raw or gzipped, under the names they are published with.
+"""Data sets in idx files, raw or gzipped, under the names that they are published with.
 
-They hold MNIST (LeCun, Cortes & Burges 1998), Fashion-MNIST (Xiao, Rasul & Vollgraf 2017) and
-whatever else comes as `…train-images-idx3-ubyte`.
+They are MNIST (LeCun, Cortes & Burges 1998), Fashion-MNIST (Xiao, Rasul & Vollgraf 2017) and any
+other data set whose files are named `…train-images-idx3-ubyte`.
 
 A file is two zero bytes, a type, a number of dimensions, their sizes, then the values, all
-big-endian. QMNIST (Yadav & Bottou 2019) traced the writer of every MNIST digit: with its label
-files beside MNIST's, writers are groups.
+big-endian. QMNIST (Yadav & Bottou 2019) identified the writer of every MNIST digit: if its label
+files lie beside MNIST's, writers are groups.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IMAGES = re.compile(
     re.VERBOSE,
 )
 OFFICIAL = {"train": 0, "t10k": 2, "test": 2}
-MOST_PACKED = 1100  # bytes that one byte of deflate can stand for, rounded up
+MOST_PACKED = 1100  # bytes that one byte of deflate can expand to, rounded up
 CLOTHES = (
     "T-shirt/top",
     "Trouser",
@@ -52,7 +52,7 @@ Stream: TypeAlias = BinaryIO | gzip.GzipFile
 
 @dataclass(frozen=True)
 class Part:
-    """Two files: images and the labels beside them. `official` is which part they are."""
+    """A file of images and the file of their labels. `official` is their part: 0 train, 2 test."""
 
     images: Path
     labels: Path
@@ -70,35 +70,35 @@ class Writers:
 def mnist(directory: Path | None = None) -> Source:
     """70,000 handwritten digits of 28×28 from idx files under --data-dir; QMNIST adds writers."""
     folder = find_folder("mnist", ("mnist", "MNIST/raw"), directory)
-    # Of the training images, as PyTorch's own MNIST example has them.
+    # Those of the training images, as in PyTorch's own MNIST example.
     mean = (255 * 0.1307,)
     std = (255 * 0.3081,)
     return read("mnist", parts_of(folder), tuple("0123456789"), mean, std)
 
 
 def fashion_mnist(directory: Path | None = None) -> Source:
-    """70,000 grey pictures of clothes of 28×28 in 10 classes from idx files under --data-dir."""
+    """70,000 grey images of clothes of 28×28 in 10 classes from idx files under --data-dir."""
     below = ("fashion-mnist", "fashion", "FashionMNIST/raw")
     folder = find_folder("fashion-mnist", below, directory)
-    # Of the training images, as its users publish them, to four digits.
+    # Those of the training images, to four digits, as its users publish them.
     mean = (255 * 0.2860,)
     std = (255 * 0.3530,)
     return read("fashion-mnist", parts_of(folder), CLOTHES, mean, std)
 
 
 def is_idx(path: Path) -> bool:
-    """Whether it is a file of images by its name, or a folder that has one."""
+    """Whether a path is named like a file of images, or is a folder that has one."""
     if not path.is_dir():
         return IMAGES.fullmatch(path.name) is not None
     try:
         names = os.listdir(path)
     except OSError:
-        return False  # another reader tells why
+        return False  # another reader reports the error
     return any(IMAGES.fullmatch(name) for name in names)
 
 
 def read_path(path: Path) -> Source:
-    """All parts in a folder, or the one part of a file."""
+    """Reads all parts in a folder, or the single part of a file."""
     name = path.resolve().name.partition(".")[0]
     if path.is_dir():
         return read(name, parts_of(path))
@@ -112,6 +112,7 @@ def read(
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
 ) -> Source:
+    """Reads these parts, one after the other, as one data set."""
     x = [read_idx(part.images, (3, 4), "u1") for part in parts]
     y = [read_idx(part.labels, (1,), "u1") for part in parts]
     for part, images, labels in zip(parts, x, y, strict=True):
@@ -119,8 +120,8 @@ def read(
         if images.shape[1:] != x[0].shape[1:]:
             first = parts[0].images.name
             rule = f"{part.images} must have images of {x[0].shape[1:]} as {first} has"
-            found = f"they are of {images.shape[1:]}"
-            raise FedloomError(rule, found, "keep one data set in a folder")
+            problem = f"they are of {images.shape[1:]}"
+            raise FedloomError(rule, problem, "keep one data set in a folder")
     sizes = [len(labels) for labels in y]
     source = Source(
         name,
@@ -150,7 +151,10 @@ def check_labels(part: Part, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def find_folder(name: str, below: tuple[str, ...], directory: Path | None) -> Path:
-    """The set's own folder comes first: MNIST and Fashion-MNIST have the same file names."""
+    """Returns the folder with the files of a data set.
+
+    The folder with its name comes first, because MNIST and Fashion-MNIST have the same file names.
+    """
     home = directory or Path()
     own_folders = [home / subfolder for subfolder in below]
     for folder in (*own_folders, home):
@@ -165,7 +169,7 @@ def find_folder(name: str, below: tuple[str, ...], directory: Path | None) -> Pa
 
 
 def parts_of(folder: Path) -> list[Part]:
-    """Train, then test; of a file that is there raw and packed, the raw one."""
+    """Returns the training part, then the test part. A raw file is preferred to a packed one."""
     parts: dict[int, Part] = {}
     files = [file for file in folder.iterdir() if IMAGES.fullmatch(file.name)]
     for file in sorted(files, key=lambda file: file.name):
@@ -175,7 +179,7 @@ def parts_of(folder: Path) -> list[Part]:
             raise FedloomError(
                 f"{folder} must have one data set's images",
                 f"it has {first.images.name} and {file.name}",
-                "keep each in a folder of its own, or name one file as --data",
+                "keep each in a separate folder, or name one file as --data",
             )
     if len(parts) < 2:
         [only] = [part.images.name for part in parts.values()]
@@ -187,7 +191,7 @@ def parts_of(folder: Path) -> list[Part]:
 
 def part_of(images: Path) -> Part:
     match = IMAGES.fullmatch(images.name)
-    assert match is not None  # the caller looked
+    assert match is not None  # the caller made sure
     stem = unpacked_name(images).partition("-images-idx")[0]
     for packed in ("", ".gz"):
         for mark in ("-", "."):
@@ -206,9 +210,9 @@ def unpacked_name(file: Path) -> str:
 
 
 def writers_of(parts: list[Part], y: list[np.ndarray]) -> Writers | None:
-    """The writer of every digit, if QMNIST's labels are beside MNIST's.
+    """Returns the writer of every digit, if QMNIST's label files lie beside MNIST's.
 
-    Their rows are in the same order.
+    Their rows are in the same order as MNIST's.
     """
     writers = []
     for part, labels in zip(parts, y, strict=True):
@@ -226,7 +230,7 @@ def writers_of(parts: list[Part], y: list[np.ndarray]) -> Writers | None:
 
 
 def qmnist_labels(part: Part) -> Path | None:
-    """QMNIST's labels of this part, if they are there and the part is of MNIST by its name."""
+    """Returns QMNIST's labels of this part, if they exist and the part is named like MNIST's."""
     if not unpacked_name(part.images).startswith(("train-", "t10k-")):
         return None
     half = "test" if part.official else "train"
@@ -251,10 +255,10 @@ def writers_in(file: Path, part: Part, labels: np.ndarray) -> np.ndarray:
 
 
 def read_idx(file: Path, dims: tuple[int, ...], wanted: str) -> np.ndarray:
-    """The array in a file, whose head must say what is asked for and be true of its length."""
+    """Reads the array in a file. Its header must match `dims`, the `wanted` type and its size."""
     try:
         with opened(file) as stream:
-            shape = read_head(stream, file, dims, wanted)
+            shape = read_header(stream, file, dims, wanted)
             size = math.prod(shape) * np.dtype(wanted).itemsize
             check_size(file, size, head_size=4 + 4 * len(shape))
             content = stream.read(size + 1)
@@ -262,9 +266,9 @@ def read_idx(file: Path, dims: tuple[int, ...], wanted: str) -> np.ndarray:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise refused(file, f"it could not be read ({reason})") from error
     if len(content) > size:
-        raise refused(file, "it has more values than its head says")
+        raise refused(file, "it has more values than its header says")
     if len(content) < size:
-        raise refused(file, "it has fewer values than its head says")
+        raise refused(file, "it has fewer values than its header says")
     return np.frombuffer(content, wanted).reshape(shape)
 
 
@@ -274,34 +278,34 @@ def opened(file: Path) -> Stream:
     return file.open("rb")
 
 
-def read_head(stream: Stream, file: Path, dims: tuple[int, ...], wanted: str) -> tuple[int, ...]:
-    """The sizes of the dimensions."""
+def read_header(stream: Stream, file: Path, dims: tuple[int, ...], wanted: str) -> tuple[int, ...]:
+    """Reads the header of a file, checks it, and returns the sizes of the dimensions."""
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
-        raise refused(file, f"it begins with {magic.hex() or 'nothing'}, no idx head")
+        raise refused(file, f"it begins with {magic.hex() or 'nothing'}, which is no idx header")
     dimensions = magic[3]
     value_type = TYPES[magic[2]]
     if dimensions not in dims or value_type != wanted:
         expected = f"{' or '.join(map(str, dims))} of {np.dtype(wanted)}"
         rule = f"{file} must have dimensions {expected}"
-        found = f"it has {dimensions} dimensions of {np.dtype(value_type)}"
-        raise FedloomError(rule, found, "check which file it is")
+        problem = f"it has {dimensions} dimensions of {np.dtype(value_type)}"
+        raise FedloomError(rule, problem, "check which file it is")
     sizes = stream.read(4 * dimensions)
     if len(sizes) < 4 * dimensions:
-        raise refused(file, "it ends within its head")
+        raise refused(file, "it ends within its header")
     return tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
 
 
 def check_size(file: Path, size: int, head_size: int) -> None:
-    """Whether the file can hold what its head promises, before memory is taken for it."""
+    """Refuses a header that promises more than the file can hold, before memory is allocated."""
     file_size = file.stat().st_size
     possible = size == file_size - head_size
     if file.suffix == ".gz":
         possible = size <= file_size * MOST_PACKED
     if not possible:
-        found = f"its head promises {size} bytes of values that {file_size} cannot hold"
-        raise refused(file, found)
+        problem = f"its header promises {size} bytes of values that {file_size} cannot hold"
+        raise refused(file, problem)
 
 
-def refused(file: Path, found: str) -> FedloomError:
-    return FedloomError(f"{file} must be a whole idx file", found, AGAIN)
+def refused(file: Path, problem: str) -> FedloomError:
+    return FedloomError(f"{file} must be a complete idx file", problem, AGAIN)

@@ -1,9 +1,9 @@
-"""One image file as an array: its head first, then its pixels.
+"""Reads one image file as an array: its header first, then its pixels.
 
-Grey images have 8, 16 or 32 bits, colours 8 a channel (16-bit colours come from Pillow with their
-upper 8). Palettes become colours; an alpha channel is dropped if it hides nothing, and refused if
-it does. Only plain formats are opened, a file's head is looked at before its pixels, and nothing in
-a file can run.
+Grey images have 8, 16 or 32 bits, colour images 8 per channel (of 16-bit colours, Pillow reads the
+upper 8 bits). Palettes become colours. An alpha channel is dropped if everything is opaque;
+otherwise the file is refused. Only plain formats are opened, a file's header is checked before its
+pixels are decoded, and nothing in a file can run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedloom.data.readers.bad_files import unknown_format
 from fedloom.data.readers.image_heads import Depth, Head, check_size, repeated
 from fedloom.errors import FedloomError
 
-# Pillow knows more formats; one of them starts programs.
+# Pillow supports more formats, and one of them starts programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 DICOM_SUFFIXES = {".dcm", ".dicom"}
 SUFFIXES = {
@@ -72,7 +72,10 @@ def head_of(file: str) -> Head:
 
 
 def decode(file: str, channels: int, depth: Depth = "byte") -> np.ndarray:
-    """[c,h,w], uint8 for bytes, else float32. `depth`: what all images of the set count in."""
+    """Decodes an image as [c,h,w]: uint8 if it has bytes, else float32.
+
+    `depth` is that of all images of the data set: bytes among 16-bit images are scaled to 16 bits.
+    """
 
     def read() -> np.ndarray:
         if is_dicom(file):
@@ -90,26 +93,26 @@ def decode(file: str, channels: int, depth: Depth = "byte") -> np.ndarray:
 
 
 def reading(file: str, read: Callable[[], Result]) -> Result:
-    """What `read` gives; what goes wrong becomes a sentence that names the file."""
+    """Calls `read`, and turns its errors into a sentence that names the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they warn of is refused, or harms no pixel
+            warnings.simplefilter("ignore")  # they are about what is refused or harmless
             return read()
     except FedloomError:
         raise
     except Exception as error:  # a damaged file can raise almost anything
-        words = str(error).replace(repr(file), "").split()
-        reason = " ".join(words)[:200].rstrip(".") or type(error).__name__
-        rule = f"{file} must be a whole image"
-        found = f"it could not be read ({reason})"
-        raise FedloomError(rule, found, "restore or remove it") from error
+        message = " ".join(str(error).replace(repr(file), "").split())
+        reason = message[:200].rstrip(".") or type(error).__name__
+        rule = f"{file} must be a complete image"
+        problem = f"it could not be read ({reason})"
+        raise FedloomError(rule, problem, "restore or remove it") from error
 
 
-# Pillow's images
+# Images opened by Pillow
 
 
 def check(file: str, image: Image.Image) -> None:
-    """What a file's head tells, before a pixel is decoded."""
+    """Checks what a file's header says, before pixels are decoded."""
     check_size(file, image.width, image.height)
     if getattr(image, "is_animated", False):
         raise FedloomError(f"{file} must be one image", "it is animated", "save the frame you mean")
@@ -134,7 +137,7 @@ def channels_of(image: Image.Image) -> int:
 
 
 def planes(file: str, image: Image.Image, channels: int) -> np.ndarray:
-    """[c,h,w], uint8 or float32, without palette and alpha."""
+    """Returns the pixels as [c,h,w], uint8 or float32, without palette and alpha."""
     if depth_of(image) != "byte":
         values = np.asarray(image).astype(np.float32)
         transparent = image.info.get("transparency")
@@ -150,5 +153,5 @@ def planes(file: str, image: Image.Image, channels: int) -> np.ndarray:
 
 
 def not_opaque(file: str) -> FedloomError:
-    found = "parts of it are transparent"
-    return FedloomError(f"{file} must be opaque", found, "put it on a background of your choice")
+    problem = "parts of it are transparent"
+    return FedloomError(f"{file} must be opaque", problem, "put it on a background of your choice")

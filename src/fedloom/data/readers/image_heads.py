@@ -1,4 +1,4 @@
-"""What is known of an image file before a pixel is decoded, whatever its format."""
+"""The header of an image file, in any format: what is known before pixels are decoded."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from fedloom.errors import FedloomError
 
-MOST_PIXELS = 1 << 24  # of one image: 4096 × 4096
+MOST_PIXELS = 1 << 24  # in one image: 4096 × 4096
 
-# What an image's values count in: 8 bits, 16 bits, or units of its own, as a scanner's are.
+# The units of an image's values: 8 bits, 16 bits, or its own, as those of a scanner.
 Depth = Literal["byte", "short", "own"]
 
 
@@ -28,5 +28,5 @@ def check_size(file: str, width: int, height: int) -> None:
 
 
 def repeated(grey: np.ndarray, channels: int) -> np.ndarray:
-    """[h,w] as [c,h,w]."""
+    """Repeats a grey image [h,w] for every channel, [c,h,w]."""
     return np.repeat(grey[None], channels, axis=0)

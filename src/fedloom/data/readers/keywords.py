@@ -3,11 +3,11 @@
 The classes are ten keywords; `unknown`, drawn without replacement from all other words; and
 `silence`, seconds cut from the recordings in `_background_noise_`.
 
-In each official part, unknown and silence have a tenth as many clips as the keywords together,
-rounded up. No noise is in two parts: training cuts from the first 80 % of each recording,
-validation from the next 10 %, test from the last. A silence has the speaker of a keyword drawn from
-its part. The draws depend on the files alone, not on a run's seed, so that there is one such data
-set.
+In each official part, unknown and silence each have a tenth as many clips as all keywords together,
+rounded up. No noise is in two parts: training clips are cut from the first 80 % of each recording,
+validation clips from the next 10 %, test clips from the last. A clip of silence gets the speaker of
+a keyword drawn from its part. The draws depend on the files alone, not on the seed of a run, so
+that all runs use the same data set.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedloom.rng import rng
 
 NAME = "speech-commands-12"
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-SHARES = (0.0, 0.8, 0.9, 1.0)  # where in a recording of noise each part's stretch begins and ends
-SHORTEST_NOISE = 11  # seconds: a tenth of it is more than a second, whatever the rounding
+SHARES = (0.0, 0.8, 0.9, 1.0)  # where each part's stretch of a recording of noise begins and ends
+SHORTEST_NOISE = 11  # seconds: a tenth of that is more than one second, however it is rounded
 ADVICE = "`fedloom data get speech-commands` brings all of it, or use --data speech-commands"
 
 
@@ -61,18 +61,18 @@ def twelve(directory: Path | None, kind: str, skip_bad: bool) -> Source:
 
 
 def quota(keywords: Sequence[Clip], part: int) -> int:
-    return math.ceil(len(of_part(keywords, part)) / 10)
+    return math.ceil(len(clips_of_part(keywords, part)) / 10)
 
 
-def of_part(clips: Sequence[Clip], part: int) -> list[Clip]:
+def clips_of_part(clips: Sequence[Clip], part: int) -> list[Clip]:
     return [clip for clip in clips if clip.part == part]
 
 
 def unknown_words(folder: Path, keywords: Sequence[Clip], others: Sequence[Clip]) -> list[Clip]:
-    """Words that are no keyword, drawn for each part from those of that part."""
+    """Draws the clips of `unknown`: for each part, from its words that are no keywords."""
     drawn: list[Clip] = []
     for part in (TRAIN, VALIDATION, TEST):
-        pool = of_part(others, part)
+        pool = clips_of_part(others, part)
         count = quota(keywords, part)
         if len(pool) < count:
             rule = f"{folder} must have {count} clips of other words in its official part {part}"
@@ -84,26 +84,26 @@ def unknown_words(folder: Path, keywords: Sequence[Clip], others: Sequence[Clip]
 
 
 def silences(folder: Path, keywords: Sequence[Clip], rate: int) -> list[Clip]:
-    """Seconds of noise.
+    """Draws the clips of `silence`, each one second of noise.
 
     Each is cut at a random place of a random recording, within its part's stretch of it.
     """
     files = sorted((folder / NOISE).glob("*.wav"))
     if not files:
-        rule = f"{folder / NOISE} must hold .wav files, of which the class silence is cut"
+        rule = f"{folder / NOISE} must hold .wav files, from which the class silence is cut"
         raise FedloomError(rule, "it has none", ADVICE)
     lengths = [noise_length(file, rate) for file in files]
     drawn: list[Clip] = []
     for part in (TRAIN, VALIDATION, TEST):
         generator = rng(0, NAME, "silence", part)
-        spoken = of_part(keywords, part)
+        spoken = clips_of_part(keywords, part)
         for _ in range(quota(keywords, part)):
-            which = int(generator.integers(len(files)))
-            begin = int(SHARES[part] * lengths[which])
-            end = int(SHARES[part + 1] * lengths[which])
+            recording = int(generator.integers(len(files)))
+            begin = int(SHARES[part] * lengths[recording])
+            end = int(SHARES[part + 1] * lengths[recording])
             start = int(generator.integers(begin, end - rate + 1))
             speaker = spoken[generator.integers(len(spoken))].speaker
-            drawn.append(Clip(files[which], "silence", speaker, part, start))
+            drawn.append(Clip(files[recording], "silence", speaker, part, start))
     return sorted(drawn, key=lambda clip: (clip.part, clip.file, clip.start))
 
 

@@ -1,12 +1,12 @@
 """LEAF's JSON: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
 
-Here it is of LEAF's text, Shakespeare. A file is
+Only LEAF's text, Shakespeare, is read. A file is
 
     {"users": […], "num_samples": […],
      "user_data": {user: {"x": [80 characters, …], "y": [1 character, …]}}}
 
 A folder holds such files, or LEAF's own `train` and `test` folders of them, which become the
-official parts. Users are the groups; one who is in several files has the samples of all.
+official parts. Users are the groups. A user in several files has the samples of all of them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class UserSamples(NamedTuple):
 
 
 def is_leaf(path: Path) -> bool:
-    """Whether this is a JSON file, or a folder with nothing but them where LEAF has them."""
+    """Whether this is a JSON file, or a folder with only JSON files where LEAF puts them."""
     if path.suffix.lower() == ".json" or only_json(path):
         return True
     return any(only_json(path / name) for name in PARTS)
 
 
 def only_json(folder: Path) -> bool:
-    """A folder of images may hold a JSON file beside them."""
+    """Whether a folder has JSON files and nothing else. Images may have a JSON file beside them."""
     if not folder.is_dir():
         return False
     shown = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
@@ -53,7 +53,7 @@ def only_json(folder: Path) -> bool:
 
 
 def read_path(path: Path) -> Source:
-    """One file; the files of a folder's parts, or the folder's own."""
+    """Reads one file, or the files in a folder's parts, or else those in the folder itself."""
     if path.is_file():
         return joined(path, path.stem, read_users(path, 0))
     entries: list[UserSamples] = []
@@ -69,19 +69,20 @@ def read_path(path: Path) -> Source:
 
 
 def joined(where: Path, name: str, entries: Sequence[UserSamples]) -> Source:
-    owned = [entry for entry in entries if entry.y]
-    if not owned:
+    """Joins the samples of all users. Entries without samples are left out."""
+    nonempty = [entry for entry in entries if entry.y]
+    if not nonempty:
         rule = f"{where} must have at least one sample"
         raise FedloomError(rule, "it has none", "add users with text")
-    window = len(owned[0].x[0])
-    for entry in owned:
+    window = len(nonempty[0].x[0])
+    for entry in nonempty:
         check_windows(entry, window)
-    inputs = "".join("".join(entry.x) for entry in owned)
-    labels = "".join("".join(entry.y) for entry in owned)
+    inputs = "".join("".join(entry.x) for entry in nonempty)
+    labels = "".join("".join(entry.y) for entry in nonempty)
     alphabet = alphabet_of(where, [inputs, labels])
-    sizes = [len(entry.y) for entry in owned]
-    users: dict[str, int] = {}  # in the order they first appear in
-    for entry in owned:
+    sizes = [len(entry.y) for entry in nonempty]
+    users: dict[str, int] = {}  # numbered in the order of their first entry
+    for entry in nonempty:
         users.setdefault(entry.user, len(users))
     source = Source(
         name,
@@ -89,11 +90,11 @@ def joined(where: Path, name: str, entries: Sequence[UserSamples]) -> Source:
         numbered(labels, alphabet).astype(np.int64),
         spelled(alphabet),
         kind="text",
-        groups=np.repeat([users[entry.user] for entry in owned], sizes),
+        groups=np.repeat([users[entry.user] for entry in nonempty], sizes),
         group_names=tuple(users),
         grouping="user",
     )
-    official = np.repeat([entry.part for entry in owned], sizes).astype(np.uint8)
+    official = np.repeat([entry.part for entry in nonempty], sizes).astype(np.uint8)
     if not official.any():
         return source
     return replace(source, official=official)
@@ -110,7 +111,7 @@ def check_windows(entry: UserSamples, window: int) -> None:
 
 
 def read_users(file: Path, part: int) -> list[UserSamples]:
-    """What each user of a file has, checked."""
+    """Reads the samples of each user of a file, and checks them."""
     raw = parsed(file)
     users = raw.get("users")
     sizes = raw.get("num_samples")
@@ -118,10 +119,10 @@ def read_users(file: Path, part: int) -> list[UserSamples]:
     if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
         raise malformed(file, f"its keys are {', '.join(map(str, raw)) or 'none'}")
     if not all(isinstance(user, str) for user in users):
-        raise malformed(file, "it lists a user that is no text")
+        raise malformed(file, "it lists a user that is not text")
     if len(sizes) != len(users) or sorted(users) != sorted(data):
         listed = f"{len(users)} users and {len(sizes)} sizes"
-        raise malformed(file, f"it lists {listed}, and has data of {len(data)}")
+        raise malformed(file, f"it lists {listed}, and has data of {len(data)} users")
     entries = []
     for user, size in zip(users, sizes, strict=True):
         entries.append(read_user(file, user, data[user], size, part))
@@ -157,10 +158,10 @@ def texts(file: Path, user: str, data: Any, key: str) -> list[str]:
     if not isinstance(values, list):
         raise malformed(file, f"{user!r} has no list {key}")
     if not all(isinstance(value, str) and value for value in values):
-        raise malformed(file, f"{user!r} has something else than text in {key}")
+        raise malformed(file, f"{user!r} has something other than text in {key}")
     return values
 
 
-def malformed(file: Path, found: str) -> FedloomError:
+def malformed(file: Path, problem: str) -> FedloomError:
     rule = f"{file} must be LEAF's JSON of a text, {FORM}"
-    return FedloomError(rule, found, "write it as LEAF does")
+    return FedloomError(rule, problem, "write it as LEAF does")

@@ -1,8 +1,8 @@
-"""Arrays in .npz files: one file, or a folder of them, a site each.
+"""Arrays in .npz files: one file, or a folder with one file per site.
 
-Nothing in a file is ever unpickled. What is large is never held in memory: an array that
-`numpy.savez` stored is mapped where it lies in the archive, one that is compressed is unpacked once
-into the cache, and so are several that are to be joined.
+Nothing in a file is ever unpickled. Large arrays are never held in memory: an array that
+`numpy.savez` stored is memory-mapped where it lies in the archive; a compressed one is unpacked
+once into the cache, and arrays that have to be joined are joined there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedloom.data.mapped import BLOCK, Place, blocks, map_rows
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
-LARGE = 64 << 20  # bytes of images, from which on they stay on disk
+LARGE = 64 << 20  # bytes; images of this size or more stay on disk
 OFFICIAL = {"train_images": 0, "val_images": 1, "test_images": 2}  # MedMNIST's own parts
 HEADS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -33,15 +33,15 @@ HEADS = {
 
 
 class Head(NamedTuple):
-    """What an array's first bytes say, and how many they are."""
+    """The header of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    size: int
+    size: int  # of the header itself, in bytes
 
 
 class Keys(NamedTuple):
-    """Under which names a file has samples and their labels."""
+    """The names under which a file has samples and their labels."""
 
     x: str
     y: str
@@ -55,9 +55,9 @@ MEDMNIST = (
 
 
 class Contents(NamedTuple):
-    """What a file has: its parts, each by its key, and who the samples come from.
+    """The content of a file: its parts by the key of their samples, and each sample's client.
 
-    There is one part for x and y, or there are MedMNIST's parts in its order.
+    There is one part for x and y, or there are MedMNIST's parts in their order.
     """
 
     parts: dict[str, Part]
@@ -73,9 +73,10 @@ class Pooled(NamedTuple):
 
 
 def read_folder(folder: Path, classes: int | None) -> Source:
+    """Reads a folder in which every file is one site."""
     files = sorted(folder.glob("*.npz"))
     folder_size = sum(file.stat().st_size for file in files)
-    # Small files add up: of a large folder, every file stays on disk.
+    # Small files add up: in a large folder, the images of every file stay on disk.
     large = 0 if folder_size >= LARGE else LARGE
     sites: list[Part] = []
     for file in files:
@@ -101,7 +102,7 @@ def read_folder(folder: Path, classes: int | None) -> Source:
 
 
 def with_names(site: Part, labels: tuple[str, ...]) -> Part:
-    """A site's samples by the class names of all sites."""
+    """Returns a site's samples with classes numbered by the names of all sites."""
     y = renumbered(site.y, site.labels, labels)
     return Part(site.where, site.x, y, labels)
 
@@ -130,7 +131,11 @@ def read_npz(
     large: int,
     least: int = LEAST_CLASSES,
 ) -> Contents:
-    """x stays on disk from `large` bytes on. `least`: classes that it must name, if any."""
+    """Reads and checks the arrays of a file.
+
+    Samples of `large` bytes or more stay on disk. If the file names classes, there must be at least
+    `least` of them.
+    """
     arrays: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(file) as archive:
@@ -148,7 +153,7 @@ def read_npz(
         raise unreadable(file, error) from error
     if not pairs:
         raise FedloomError(
-            f"{file} must have the keys x and y, or train_images and train_labels as MedMNIST has",
+            f"{file} must have the keys x and y, or MedMNIST's train_images and train_labels",
             f"its keys are {', '.join(members) or 'none'}",
             "rename them with numpy.savez(file, x=…, y=…)",
         )
@@ -166,7 +171,10 @@ def read_npz(
 
 
 def pairs_of(names: list[str]) -> list[Keys]:
-    """x and y, or those of MedMNIST's parts that are there; none if one lacks images or labels."""
+    """Returns the keys x and y, or those of MedMNIST's parts that the file has.
+
+    It returns none if a part lacks its images or its labels.
+    """
     if "x" in names and "y" in names:
         return [Keys("x", "y")]
     pairs = []
@@ -183,8 +191,8 @@ def checked_clients(file: Path, clients: np.ndarray | None, samples: int) -> np.
         return None
     if clients.shape != (samples,) or clients.dtype.kind not in "iuU":
         rule = f"client of {file} must be one number or name for each of {samples} samples"
-        found = f"it is {clients.dtype} of shape {clients.shape}"
-        raise FedloomError(rule, found, "save who each sample comes from")
+        problem = f"it is {clients.dtype} of shape {clients.shape}"
+        raise FedloomError(rule, problem, "save who each sample comes from")
     return clients
 
 
@@ -194,14 +202,14 @@ def checked_clients(file: Path, clients: np.ndarray | None, samples: int) -> np.
 def read_small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as stream:
         array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
-        stream.read(1)  # at its end an entry's checksum is compared
+        stream.read(1)  # at the end of an entry, zipfile compares its checksum
     return array
 
 
 def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> np.ndarray:
-    """Mapped, from where it is stored or from the cache that it is unpacked into.
+    """Memory-maps an array where it is stored, or in the cache that it is unpacked to.
 
-    What is small or unusual is read as it is.
+    Small arrays, and those that cannot be mapped, are read into memory.
     """
     info = archive.getinfo(name)
     if info.file_size < large:
@@ -213,7 +221,7 @@ def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> n
         if head.size + math.prod(head.shape) * head.dtype.itemsize != info.file_size:
             return read_small(archive, name)
         if info.compress_type == zipfile.ZIP_STORED:
-            while stream.read(BLOCK):  # to its end, for its checksum
+            while stream.read(BLOCK):  # to the end, where its checksum is compared
                 pass
             place = Place(file, content_offset(file, info) + head.size)
             return map_rows(place, head.dtype, head.shape)
@@ -222,7 +230,11 @@ def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> n
 
 
 def head_of(stream: IO[bytes]) -> Head | None:
-    """None if the array cannot be mapped: pickled objects, columns first, or no array at all."""
+    """Reads the header of an array.
+
+    None: it cannot be mapped, because it has pickled objects, is stored columns first, is empty or
+    of an unknown version.
+    """
     read = HEADS.get(np.lib.format.read_magic(stream))
     if read is None:
         return None
@@ -233,9 +245,9 @@ def head_of(stream: IO[bytes]) -> Head | None:
 
 
 def content_offset(file: Path, info: zipfile.ZipInfo) -> int:
-    """Where in the archive an entry's bytes begin.
+    """Returns where the bytes of an entry begin in the archive.
 
-    They lie behind its own head, whose length only that head tells.
+    They come after the entry's own header, and only that header tells how long it is.
     """
     with file.open("rb") as stream:
         stream.seek(info.header_offset + 26)
@@ -248,25 +260,25 @@ def content_of(stream: IO[bytes], head: Head) -> cache.Rows:
 
 
 def values(stream: IO[bytes], dtype: np.dtype) -> Iterator[np.ndarray]:
-    """The rest of a stream, some megabytes at a time."""
+    """Yields the rest of a stream as values, some megabytes at a time."""
     size = max(1, BLOCK // dtype.itemsize) * dtype.itemsize
     while content := stream.read(size):
         yield np.frombuffer(content, dtype)
 
 
 def unreadable(file: Path, error: Exception) -> FedloomError:
-    rule = f"{file} must be a whole .npz of plain arrays"
+    rule = f"{file} must be a complete .npz of plain arrays"
     if "allow_pickle" in str(error) or not begins_as_zip(file):
-        found = "it holds pickled objects or no arrays at all"
-        reason = "pickled ones could run code and are never loaded"
+        problem = "it holds pickled objects or no arrays at all"
+        reason = "pickled objects could run code and are never loaded"
         advice = f"save plain arrays with numpy.savez: {reason}"
-        return FedloomError(rule, found, advice)
+        return FedloomError(rule, problem, advice)
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return FedloomError(rule, f"it could not be read ({reason})", "copy or save it again")
 
 
 def holds_arrays(file: Path) -> bool:
-    """Whether it is an .npz under another name."""
+    """Whether a file is an .npz under another name."""
     try:
         with zipfile.ZipFile(file) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
@@ -279,14 +291,14 @@ def begins_as_zip(file: Path) -> bool:
         with file.open("rb") as stream:
             return stream.read(2) == b"PK"
     except OSError:
-        return True  # what it holds is not known: the error tells why it cannot be read
+        return True  # what it holds is not known; the error says why it cannot be read
 
 
 # Several parts as one
 
 
 def pooled(parts: list[Part], files: Sequence[Path]) -> Pooled:
-    """One after the other; `files` are where they come from."""
+    """Joins parts one after the other. `files` are the files that they come from."""
     first = parts[0]
     for part in parts:
         refuse_unlike(part, first, "images of shape", part.x.shape[1:], first.x.shape[1:])
@@ -298,14 +310,16 @@ def pooled(parts: list[Part], files: Sequence[Path]) -> Pooled:
     return Pooled(x, y, first.labels)
 
 
-def refuse_unlike(part: Part, first: Part, what: str, actual: object, expected: object) -> None:
+def refuse_unlike(
+    part: Part, first: Part, property_name: str, actual: object, expected: object
+) -> None:
     if actual != expected:
-        rule = f"{part.where} must have {what} {expected} as {first.where} has"
+        rule = f"{part.where} must have {property_name} {expected} as {first.where} has"
         raise FedloomError(rule, f"it has {actual}", "make all parts alike")
 
 
 def joined(arrays: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
-    """In memory, or in the cache if they are large."""
+    """Joins arrays in memory, or in the cache if they are large."""
     if len(arrays) == 1:
         return arrays[0]
     if sum(array.nbytes for array in arrays) < LARGE:

@@ -14,7 +14,7 @@ from fedloom.errors import FedloomError, raised
 
 
 def read_parquet(path: Path, ignore: Collection[str] = ()) -> Table:
-    """Columns that are to be ignored are left empty: they may be of any type."""
+    """Reads a parquet file. Ignored columns are left empty, because they may have any type."""
     try:
         from pyarrow import parquet
     except ImportError:
@@ -23,7 +23,7 @@ def read_parquet(path: Path, ignore: Collection[str] = ()) -> Table:
         raise FedloomError(rule, "it is not installed", advice) from None
     try:
         contents = parquet.read_table(path)
-    except Exception as error:  # pyarrow has many kinds, and a damaged file may raise any of them
+    except Exception as error:  # a damaged file may raise any of pyarrow's many errors
         rule = f"{path} must be a parquet file"
         raise FedloomError(rule, raised(error), "save it again") from error
     names = [str(name) for name in contents.column_names]

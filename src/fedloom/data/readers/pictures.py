@@ -1,9 +1,10 @@
-"""Image files as one array: decoded once into the cache, block by block, then mapped.
+"""Image files as one array: decoded once into the cache, block by block, then memory-mapped.
 
-All images of a data set have one size, their own or the one that `--resize` gives them. If every
-one is grey there is one channel, else three, with grey ones repeated. Bytes stay bytes; where one
-has 16 bits, all values are float32 of 16 bits, and images with units of their own (32 bits, DICOM)
-keep these. Files that cannot be read are told all at once, or left out with `--skip-bad`.
+All images of a data set have one size, their own or the one that `--resize` gives them. If all are
+grey there is one channel, else three, and grey images are repeated in each. Bytes stay bytes. If
+any image has 16 bits, all values become float32 on the scale of 16 bits. Images in units of their
+own (32 bits, DICOM) keep them. If files cannot be read, one error names all of them, or
+`--skip-bad` leaves them out.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from fedloom.data.resizing import RULE, resized
 from fedloom.data.source import SkippedFile, Source
 from fedloom.errors import FedloomError
 
-CONSTANT_DIGITS = 6  # of a mean or a spread: more would depend on the order of a sum
+CONSTANT_DIGITS = 6  # of mean and standard deviation: more would depend on the order of a sum
 
 
 class Form(NamedTuple):
-    """What all images of a set have in common."""
+    """What all images of a data set have in common."""
 
     shape: tuple[int, ...]  # [c,h,w]
     depth: Depth
@@ -49,9 +50,11 @@ class Form(NamedTuple):
 
 
 class Pictures(NamedTuple):
+    """The images of all files that could be read."""
+
     x: np.ndarray  # [n,c,h,w]
-    places: np.ndarray  # of these images among the files that were given
-    mean: tuple[float, ...]  # of all pixels, a channel; empty: they are bytes
+    places: np.ndarray  # the indices of these images among the given files
+    mean: tuple[float, ...]  # over all pixels, one per channel; empty for bytes
     std: tuple[float, ...]
     skipped: tuple[SkippedFile, ...]
 
@@ -67,7 +70,7 @@ def picture_source(
     grouping: str = "site",
     official: np.ndarray | None = None,
 ) -> Source:
-    """A source of image files and the name of each one's class."""
+    """Makes a source of image files, given the class name of each file."""
     names = class_order(set(labels))
     numbers = {label: number for number, label in enumerate(names)}
     y = np.fromiter((numbers[label] for label in labels), np.int64, len(labels))
@@ -92,7 +95,10 @@ def picture_source(
 
 
 def decoded(files: Sequence[str], rules: ImageRules = AS_THEY_ARE) -> Pictures:
-    """Mapped from the cache. Which files are bad is kept there too, where they are skipped."""
+    """Decodes image files into the cache and maps them.
+
+    If bad files are skipped, the cache also remembers which they are.
+    """
     if any(is_dicom(file) for file in files):
         from fedloom.data.readers import dicom
 
@@ -121,7 +127,7 @@ def decoded(files: Sequence[str], rules: ImageRules = AS_THEY_ARE) -> Pictures:
 
 
 def key_of(files: Sequence[str], listing: Listing, rules: ImageRules) -> str:
-    """Of every file's path, size and times of change, in order, and of what is made of them."""
+    """Returns a hash of every file's path, size and times of change, and of the options."""
     sha = hashlib.sha256(b"pictures 1;")
     for file in files:
         sha.update(repr((file, *listing.versions[file])).encode())
@@ -136,10 +142,10 @@ def key_of(files: Sequence[str], listing: Listing, rules: ImageRules) -> str:
 
 
 def rows_of(files: Sequence[str], rules: ImageRules) -> cache.Rows:
-    """[n,c,h,w]. Raises BadFiles when all files have been tried."""
+    """Decodes files to [n,c,h,w]. Raises BadFiles after all files have been tried."""
     heads: dict[str, Head] = {}
     bad: list[SkippedFile] = []
-    for file in with_progress("looking at images", files):
+    for file in with_progress("checking images", files):
         try:
             heads[file] = head_of(file)
         except FedloomError as error:
@@ -151,6 +157,7 @@ def rows_of(files: Sequence[str], rules: ImageRules) -> cache.Rows:
 
 
 def form_of(heads: Mapping[str, Head], rules: ImageRules) -> Form:
+    """Decides the shape and type that all images get."""
     is_colour = rules.colour or any(head.is_colour for head in heads.values())
     channels = 3 if is_colour else 1
     if rules.side is not None:
@@ -162,7 +169,7 @@ def form_of(heads: Mapping[str, Head], rules: ImageRules) -> Form:
 
 
 def one_size(heads: Mapping[str, Head]) -> Head:
-    """The head of the first file, if all have its size."""
+    """Returns the header of the first file. Refuses files of another size."""
     first_file = next(iter(heads))
     first = heads[first_file]
     size = (first.width, first.height)
@@ -170,18 +177,21 @@ def one_size(heads: Mapping[str, Head]) -> Head:
     if not others:
         return first
     other = heads[others[0]]
-    found = f"it is {other.width}×{other.height}"
+    problem = f"it is {other.width}×{other.height}"
     if len(others) > 1:
-        found = f"{found}, and {len(others) - 1} more have other sizes"
+        problem = f"{problem}, and {len(others) - 1} more have other sizes"
     raise FedloomError(
         f"{others[0]} must be {first.width}×{first.height} pixels as {first_file} is",
-        found,
+        problem,
         "bring all to one size with --resize N (--fit crop or pad keeps their proportions)",
     )
 
 
 def common_depth(heads: Mapping[str, Head]) -> Depth:
-    """Bytes among images of 16 bits are brought to these; other units cannot be mixed."""
+    """Returns the units that all images get.
+
+    Bytes among 16-bit images are scaled to 16 bits; other units cannot be mixed.
+    """
     example: dict[Depth, str] = {}
     for file, head in heads.items():
         example.setdefault(head.depth, file)
@@ -190,7 +200,7 @@ def common_depth(heads: Mapping[str, Head]) -> Depth:
         raise FedloomError(
             "all images must have values in the same units",
             f"{example['own']} has units of its own and {others[0]} has 8 or 16 bits",
-            "convert one kind, or give them as data sets of their own",
+            "convert one kind, or give them as separate data sets",
         )
     if "own" in example:
         return "own"
@@ -203,7 +213,7 @@ def blocks_of(
     rules: ImageRules,
     bad_heads: Sequence[SkippedFile],
 ) -> Iterator[np.ndarray]:
-    """The images, in blocks; a block is overwritten by the next."""
+    """Yields the images in blocks. Each block is overwritten by the next."""
     bad = list(bad_heads)
     bad_names = {file.file for file in bad_heads}
     image_bytes = int(np.prod(form.shape)) * form.dtype.itemsize
@@ -222,7 +232,7 @@ def blocks_of(
         if filled == len(block):
             yield block
             filled = 0
-    if bad:  # after all of them, so that they are named together
+    if bad:  # only now, so that one error names all of them
         raise BadFiles(bad)
     yield block[:filled]
 
@@ -230,18 +240,18 @@ def blocks_of(
 def fitted(image: np.ndarray, form: Form, rules: ImageRules) -> np.ndarray:
     if rules.side is None:
         if image.shape != form.shape:
-            found = f"it became {image.shape[2]}×{image.shape[1]} pixels while it was read"
-            raise FedloomError("an image must stay as it is", found, "start again")
+            problem = f"its size became {image.shape[2]}×{image.shape[1]} while it was read"
+            raise FedloomError("an image must stay as it is", problem, "start again")
         return image
     square: np.ndarray = resized(image[None], rules.side, rules.fit)[0]
     return square
 
 
-# What normalises values that are no bytes
+# Normalisation of values that are not bytes
 
 
 def constants_of(x: np.ndarray, key: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and the spread of all pixels, a channel; bytes need none."""
+    """Returns mean and standard deviation over all pixels, per channel. Bytes need none."""
     if x.dtype == np.uint8:
         return (), ()
     table = cache.kept_array(f"{key}-constants", lambda: measured(x))
@@ -249,7 +259,7 @@ def constants_of(x: np.ndarray, key: str) -> tuple[tuple[float, ...], tuple[floa
 
 
 def measured(x: np.ndarray) -> cache.Rows:
-    """[mean and spread, channels]."""
+    """Computes mean and standard deviation, as [2, channels]."""
     pixels = x.size // x.shape[1]
     mean = np.zeros(x.shape[1])
     for _, block in blocks(x):
@@ -258,10 +268,15 @@ def measured(x: np.ndarray) -> cache.Rows:
     for _, block in blocks(x):
         distances = block - mean[:, None, None]
         variance += np.square(distances).sum(axis=(0, 2, 3)) / pixels
-    spread = np.sqrt(variance)
-    spread[spread == 0] = 1.0  # every pixel is the same: there is nothing to divide by
-    table = np.array([[rounded(value) for value in row] for row in (mean, spread)])
-    return cache.Rows(table.shape, table.dtype, [table])
+    std = np.sqrt(variance)
+    std[std == 0] = 1.0  # all pixels are equal, and 0 cannot be divided by
+    constants = np.array(
+        [
+            [rounded(value) for value in mean],
+            [rounded(value) for value in std],
+        ]
+    )
+    return cache.Rows(constants.shape, constants.dtype, [constants])
 
 
 def rounded(value: float) -> float:

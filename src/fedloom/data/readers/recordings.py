@@ -1,8 +1,8 @@
-"""Clips of sound as a source: the features of each, computed once and kept in the cache.
+"""Clips of sound as a source: their features are computed once and kept in the cache.
 
-The cache's key is made of the settings and of every file's path, size and times of change, not of
-its bytes: to read some gigabytes only to learn that nothing changed would cost more than it saves.
-Files that cannot be read are told all at once, or left out with `--skip-bad`.
+The key in the cache is made of the settings and of every file's path, size and times of change, not
+of its bytes: reading gigabytes only to see that nothing changed would cost more than it saves. If
+files cannot be read, one error names all of them, or `--skip-bad` leaves them out.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from fedloom.errors import FedloomError
 from fedloom.threads import one_thread
 
 TRAIN, VALIDATION, TEST = range(3)
-SILENCE = ("silence", "_silence_")  # classes in which nothing need be heard
+SILENCE = ("silence", "_silence_")  # classes whose clips may be silent
 LONGEST_NOISE = 600.0  # seconds
-FORM = 1  # of the features; another number makes every cached array a new one
+FORM = 1  # the version of the features; another number makes all cached ones invalid
 
 
 class Clip(NamedTuple):
+    """A recording, or one second of a longer one."""
+
     file: Path
     label: str
     speaker: str | None = None
@@ -48,7 +50,7 @@ class Clip(NamedTuple):
 
 
 class FeatureSettings(NamedTuple):
-    """How clips become features, and the mean and spread by which the network normalises these."""
+    """How clips become features, and the constants by which the network normalises them."""
 
     rate: int
     kind: str
@@ -66,10 +68,10 @@ def to_source(
     parts: bool = False,
     skip_bad: bool = False,
 ) -> Source:
-    """The clips in their order, without those of files that are skipped.
+    """Makes a source of clips, in their order, without those of skipped files.
 
-    There are groups if every clip has a speaker, and official parts if the data set has them.
-    Classes and speakers keep their places, even without a clip that is left.
+    There are groups if every clip has a speaker, and official parts if `parts`. Classes and
+    speakers keep their numbers, even if all their clips were skipped.
     """
     whole = features_of(clips, settings, skip_bad=skip_bad)
     numbers = {label: number for number, label in enumerate(labels)}
@@ -102,10 +104,10 @@ def features_of(
     *,
     skip_bad: bool = False,
 ) -> WholeFiles:
-    """[n, 1, 40, 51] float32, mapped from the cache."""
+    """Returns features as [n, 1, 40, 51] float32, mapped from the cache."""
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
-    # In full: what is remembered of them holds in any folder.
+    # Full paths, so that what the cache remembers holds in any working directory.
     clips = [clip._replace(file=Path(os.path.abspath(clip.file))) for clip in clips]
     files = [str(clip.file) for clip in clips]
     listing = listed(files, WHOLE_FILE)
@@ -129,13 +131,13 @@ def features_of(
 
 
 def rows(clips: Sequence[Clip], settings: FeatureSettings) -> Iterator[np.ndarray]:
-    """One clip at a time, so that no bit depends on a neighbour.
+    """Yields the features of one clip at a time, so that no bit depends on other clips.
 
-    Raises BadFiles when all have been tried.
+    Raises BadFiles after all clips have been tried.
     """
     bad: dict[str, SkippedFile] = {}
 
-    @lru_cache(maxsize=1)  # clips of one long recording follow each other
+    @lru_cache(maxsize=1)  # clips of the same long recording come one after the other
     def noise(file: Path) -> np.ndarray:
         return read_wav(file, settings.rate, longest=LONGEST_NOISE, silent=True)
 

@@ -1,7 +1,7 @@
 """The tables that come with scikit-learn: breast-cancer, wine and diabetes.
 
-Their files are read as `sklearn.datasets` reads them, but without importing the package, which
-alone costs as much as torch does.
+Their files are read as `sklearn.datasets` reads them, but without importing the package: the import
+alone takes as long as that of torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from fedloom.data.tables.table import Column, Numbers, Table, Texts, as_texts, table_of
 from fedloom.errors import FedloomError
 
-FOLDER = Path("datasets", "data")  # in scikit-learn's own
+FOLDER = Path("datasets", "data")  # in scikit-learn's folder
 CELL_FEATURES = (
     "radius",
     "texture",
@@ -69,13 +69,13 @@ def diabetes(directory: Path | None = None) -> Table:
     columns: dict[str, Column] = {}
     for name, values in zip(DIABETES_FEATURES, measures.T, strict=True):
         columns[name] = Numbers(values)
-    columns["sex"] = as_texts(columns["sex"])  # 1 and 2 are no amounts
+    columns["sex"] = as_texts(columns["sex"])  # 1 and 2 are codes, not amounts
     columns["label"] = Numbers(progression)
     return table_of("diabetes", columns, "regression")
 
 
 def classes_table(name: str, file: str, features: list[str], classes: tuple[str, ...]) -> Table:
-    """A file whose first line is no header, and whose last column is the class."""
+    """Reads a file whose first line is not a header, and whose last column is the class."""
     rows = np.loadtxt(file_of(file), delimiter=",", skiprows=1)
     columns: dict[str, Column] = {}
     for feature, values in zip(features, rows.T, strict=False):  # the class has no feature

@@ -1,8 +1,8 @@
-"""Spoken words in class folders of .wav, as Speech Commands has them, or in a table.
+"""Spoken words as .wav files, in class folders like those of Speech Commands, or listed in a CSV.
 
-Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018. Its layout: a
-folder a word, files `SPEAKER_nohash_NUMBER.wav`, and two lists that name the official validation
-and test parts.
+Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018. Its layout:
+one folder per word, files named `SPEAKER_nohash_NUMBER.wav`, and two lists that name the official
+validation and test parts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fedloom.data.readers.recordings import (
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 
-NOISE = "_background_noise_"  # in Speech Commands: no word
-SPEAKER_MARK = "_nohash_"  # stands behind the speaker in a file's name
+NOISE = "_background_noise_"  # a folder of Speech Commands that is not a word
+SPEAKER_MARK = "_nohash_"  # follows the speaker in a file's name
 LISTS = {"validation_list.txt": VALIDATION, "testing_list.txt": TEST}
-# Mean and spread of 205 training clips of Speech Commands; other words are taken to be like them.
+# Mean and standard deviation of 205 training clips of Speech Commands, used for all words.
 SETTINGS = {
     "mfcc": FeatureSettings(16_000, "mfcc", -0.81, 7.24),
     "logmel": FeatureSettings(16_000, "logmel", -5.54, 4.73),
@@ -38,7 +38,7 @@ log = logging.getLogger("fedloom")
 
 
 class Row(Protocol):
-    """A line of a table: which file, of which class, from whom."""
+    """A line of a CSV that lists files: the file, its class and its client."""
 
     @property
     def file(self) -> Path: ...
@@ -77,9 +77,10 @@ def read_tree(
     skip_bad: bool = False,
     least: int = LEAST_CLASSES,
 ) -> Source:
-    """A folder of class folders.
+    """Reads a folder of class folders.
 
-    Lists as Speech Commands has them are followed, and so are its speakers' names.
+    Official parts and speakers are read as in Speech Commands, if there are lists and file names
+    like its own.
     """
     clips = tree(folder, least)
     return to_source(
@@ -99,13 +100,13 @@ def from_table(
     *,
     skip_bad: bool = False,
 ) -> Source:
-    """The .wav files of a table; its clients are the groups."""
+    """Reads the .wav files that a CSV lists. Its clients are the groups."""
     clips = [Clip(row.file, row.label, row.client) for row in rows]
     without_client = [row.file for row in rows if row.client is None]
     if 0 < len(without_client) < len(rows):
         rule = f"every row of {name} must name its client, or none"
-        found = f"{without_client[0]} has none"
-        raise FedloomError(rule, found, "fill the column, or leave it out")
+        problem = f"{without_client[0]} has none"
+        raise FedloomError(rule, problem, "fill the column, or leave it out")
     return to_source(
         name,
         clips,
@@ -127,9 +128,9 @@ def settings_for(kind: str) -> FeatureSettings:
 
 
 def holds_wav(folder: Path) -> bool:
-    """Whether some class folder begins with a .wav.
+    """Whether the first file of some class folder is a .wav.
 
-    Only the first file is looked at: to list a folder of images whole would take long.
+    Only first files are looked at, because listing whole folders of images would take long.
     """
     return any(first_name(below).lower().endswith(".wav") for below in class_folders(folder))
 
@@ -142,18 +143,18 @@ def first_name(folder: Path) -> str:
     return ""
 
 
-# Class folders, in Speech Commands' layout or without its lists
+# Class folders, with or without the lists of Speech Commands
 
 
 def commands_folder(directory: Path | None) -> Path:
-    """--data-dir itself, or the newest of the folders that its archives make there."""
+    """Returns --data-dir itself, or the newest folder in it that an archive was unpacked to."""
     base = directory or Path()
     for folder in (base, *sorted(base.glob("speech*commands*"), reverse=True)):
         if has_lists(folder):
             return folder
     place = f"in {base}, or in its speech_commands folder"
     rule = f"--data speech-commands must have {' and '.join(LISTS)} {place}"
-    advice = "name its folder by --data-dir, or `fedloom data get speech-commands`"
+    advice = "name its folder with --data-dir, or `fedloom data get speech-commands`"
     raise FedloomError(rule, "there are none", advice)
 
 
@@ -162,7 +163,7 @@ def has_lists(folder: Path) -> bool:
 
 
 def tree(folder: Path, least: int = LEAST_CLASSES) -> list[Clip]:
-    """All clips, class by class in the order of their names."""
+    """Returns all clips, class by class in the order of their names."""
     refuse_dead_links(folder)
     below = class_folders(folder)
     if len(below) < least:
@@ -186,7 +187,7 @@ def tree(folder: Path, least: int = LEAST_CLASSES) -> list[Clip]:
 
 
 def listed_name(file: Path) -> str:
-    """As the lists name it: `class/name`."""
+    """Returns a file's name as in the lists: `class/name`."""
     return f"{file.parent.name}/{file.name}"
 
 
@@ -204,7 +205,10 @@ def class_folders(folder: Path) -> list[Path]:
 
 
 def wav_files(folder: Path) -> list[Path]:
-    """Only such may lie in a class folder: what is left out silently would be missed too late."""
+    """Returns the .wav files of a class folder, and refuses other files.
+
+    If others were left out silently, the user would notice too late.
+    """
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     if not names:
         rule = f"{folder} must hold .wav files"
@@ -217,9 +221,9 @@ def wav_files(folder: Path) -> list[Path]:
 
 
 def official_parts(folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """The part of every file, `class/name`, that a list names.
+    """Returns the official part of every file `class/name` that a list names.
 
-    A mere sample of a data set is taken, but said.
+    If only some of the listed files are there, they are used, and a warning says so.
     """
     present = set(names)
     parts: dict[str, int] = {}
@@ -230,7 +234,7 @@ def official_parts(folder: Path, names: Sequence[str]) -> dict[str, int]:
             raise names_nothing(folder / file, missing)
         if missing:
             share = f"{len(missing)} of the {len(lines)} files that {file} names are missing"
-            loss = f"{share}, first {missing[0]!r}; the data set is not whole."
+            loss = f"{share}, first {missing[0]!r}; the data set is not complete."
             log.warning("%s: %s", folder, loss)
         for line in lines:
             if line in parts:
@@ -252,5 +256,5 @@ def names_nothing(file: Path, missing: Sequence[str]) -> FedloomError:
     rule = f"{file} must name files beside it"
     if not missing:
         return FedloomError(rule, "it is empty", "restore both")
-    found = f"it names {missing[0]!r}, which is not there, and no other"
-    return FedloomError(rule, found, "restore both")
+    problem = f"it names {missing[0]!r}, which is not there, and no other"
+    return FedloomError(rule, problem, "restore both")

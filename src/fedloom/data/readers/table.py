@@ -1,6 +1,6 @@
-"""A CSV that lists files: `file,label[,client]`, with that header, paths relative to the CSV.
+"""A CSV that lists files, with the header `file,label[,client]`. Paths are relative to the CSV.
 
-One without a column `file` is a table of numbers and categories: see `table_files.py`.
+A CSV without a column `file` is a table of numbers and categories: see `table_files.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def read_csv(path: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
-    """Images or recordings, by the files' suffixes."""
+    """Reads the images or recordings that a CSV lists. The files' suffixes tell which they are."""
     rows = read_rows(path)
     suffixes = {row.file.suffix.lower() for row in rows}
     if suffixes == {".wav"}:
@@ -64,7 +64,7 @@ def read_csv(path: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows, checked: every file is there, and once."""
+    """Reads all rows. Every file must exist, and be listed once."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             lines = csv.reader(stream)
@@ -85,13 +85,13 @@ def check_header(path: Path, header: list[str]) -> None:
     columns = set(header)
     if not NEEDED <= columns <= NEEDED | OPTIONAL or len(columns) != len(header):
         rule = f"{path} must have the columns {form}"
-        found = f"its header is {','.join(header)}"
-        raise FedloomError(rule, found, "rename or remove the others")
+        problem = f"its header is {','.join(header)}"
+        raise FedloomError(rule, problem, "rename or remove the others")
 
 
 def parsed(path: Path, header: list[str], lines: Iterator[list[str]]) -> Iterator[Row]:
     home = path.resolve().parent
-    seen: dict[str, int] = {}  # in which row each file is
+    seen: dict[str, int] = {}  # the row of each file
     for number, cells in enumerate(lines, 2):
         if not cells:
             continue
@@ -103,8 +103,8 @@ def parsed(path: Path, header: list[str], lines: Iterator[list[str]]) -> Iterato
         file = os.path.normpath(home / by_column["file"])
         if file in seen:
             rule = f"{path} must list every file once"
-            found = f"{by_column['file']} is in rows {seen[file]} and {number}"
-            raise FedloomError(rule, found, "remove one")
+            problem = f"{by_column['file']} is in rows {seen[file]} and {number}"
+            raise FedloomError(rule, problem, "remove one")
         seen[file] = number
         if not os.path.isfile(file):
             rule = f"row {number} of {path} must name a file"

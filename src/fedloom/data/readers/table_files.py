@@ -1,4 +1,4 @@
-"""Files that hold a table: one, or a folder of them, a site each."""
+"""Files that hold a table of numbers and categories: one file, or a folder with one per site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_table(path: Path) -> bool:
 
 
 def holds_tables(folder: Path) -> bool:
-    """Whether it has files of tables, and no folders, which would be classes of images."""
+    """Whether a folder has tables and no folders: folders would be classes of images."""
     if not files_in(folder):
         return False
     return not any(entry.is_dir() for entry in folder.glob("[!.]*"))

@@ -1,13 +1,13 @@
-"""Plain text, for foretelling the next character.
+"""Plain text, to predict the next character.
 
-A sample is a window of symbols, its label the symbol after it. A window has 80 symbols, as in LEAF.
-The next one begins `stride` symbols further on, by default where the one before ended: every symbol
-is read once, and no test window shares one with a training window but for its label. LEAF's own
-stride is 1, which makes 80 times the samples: `shakespeare:80:1`.
+A sample is a window of symbols, and its label is the symbol after it. A window has 80 symbols, as
+in LEAF. The next window begins `stride` symbols later, by default where the previous one ended:
+then every symbol is read once, and test windows share no symbol with training windows except a
+label. LEAF's own stride is 1, which makes 80 times as many samples: `shakespeare:80:1`.
 
-A text of paragraphs that open with `ROLE:` on a line of their own, as a play's, is grouped by role.
-All that a role says is one text, without the names; windows never mix roles, and a role with less
-than one window is left out.
+If the paragraphs of a text begin with `ROLE:` on a separate line, as in a play, samples are grouped
+by role. Everything a role says is one text, without the names. Windows never mix roles, and roles
+with less than one window are left out.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ WINDOW = 80  # symbols
 NAMES = ("input.txt", "tinyshakespeare_input.txt", "tinyshakespeare.txt")
 HEAD = re.compile(r"([^\n:]{1,60}):[ \t]*(?:\n|$)")  # the first line of a role's paragraph
 SPELLED = {" ": "space", "\n": "newline", "\t": "tab"}
-CHUNK = 1 << 22  # symbols that are turned into numbers at once
-ROWS = 1 << 16  # windows that are gathered at once
+CHUNK = 1 << 22  # symbols that are turned into numbers at a time
+ROWS = 1 << 16  # windows that are gathered at a time
 
 
 class Windows(NamedTuple):
-    """Windows, the symbol after each, and how many of them each text has."""
+    """The windows of several texts."""
 
-    x: np.ndarray
-    y: np.ndarray
-    counts: np.ndarray
+    x: np.ndarray  # [n, window], symbol numbers
+    y: np.ndarray  # [n], the symbol after each window
+    counts: np.ndarray  # [texts], how many windows each text has
 
 
 def shakespeare(
@@ -45,7 +45,7 @@ def shakespeare(
     window: int = WINDOW,
     stride: int | None = None,
 ) -> Source:
-    """Tiny Shakespeare, a million characters of plays, to foretell the next; roles are groups."""
+    """Tiny Shakespeare, a million characters of plays, to predict the next; roles are groups."""
     home = directory or Path()
     below = home / "shakespeare"
     for folder in (home, below):
@@ -65,25 +65,25 @@ def read_text(
     stride: int | None = None,
     name: str | None = None,
 ) -> Source:
-    """One text file, by role if it is made of roles' paragraphs."""
+    """Reads a text file, grouped by role if its paragraphs have roles."""
     if stride is None:
         stride = window
     if min(window, stride) < 1:
         rule = "window and stride must be at least 1"
         raise FedloomError(rule, f"got {window} and {stride}", "try 80 and 80")
     text = decoded(file)
-    stride = min(stride, len(text))  # beyond its end there is nothing
+    stride = min(stride, len(text))  # there is nothing beyond the end
     alphabet = alphabet_of(file, [text])
     parts = roles(text)
     by_role = parts is not None
     if parts is None:
         parts = {"": text}
-    texts = {role: words for role, words in parts.items() if len(words) > window}
+    texts = {role: part for role, part in parts.items() if len(part) > window}
     if not texts:
-        longest = max(len(words) for words in parts.values())
+        longest = max(len(part) for part in parts.values())
         raise too_short(file, window, longest, by_role)
     symbols = numbered("".join(texts.values()), alphabet)
-    samples = windows(symbols, [len(words) for words in texts.values()], window, stride)
+    samples = windows(symbols, [len(part) for part in texts.values()], window, stride)
     source = Source(
         name or file.stem,
         samples.x,
@@ -106,32 +106,32 @@ def too_short(file: Path, window: int, longest: int, by_role: bool) -> FedloomEr
     return FedloomError(rule, f"it has {longest}", advice)
 
 
-# What a file says
+# The content of a file
 
 
 def decoded(file: Path) -> str:
-    """A file's text, newlines as one character. What is no text is refused."""
-    rule = f"{file} must be a text in UTF-8"
+    """Returns a file's text, with newlines as one character. Refuses what is not text."""
+    rule = f"{file} must be text in UTF-8"
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        found = f"it could not be read ({error.strerror})"
-        raise FedloomError(rule, found, "check the file") from error
+        problem = f"it could not be read ({error.strerror})"
+        raise FedloomError(rule, problem, "check the file") from error
     except UnicodeDecodeError as error:
-        found = f"byte {error.start} is not: another encoding, or no text at all"
-        raise FedloomError(rule, found, "convert it, for example with iconv") from error
+        problem = f"byte {error.start} is not: it has another encoding, or is not text"
+        raise FedloomError(rule, problem, "convert it, for example with iconv") from error
     if not text.strip():
-        raise FedloomError(rule, "it is empty", "give one with text in it")
+        raise FedloomError(rule, "it is empty", "give a file with text")
     if "\0" in text:
         place = text.index("\0")
-        raise FedloomError(rule, f"character {place} is NUL: it is no text", "give a plain text")
+        raise FedloomError(rule, f"character {place} is NUL: it is not text", "give plain text")
     return text.replace("\r\n", "\n")
 
 
 def roles(text: str) -> dict[str, str] | None:
-    """What each role says, in the order of their first words.
+    """Returns what each role says, in the order of their first words.
 
-    It is None if the text is not made of roles' paragraphs.
+    None: the paragraphs of the text have no roles.
     """
     paragraphs = re.split(r"\n{2,}", text.strip("\n"))
     paragraphs = [paragraph for paragraph in paragraphs if paragraph.strip()]
@@ -140,13 +140,13 @@ def roles(text: str) -> dict[str, str] | None:
     speeches: dict[str, list[str]] = {}
     role = ""
     for paragraph in paragraphs:
-        words = paragraph
+        speech = paragraph
         head = HEAD.match(paragraph)
-        if head:  # a paragraph without a name goes on with the role before
+        if head:  # a paragraph without a name belongs to the role before
             role = head[1].strip()
-            words = paragraph[head.end() :]
-        if words:
-            speeches.setdefault(role, []).append(f"{words}\n")
+            speech = paragraph[head.end() :]
+        if speech:
+            speeches.setdefault(role, []).append(f"{speech}\n")
     if len(speeches) < 2:
         return None
     return {role: "".join(paragraphs) for role, paragraphs in speeches.items()}
@@ -156,17 +156,20 @@ def roles(text: str) -> dict[str, str] | None:
 
 
 def alphabet_of(file: Path, texts: Iterable[str]) -> str:
-    """Every symbol that occurs, sorted."""
+    """Returns every symbol that occurs, sorted."""
     alphabet = "".join(sorted(set().union(*texts)))
     if len(alphabet) < 2:
         rule = f"{file} must have at least 2 different symbols"
-        advice = "give one with something to foretell in it"
+        advice = "give a text with something to predict"
         raise FedloomError(rule, f"it has {len(alphabet)}", advice)
     return alphabet
 
 
 def numbered(text: str, alphabet: str) -> np.ndarray:
-    """Each symbol's place in the alphabet, in the smallest type that torch computes with."""
+    """Returns each symbol's place in the alphabet, as uint8 if it fits, else int32.
+
+    These are the smallest types that torch computes with.
+    """
     dtype = np.uint8 if len(alphabet) <= 256 else np.int32
     table = np.zeros(ord(alphabet[-1]) + 1, dtype)
     table[[ord(symbol) for symbol in alphabet]] = np.arange(len(alphabet))
@@ -178,7 +181,7 @@ def numbered(text: str, alphabet: str) -> np.ndarray:
 
 
 def spelled(alphabet: str) -> tuple[str, ...]:
-    """A printable name for each symbol.
+    """Returns a printable name for each symbol.
 
     Only a symbol that stands for itself has a name of one character.
     """
@@ -197,27 +200,27 @@ def spelled_symbol(symbol: str) -> str:
 
 
 def windows(symbols: np.ndarray, lengths: Sequence[int], window: int, stride: int) -> Windows:
-    """The windows of the texts that lie end to end in `symbols`.
+    """Returns the windows of texts that lie end to end in `symbols`.
 
-    Of one text, x is a view of its symbols, so that overlapping windows take no memory. Those of
-    several do not lie at equal distances: they are written into a temporary file that is mapped and
-    has no name any more.
+    For a single text, x is a view of its symbols, so overlapping windows take no memory. The
+    windows of several texts are not evenly spaced, so they are written to a temporary file, which
+    is memory-mapped and already unlinked.
     """
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     counts = np.array([(length - window - 1) // stride + 1 for length in lengths])
-    # Which of its own text's windows each one is.
+    # The number of each window within its text.
     nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = np.repeat(begins, counts) + stride * nth
     labels = symbols[starts + window].astype(np.int64)
-    every = np.lib.stride_tricks.sliding_window_view(symbols, window)
+    all_windows = np.lib.stride_tricks.sliding_window_view(symbols, window)
     if len(lengths) == 1:
-        return Windows(every[: starts[-1] + 1 : stride], labels, counts)
-    return Windows(gathered(every, starts), labels, counts)
+        return Windows(all_windows[: starts[-1] + 1 : stride], labels, counts)
+    return Windows(gathered(all_windows, starts), labels, counts)
 
 
-def gathered(every: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def gathered(all_windows: np.ndarray, starts: np.ndarray) -> np.ndarray:
     with tempfile.TemporaryFile() as file:
         for first in range(0, len(starts), ROWS):
-            file.write(every[starts[first : first + ROWS]].data)
+            file.write(all_windows[starts[first : first + ROWS]].data)
         file.flush()
-        return np.memmap(file, every.dtype, "r+", shape=(len(starts), every.shape[1]))
+        return np.memmap(file, all_windows.dtype, "r+", shape=(len(starts), all_windows.shape[1]))

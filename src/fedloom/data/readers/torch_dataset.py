@@ -1,10 +1,10 @@
 """Any torch `Dataset` of (image, class number) or (image, class number, client).
 
-An image is a tensor, an array or a PIL image. The data set is read once into an .npz of the cache,
-then mapped.
+An image is a tensor, an array or a PIL image. The data set is read once, into an .npz in the cache,
+and then memory-mapped.
 
-The file is named by its content, so a run that is resumed, or begun again with the same data set,
-finds it. Random transforms are therefore drawn once, when the data set is read.
+The file is named by its content, so a run that is resumed, or started again with the same data set,
+finds it. Random transforms are drawn only once, when the data set is read.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from fedloom.errors import FedloomError
 
 @dataclass
 class Spool:
-    """Samples on their way from a data set to a file: one after the other, never all in memory."""
+    """Writes the samples of a data set to a file, one by one: they are never all in memory."""
 
     name: str  # of the data set, for errors
     stream: IO[bytes]
     labels: tuple[str, ...] = ()
     y: list[int] = field(default_factory=list)
-    clients: list[str] = field(default_factory=list)  # who each sample comes from, if that is told
-    first: np.ndarray | None = None
+    clients: list[str] = field(default_factory=list)  # each sample's client, if samples have one
+    first: np.ndarray | None = None  # the first sample, whose shape and type all others must have
     sha: Any = field(default_factory=hashlib.sha256)
 
     def add(self, item: Any) -> None:
         where = f"item {len(self.y)} of the data set {self.name}"
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             rule = f"{where} must be (image, class number) or (image, class number, client)"
-            advice = "return two values from __getitem__, or three"
+            advice = "return two or three values from __getitem__"
             raise FedloomError(rule, f"it is {type(item).__name__}", advice)
         x = image_of(where, item[0])
         label = label_of(where, item[1])
@@ -53,14 +53,14 @@ class Spool:
             self.first = x
         if x.shape != self.first.shape or x.dtype != self.first.dtype:
             rule = f"{where} must be {self.first.dtype} of shape {self.first.shape} as item 0 is"
-            found = f"it is {x.dtype} of shape {x.shape}"
-            raise FedloomError(rule, found, "make all samples alike")
+            problem = f"it is {x.dtype} of shape {x.shape}"
+            raise FedloomError(rule, problem, "make all samples alike")
         if len(item) == 3:
             self.clients.append(client_of(where, item[2]))
         if len(self.clients) not in (0, len(self.y) + 1):
-            rule = f"{where} must name its client as all others do, or none"
-            found = f"it has {len(item)} values"
-            raise FedloomError(rule, found, "return as many for each sample")
+            rule = f"{where} must name its client if others do, and otherwise must not"
+            problem = f"it has {len(item)} values"
+            raise FedloomError(rule, problem, "return as many for each sample")
         content = np.ascontiguousarray(x).data
         with cache.writing(cache.folder()):
             self.stream.write(content)
@@ -68,6 +68,7 @@ class Spool:
         self.y.append(label)
 
     def digest(self) -> str:
+        """Finishes the hash of all samples. It can be called once."""
         assert self.first is not None
         facts = (self.first.dtype.str, self.first.shape, self.labels, *self.clients)
         self.sha.update(repr(facts).encode())
@@ -91,11 +92,11 @@ class Spool:
 
 
 def kept(dataset: Dataset[Any]) -> Path:
-    """The .npz of a data set's samples."""
+    """Writes a data set to an .npz in the cache, and returns that file."""
     name = type(dataset).__name__
     folder = cache.folder()
     with cache.writing(folder):
-        # It is gone with the process, whatever happens.
+        # The file vanishes with the process, whatever happens.
         stream = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     with stream:
         spool = Spool(name, stream, class_names(dataset))
@@ -120,7 +121,7 @@ def items(dataset: Any) -> Iterator[Any]:
 
 
 def class_names(dataset: Any) -> tuple[str, ...]:
-    """As torchvision's data sets name them."""
+    """Returns the class names of a data set that has `classes`, as torchvision's do."""
     names = getattr(dataset, "classes", None)
     if not isinstance(names, list | tuple) or len(names) < 2:
         return ()
@@ -149,8 +150,8 @@ def label_of(where: str, value: Any) -> int:
         return index(value)  # ints, and integer tensors and arrays of one value
     except TypeError:
         rule = f"{where} must have its class number second"
-        found = f"it has {value!r:.40}"
-        raise FedloomError(rule, found, "return an int, counted from 0") from None
+        problem = f"it has {value!r:.40}"
+        raise FedloomError(rule, problem, "return an int, counted from 0") from None
 
 
 def client_of(where: str, value: Any) -> str:
@@ -160,5 +161,5 @@ def client_of(where: str, value: Any) -> str:
         return str(index(value))
     except TypeError:
         rule = f"{where} must have its client's name or number third"
-        found = f"it has {value!r:.40}"
-        raise FedloomError(rule, found, "return who the sample comes from") from None
+        problem = f"it has {value!r:.40}"
+        raise FedloomError(rule, problem, "return who the sample comes from") from None

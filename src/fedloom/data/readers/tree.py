@@ -2,8 +2,8 @@
 
     folder/CLASS/image        folder/train|valid|test/CLASS/image        folder/SITE/CLASS/image
 
-The second gives the official parts, the third groups. Hidden files are ignored, and so is what lies
-beside the folders.
+The folders above the classes are the official parts in the second layout, and groups in the third.
+Hidden files are ignored, and so are files beside the folders.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CINIC = (
     "ship",
     "truck",
 )
-# As the data set's own page gives them for its training images, in units of 255.
+# Those of the training images, as its own page gives them, for pixels from 0 to 1.
 CINIC_MEAN = (0.47889522, 0.47227842, 0.43047404)
 CINIC_STD = (0.24205776, 0.23828046, 0.25874835)
 
 
 class ClassFolder(NamedTuple):
-    """One class folder; `above` is its part or site, if it has one."""
+    """One class folder. `above` is the name of its part or site, or empty."""
 
     above: str
     label: str
@@ -65,8 +65,8 @@ def cinic10(directory: Path | None = None, skip_bad: bool = False) -> Source:
     source = read_folder(folder, ImageRules(skip_bad=skip_bad))
     if source.labels != CINIC:
         rule = f"{folder} must have CINIC-10's class folders"
-        found = f"it has {', '.join(source.labels)}"
-        raise FedloomError(rule, found, f"give it as --data {folder}, or restore it")
+        problem = f"it has {', '.join(source.labels)}"
+        raise FedloomError(rule, problem, f"give it as --data {folder}, or restore it")
     mean = tuple(255 * value for value in CINIC_MEAN)
     std = tuple(255 * value for value in CINIC_STD)
     return Source(
@@ -93,6 +93,7 @@ def cinic_folder(home: Path) -> Path:
 
 
 def read_folder(folder: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
+    """Reads a folder of images in any of the three layouts."""
     class_folders = list(find_class_folders(os.path.abspath(folder)))
     files: list[str] = []
     labels: list[str] = []
@@ -101,8 +102,8 @@ def read_folder(folder: Path, rules: ImageRules = AS_THEY_ARE) -> Source:
         labels += [class_folder.label] * len(class_folder.files)
     if not any(is_picture(file) for file in files):
         rule = f"--data {folder} must hold images ({', '.join(sorted(SUFFIXES))})"
-        found = f"{files[0]} has {unknown_format(files[0])}, and no other file has a known one"
-        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+        problem = f"{files[0]} has {unknown_format(files[0])}, and no other file has a known one"
+        raise FedloomError(rule, problem, f"arrange it as {LAYOUTS}")
     above = sorted({class_folder.above for class_folder in class_folders})
     sizes = [len(class_folder.files) for class_folder in class_folders]
     name = folder.resolve().name
@@ -129,7 +130,7 @@ def labels_by_site(class_folders: Sequence[ClassFolder]) -> dict[str, tuple[str,
 
 
 def find_class_folders(root: str) -> Iterator[ClassFolder]:
-    """The class folders in a fixed order: by part or site, then by name."""
+    """Yields the class folders in a fixed order: by part or site, then by name."""
     top = entries(root)
     if not top.folders:
         raise without_folders(root, top.files)
@@ -142,8 +143,8 @@ def find_class_folders(root: str) -> Iterator[ClassFolder]:
     flat = [folder for folder in top.folders if folder not in nested]
     if flat:
         rule = f"--data {root} must have folders of one depth"
-        found = f"{nested[0]} has folders and {flat[0]} has none"
-        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+        problem = f"{nested[0]} has folders and {flat[0]} has none"
+        raise FedloomError(rule, problem, f"arrange it as {LAYOUTS}")
     check_names(root, top.folders)
     for folder in sorted(nested, key=part_order):
         for file in inside[folder].files:
@@ -155,16 +156,16 @@ def find_class_folders(root: str) -> Iterator[ClassFolder]:
 
 
 def without_folders(root: str, files: list[str]) -> FedloomError:
-    folders = "folders of images or of .wav files, one a class"
-    rule = f"--data {root} must hold .npz files, one a site, or {folders}"
-    found = "it has none"
+    folders = "folders of images or of .wav files, one per class"
+    rule = f"--data {root} must hold .npz files, one per site, or {folders}"
+    problem = "it has none"
     if any(is_picture(file) for file in files):
-        found = f"{files[0]} lies in no class folder"
-    return FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+        problem = f"{files[0]} lies in no class folder"
+    return FedloomError(rule, problem, f"arrange it as {LAYOUTS}")
 
 
 def part_order(folder: str) -> tuple[int, str]:
-    """Parts in their order; sites, which are none, by name."""
+    """Sorts parts in their usual order, and sites by name."""
     return PARTS.get(os.path.basename(folder), 0), folder
 
 
@@ -185,20 +186,20 @@ def class_folder_of(above: str, folder: str, files: list[str]) -> ClassFolder:
     return ClassFolder(above, os.path.basename(folder), files)
 
 
-# What a folder holds
+# The content of a folder
 
 
 def only_files(folder: str) -> list[str]:
     inside = entries(folder)
     if inside.folders:
         rule = f"{folder} must hold images only"
-        found = f"it has the folder {os.path.basename(inside.folders[0])}"
-        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+        problem = f"it has the folder {os.path.basename(inside.folders[0])}"
+        raise FedloomError(rule, problem, f"arrange it as {LAYOUTS}")
     return inside.files
 
 
 def entries(folder: str) -> Entries:
-    """Hidden entries are left out, and links that lead in circles are refused."""
+    """Lists a folder without hidden entries. Refuses links that lead in circles."""
     folders: list[str] = []
     files: list[str] = []
     try:
@@ -212,8 +213,8 @@ def entries(folder: str) -> Entries:
                 files.append(entry.path)
     except OSError as error:
         rule = f"{error.filename or folder} must be readable"
-        found = f"it is not ({error.strerror})"
-        raise FedloomError(rule, found, "mend or remove it") from error
+        problem = f"it is not ({error.strerror})"
+        raise FedloomError(rule, problem, "repair or remove it") from error
     return Entries(folders, files)
 
 

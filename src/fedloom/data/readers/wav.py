@@ -1,9 +1,10 @@
-"""Sound from RIFF/WAVE files.
+"""Reads sound from RIFF/WAVE files.
 
-Samples are integers of 8, 16, 24 or 32 bits or floats of 32, plain or WAVE_FORMAT_EXTENSIBLE. What
-is taken: one channel, 4 to 192 kHz, resampled to the rate wanted by `scipy.signal.resample_poly` at
-the ratio of the two rates. What a header claims is held against the file's real size before
-anything is read; the size in the RIFF header itself, which many writers get wrong, is not used.
+Samples are integers of 8, 16, 24 or 32 bits or floats of 32, plain or WAVE_FORMAT_EXTENSIBLE. Files
+must have one channel and 4 to 192 kHz. They are resampled to the wanted rate by
+`scipy.signal.resample_poly`, at the ratio of the two rates. What a header claims is compared with
+the file's real size before anything is read. The size in the RIFF header itself is not used,
+because many programs write a wrong one.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ FLOAT = 3
 EXTENSIBLE = 0xFFFE
 KNOWN = {PCM: "PCM", FLOAT: "float", 2: "ADPCM", 6: "A-law", 7: "µ-law", 17: "ADPCM", 85: "MP3"}
 FORMATS = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32)}
-# Of every sub-format that stands for a plain tag.
+# The end of every sub-format that stands for a plain tag.
 GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")
 SLOWEST = 4_000  # Hz
 FASTEST = 192_000
-LOUDEST = 8.0  # floats may pass full scale a little; numbers of another scale are a mistake
-MOST_CHUNKS = 1_000  # before the sound; a huge file of zeros has millions
+LOUDEST = 8.0  # floats may exceed full scale a little; another scale is a mistake
+MOST_CHUNKS = 1_000  # before the sound; a huge file of zeros would have millions
 LONGEST = 30.0  # seconds: a clip of one word is not longer
-WHOLE_FILE = "a whole WAVE file"  # what a file must be
+WHOLE_FILE = "a complete WAVE file"  # what a file must be
 
 
 class Format(NamedTuple):
@@ -54,9 +55,9 @@ class Chunk(NamedTuple):
 
 
 def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = False) -> Sound:
-    """The sound of a file at `rate` Hz.
+    """Returns the sound of a file at `rate` Hz.
 
-    One in which nothing is heard is refused unless it may be `silent`.
+    A file in which all samples are equal is refused, unless it may be `silent`.
     """
     try:
         with file.open("rb") as handle:
@@ -66,25 +67,26 @@ def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = 
     sound = decoded(form, raw)
     if form.tag == FLOAT and not np.all(np.abs(sound) <= LOUDEST):  # false for NaN, too
         rule = f"{file} must have finite samples with a full scale of −1 to 1"
-        raise FedloomError(rule, "some samples are NaN or far beyond", "convert it to 16-bit PCM")
+        problem = "some samples are NaN or far beyond that"
+        raise FedloomError(rule, problem, "convert it to 16-bit PCM")
     if form.channels > 1:
         rule = f"{file} must have one channel"
         advice = "convert it to mono, e.g. with sox IN OUT remix -"
         raise FedloomError(rule, f"it has {form.channels} channels", advice)
     if not silent and sound.min() == sound.max():
-        rule = f"{file} must be heard"
-        found = f"all its {len(sound)} samples are {sound[0]:g}: silence"
-        raise FedloomError(rule, found, "remove or replace it")
+        rule = f"{file} must not be silent"
+        problem = f"all its {len(sound)} samples are {sound[0]:g}: it is silent"
+        raise FedloomError(rule, problem, "remove or replace it")
     return resampled(sound, form.rate, rate)
 
 
-def broken(file: Path, found: str) -> FedloomError:
+def broken(file: Path, problem: str) -> FedloomError:
     rule = f"{file} must be {WHOLE_FILE}"
-    return FedloomError(rule, found, "copy, convert or fetch it again")
+    return FedloomError(rule, problem, "copy, convert or fetch it again")
 
 
 def parsed(file: Path, handle: BinaryIO, longest: float) -> tuple[Format, bytes]:
-    """The format and the bytes of the sound, after all that the header claims was found true."""
+    """Returns the format and the bytes of the sound, and checks all that the header claims."""
     size = os.fstat(handle.fileno()).st_size
     if size == 0:
         raise broken(file, "it is empty")
@@ -104,15 +106,18 @@ def parsed(file: Path, handle: BinaryIO, longest: float) -> tuple[Format, bytes]
 
 
 def chunks(handle: BinaryIO, size: int) -> Iterator[Chunk]:
-    """The chunks of a file, which stands at the first byte of each one's content."""
-    at = 12
+    """Yields the chunks of a file.
+
+    It is then positioned at the first byte of the chunk's content.
+    """
+    position = 12
     for _ in range(MOST_CHUNKS):
-        if at + 8 > size:
+        if position + 8 > size:
             return
-        handle.seek(at)
+        handle.seek(position)
         chunk = Chunk(*struct.unpack("<4sI", handle.read(8)))
         yield chunk
-        at += 8 + chunk.size + chunk.size % 2  # padded to an even size
+        position += 8 + chunk.size + chunk.size % 2  # padded to an even size
 
 
 def format_of(file: Path, raw: bytes) -> Format:
@@ -129,8 +134,8 @@ def format_of(file: Path, raw: bytes) -> Format:
     if channels == 0 or frame != form.frame:
         raise broken(file, f"it claims {channels} channels in frames of {frame} bytes")
     if not SLOWEST <= rate <= FASTEST:
-        rule = f"{file} must have {SLOWEST} to {FASTEST} samples a second"
-        raise FedloomError(rule, f"it has {rate} samples a second", "record it again")
+        rule = f"{file} must have {SLOWEST} to {FASTEST} samples per second"
+        raise FedloomError(rule, f"it has {rate} samples per second", "record it again")
     return form
 
 
@@ -139,16 +144,17 @@ def check_length(file: Path, form: Format, claimed: int, present: int, longest: 
         lengths = f"it claims {claimed} bytes of sound and has {present}"
         raise broken(file, f"{lengths}: it was cut short")
     if claimed == 0 or claimed % form.frame:
-        raise broken(file, f"its {claimed} bytes of sound are no whole samples of {form.frame}")
+        samples = f"whole samples of {form.frame} bytes"
+        raise broken(file, f"its {claimed} bytes of sound are not {samples}")
     seconds = claimed / form.frame / form.rate
     if seconds > longest:
         rule = f"{file} must last at most {longest:g} s"
-        found = f"it lasts {seconds:.1f} s"
-        raise FedloomError(rule, found, "cut it into clips of one word each")
+        problem = f"it lasts {seconds:.1f} s"
+        raise FedloomError(rule, problem, "cut it into clips of one word each")
 
 
 def decoded(form: Format, raw: bytes) -> Sound:
-    """All samples, channels in turn. Widening 24 bits to 32 is exact: the low byte is zero."""
+    """Returns all samples, channels in turn. Widening 24 bits to 32 is exact: the low byte is 0."""
     if form.tag == FLOAT:
         return np.frombuffer(raw, "<f4").astype(np.float32)
     if form.bits == 8:

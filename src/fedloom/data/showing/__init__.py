@@ -1,1 +1,1 @@
-"""A split, drawn for a person."""
+"""Tables and pictures of a split."""

@@ -1,6 +1,7 @@
-"""A split as a self-contained SVG.
+"""A split drawn as a self-contained SVG.
 
-Clients stand below each other, with a shade a class, and how many samples each has.
+There is one row per client and one column per class. The darker a cell, the more samples of the
+class the client has. A bar beside the row shows how many samples the client has in all.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from fedloom.svg import printable, text
 MARGIN = 24.0  # around everything
 LINE = 18.0  # the height of a line of text
 CHAR = 7.3  # the width of a character
-ROW = 18.0  # the height of a client, at most
-CELL = 22.0  # the width of a class, at most
-TALL = 720.0  # the height of all clients, at most
-BROAD = 660.0  # the width of all classes, at most
-BARS = 160.0  # the longest bar
-GAP = 16.0  # between the classes and the bars
-MOST = 360  # clients that are drawn; of more, so many are picked evenly
+ROW = 18.0  # the height of a client's row, at most
+CELL = 22.0  # the width of a class's column, at most
+TALL = 720.0  # the height of all rows, at most
+BROAD = 660.0  # the width of all columns, at most
+BARS = 160.0  # the length of the longest bar
+GAP = 16.0  # between the columns and the bars
+READABLE = 10.0  # smaller rows and columns have no names
+
+MOST = 360  # clients that are drawn; if there are more, they are picked evenly
 LEVELS = 10  # of shade
 NAMESPACE = "http://www.w3.org/2000/svg"
 LONGEST = 14  # characters of a name
-READABLE = 10.0  # pixels; names of smaller rows and columns are left out
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where everything stands, in pixels."""
+    """The layout of the drawing, in pixels."""
 
-    row: float  # height of a client
-    cell: float  # width of a class
-    names: Sequence[str]  # of the clients that are drawn; empty where they do not fit
-    labels: Sequence[str]  # of the classes; empty where they do not fit
+    row: float  # height of a client's row
+    cell: float  # width of a class's column
+    names: Sequence[str]  # of the clients that are drawn; empty if they do not fit
+    labels: Sequence[str]  # of the classes; empty if they do not fit
 
     @property
     def slanted(self) -> bool:
@@ -77,14 +79,14 @@ def frame_of(picture: Picture, chosen: np.ndarray) -> Frame:
 
 
 def as_svg(picture: Picture) -> str:
-    """It brings its own colours, for light and for dark."""
+    """Draws a split. The SVG brings its own colours, for light and dark backgrounds."""
     chosen = drawn_clients(len(picture.split))
     frame = frame_of(picture, chosen)
     right = frame.left + len(picture.labels) * frame.cell
     heading = title(picture)
-    note = about(picture, len(chosen))
-    written = max(len(heading) * CHAR * 14 / 12, len(note) * CHAR)  # the title is of 14 pixels
-    width = max(right + GAP + BARS + 6 * CHAR, MARGIN + written) + MARGIN
+    note = summary(picture, len(chosen))
+    text_width = max(len(heading) * CHAR * 14 / 12, len(note) * CHAR)  # the title has 14 pixels
+    width = max(right + GAP + BARS + 6 * CHAR, MARGIN + text_width) + MARGIN
     height = frame.row_top(len(chosen)) + MARGIN
     label = quoteattr(heading)
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
@@ -104,7 +106,7 @@ def as_svg(picture: Picture) -> str:
 
 
 def drawn_clients(clients: int) -> np.ndarray:
-    """All, or as many as are drawn, picked evenly."""
+    """Returns the clients to draw: all, or the most that are drawn, picked evenly."""
     picked = np.linspace(0, clients - 1, min(clients, MOST))
     return np.unique(picked.round().astype(int))
 
@@ -113,12 +115,12 @@ def title(picture: Picture) -> str:
     return printable(f"{picture.split.data}, {picture.split.partition}, seed {picture.split.seed}")
 
 
-def about(picture: Picture, shown: int) -> str:
+def summary(picture: Picture, shown: int) -> str:
     clients = f"{len(picture.split)} clients"
     if shown < len(picture.split):
         clients = f"{clients} ({shown} shown)"
     samples = f"{picture.sizes.min()} to {picture.sizes.max()} samples (test part darker)"
-    distance = f"labels {picture.distances.mean():.2f} away from everybody's"
+    distance = f"mean label distance {picture.distances.mean():.2f}"
     return f"{clients}, {samples}, {distance}"
 
 
@@ -136,7 +138,7 @@ def short(name: str) -> str:
 
 
 def headings(frame: Frame) -> Iterator[str]:
-    """The classes' names above their columns."""
+    """Draws the names of the classes above their columns."""
     for number, label in enumerate(frame.labels):
         x = frame.left + (number + 0.5) * frame.cell
         if frame.slanted:
@@ -147,14 +149,14 @@ def headings(frame: Frame) -> Iterator[str]:
 
 
 def row_names(frame: Frame) -> Iterator[str]:
-    """The clients' names before their rows."""
+    """Draws the names of the clients in front of their rows."""
     for number, name in enumerate(frame.names):
         yield text(frame.left - 8, frame.row_middle(number), name, "name")
 
 
 def heat(counts: np.ndarray, frame: Frame) -> Iterator[str]:
-    """One path a shade: the cells whose count is about this part of the largest."""
-    levels = -(-counts * LEVELS // counts.max())  # rounded up: a class that is there has a shade
+    """Draws the cells, one path per shade. The largest count has the darkest shade."""
+    levels = -(-counts * LEVELS // counts.max())  # rounded up: a class with any sample has a shade
     gap = 1.0 if min(frame.row, frame.cell) >= 6 else 0.0
     box = f"h{frame.cell - gap:g}v{frame.row - gap:g}h{gap - frame.cell:g}z"
     for level in range(1, LEVELS + 1):
@@ -168,7 +170,7 @@ def heat(counts: np.ndarray, frame: Frame) -> Iterator[str]:
 
 
 def bars(picture: Picture, chosen: np.ndarray, frame: Frame, left: float) -> Iterator[str]:
-    """A bar a client: its test part, then the rest, and how many samples that is."""
+    """Draws one bar per client: its test part, then the rest, and the number of samples."""
     sizes = picture.sizes[chosen]
     scale = BARS / sizes.max()
     tests = picture.split.tests[chosen] * scale
@@ -181,7 +183,7 @@ def bars(picture: Picture, chosen: np.ndarray, frame: Frame, left: float) -> Ite
 
 
 def bars_of(kind: str, left: float, begins: np.ndarray, ends: np.ndarray, frame: Frame) -> str:
-    """One path: a bar a client, from its begin to its end."""
+    """Draws one bar per client, from its begin to its end, as a single path."""
     gap = 4.0 if frame.names else min(1.0, frame.row / 4)
     height = frame.row - gap
     bars = []

@@ -1,4 +1,4 @@
-"""What a picture of a split calls labels: classes, or of numbers the fifths that they fall into."""
+"""The labels that a picture of a split shows: classes, or the fifths that numbers fall into."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ FIFTHS = (0.2, 0.4, 0.6, 0.8)
 
 class ShownLabels(NamedTuple):
     labels: tuple[str, ...]
-    y: np.ndarray  # [n], int64, places in `labels`
+    y: np.ndarray  # [n], int64, indices into `labels`
 
 
 def labels_shown(source: Source) -> ShownLabels:
+    """Returns the classes, or for a numeric label five ranges with about as many samples each."""
     if source.target is None:
         return ShownLabels(source.labels, source.y)
     mean, std = source.target

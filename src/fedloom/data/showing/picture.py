@@ -1,6 +1,6 @@
 """A split in numbers.
 
-How many samples of which class every client has, and how far that is from everybody's.
+It has each client's samples per class, and how far its labels are from those of all clients.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Picture:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """[client, class]."""
+        """The number of samples, [client, class]."""
         clients = len(self.split)
         classes = len(self.labels)
         owner = np.repeat(np.arange(clients), self.sizes)
@@ -51,33 +51,36 @@ class Picture:
 
     @property
     def classes(self) -> np.ndarray:
-        """How many each client has."""
+        """How many classes each client has."""
         classes: np.ndarray = (self.counts > 0).sum(axis=1)
         return classes
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """Total variation between each client's labels and those of all clients.
+        """The total variation between each client's label distribution and that of all clients.
 
-        0 is alike, 1 is nothing in common.
+        0 means equal, 1 means that they have nothing in common.
         """
         shares = self.counts / self.sizes[:, None]
-        whole = self.counts.sum(axis=0) / self.sizes.sum()
-        distances: np.ndarray = np.abs(shares - whole).sum(axis=1) / 2
+        overall = self.counts.sum(axis=0) / self.sizes.sum()
+        distances: np.ndarray = np.abs(shares - overall).sum(axis=1) / 2
         return distances
 
     def origin(self, client: int) -> str:
-        """The group that a client's samples come from, or how many; empty if the data has none."""
+        """Names the group that a client's samples come from, or says how many groups there are.
+
+        It is empty if the data has no groups.
+        """
         if self.source.groups is None:
             return ""
-        own = self.split.indices[self.split.offsets[client] : self.split.offsets[client + 1]]
-        groups = np.unique(self.source.groups[own])
+        samples = self.split.indices[self.split.offsets[client] : self.split.offsets[client + 1]]
+        groups = np.unique(self.source.groups[samples])
         if len(groups) == 1:
             return self.source.group_names[int(groups[0])]
         return f"{len(groups)} {self.source.grouping}s"
 
     def amounts(self, client: int) -> dict[str, float]:
-        """How far the transforms that all clients have go for this client."""
+        """Returns this client's amount of each transform that is spread over all clients."""
         amounts = {}
         for change in self.rule.changes:
             if isinstance(change, Change):
@@ -85,7 +88,7 @@ class Picture:
         return amounts
 
     def change_texts(self, client: int) -> dict[str, str]:
-        """What the partition does to this client's samples, by the name in its text."""
+        """Describes each transform of this client's samples, by its name in the partition."""
         texts = {name: f"{amount:+.3g}" for name, amount in self.amounts(client).items()}
         for change in self.rule.changes:
             if isinstance(change, Each):

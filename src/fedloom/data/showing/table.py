@@ -1,6 +1,6 @@
 """A split as a table in the terminal.
 
-It has a line a client, or the spread of all where there are many.
+It has one line per client; if there are many clients, it shows quantiles over all of them instead.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from rich.table import Table
 from fedloom.data.showing.picture import Picture
 from fedloom.svg import printable
 
-MOST = 30  # clients that get a line of their own
-WIDE = 24  # characters for all classes; several share one if there are more
+MOST = 30  # with more clients, the table has no lines of single clients
+WIDE = 24  # characters for all classes; if there are more classes, several share one
 SHADES = " ░▒▓█"
 
 
@@ -38,15 +38,15 @@ def caption(picture: Picture) -> str:
     split = picture.split
     samples = f"{picture.sizes.sum()} samples"
     if len(split.server):
-        samples = f"{samples}, {len(split.server)} samples with the server"
-    measure = "total variation between a client's labels and everybody's"
+        samples = f"{samples}, {len(split.server)} samples at the server"
+    measure = "total variation between a client's labels and those of all clients"
     mean = f"{picture.distances.mean():.2f} on average"
     amounts = f"{len(split)} clients, {samples}; split {split.hash[:12]}."
-    return f"{amounts} away: {measure}, {mean}; 0 is alike, 1 disjoint."
+    return f"{amounts} distance: {measure}, {mean}; 0 is equal, 1 disjoint."
 
 
 def add_clients(lines: Table, picture: Picture) -> None:
-    """A line a client, its classes as a shaded strip."""
+    """Adds one line per client, with its classes as a shaded strip."""
     grouped = picture.source.groups is not None
     shades = shades_of(picture)
     most = int(shades.max())
@@ -54,7 +54,7 @@ def add_clients(lines: Table, picture: Picture) -> None:
     if grouped:
         lines.add_column(picture.source.grouping, justify="left", no_wrap=True)
     changes = list(picture.change_texts(0))
-    for name in ("samples", "test", "classes", "away", *changes):
+    for name in ("samples", "test", "classes", "distance", *changes):
         lines.add_column(name, justify="right", no_wrap=True)
     lines.add_column(class_heading(picture), justify="left", no_wrap=True)
     for client in range(len(picture.split)):
@@ -71,14 +71,14 @@ def add_clients(lines: Table, picture: Picture) -> None:
 
 
 def shades_of(picture: Picture) -> np.ndarray:
-    """[client, column]: the counts, classes joined where there are too many for a line."""
+    """Returns the counts [client, column]; if there are many classes, several share a column."""
     classes = picture.counts.shape[1]
     begins = np.unique(np.linspace(0, classes, WIDE, endpoint=False).astype(int))
     return np.add.reduceat(picture.counts, begins, axis=1)
 
 
 def strip(counts: np.ndarray, most: int) -> str:
-    """A class that is there at all has a shade."""
+    """Draws one client's classes as characters. A class with any sample has a shade."""
     wide = 2 if len(counts) <= WIDE // 2 else 1
     strongest = len(SHADES) - 1
     shades = []
@@ -96,22 +96,22 @@ def class_heading(picture: Picture) -> str:
 
 
 def add_summary(lines: Table, picture: Picture) -> None:
-    """The five numbers of Tukey for every figure."""
-    lines.add_column("a client's", justify="left")
-    for name in ("least", "quarter", "median", "three quarters", "most"):
+    """Adds the quartiles, the smallest and the largest value of every figure over all clients."""
+    lines.add_column("per client", justify="left")
+    for name in ("least", "first quartile", "median", "third quartile", "most"):
         lines.add_column(name, justify="right")
     figures = {
         "samples": picture.sizes,
         "test": picture.split.tests,
         "classes": picture.classes,
-        "away": picture.distances,
+        "distance": picture.distances,
     }
     for name, values in figures.items():
-        five = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
-        lines.add_row(name, *(shown(value) for value in five))
+        quantiles = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+        lines.add_row(name, *(formatted(value) for value in quantiles))
 
 
-def shown(value: float) -> str:
+def formatted(value: float) -> str:
     if value < 1000:
         return f"{value:.4g}"
     return f"{value:.0f}"

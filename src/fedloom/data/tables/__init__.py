@@ -1,1 +1,1 @@
-"""Tables of numbers and categories: what sites tell of their columns, and what a network sees."""
+"""Tables of numbers and categories: the sums that sites share, and the inputs of a network."""

@@ -1,11 +1,12 @@
-"""What a network sees of a table: the columns that a federation agreed on, as numbers.
+"""The encoding of a table: how the columns that a federation agreed on become a network's inputs.
 
-A column of numbers is one number, in its own units: the model subtracts the federation's mean and
-divides by its standard deviation itself. Where a value is missing the mean stands, and if any value
-of the column is missing anywhere, a second number is 1 there and else 0. A column of categories is
-one number a category, 1 for the one that a row has, in sorted order; if any is missing anywhere,
-the last number stands for that. A category that nobody had counts as missing: where nothing was
-missing, all numbers of the column are 0.
+A numeric column becomes one input in its own units; the model itself subtracts the federation's
+mean and divides by its standard deviation. A missing value is replaced by the mean. If any value of
+the column is missing anywhere, a second input is 1 in such rows and 0 in others.
+
+A categorical column is one-hot encoded: one input per category, in sorted order. If any value is
+missing anywhere, the last input stands for that. A category that no site had counts as missing. If
+nothing was missing, all inputs of the column are 0 for it.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ Name = Annotated[str, Field(max_length=1000)]
 
 
 class Fixed(BaseModel):
+    """A frozen record that is read strictly: unknown fields and NaN are refused."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class NumberColumn(Fixed):
+    """How a numeric column is encoded."""
+
     kind: Literal["number"] = "number"
     name: Name
-    mean: float  # of all values in the federation
+    mean: float  # over all values in the federation
     std: float = Field(gt=0)
-    tells_missing: bool  # whether a second number says where a value is missing
+    tells_missing: bool  # whether a second input says where a value is missing
 
     @property
     def inputs(self) -> list[str]:
-        """What each of its numbers is called."""
+        """The names of its inputs."""
         if self.tells_missing:
             return [self.name, f"{self.name} is missing"]
         return [self.name]
@@ -50,7 +55,7 @@ class NumberColumn(Fixed):
         return [self.std, 1.0][: len(self.inputs)]
 
     def encode(self, where: str, column: Column) -> np.ndarray:
-        """[n, inputs]"""
+        """Returns the column's inputs as [n, inputs]."""
         if not isinstance(column, Numbers):
             raise FedloomError(
                 f"the column {self.name} of {where} must be numbers, as it was agreed on",
@@ -65,6 +70,8 @@ class NumberColumn(Fixed):
 
 
 class CategoryColumn(Fixed):
+    """How a categorical column is one-hot encoded."""
+
     kind: Literal["category"] = "category"
     name: Name
     categories: tuple[Name, ...] = Field(min_length=1)  # sorted
@@ -88,19 +95,20 @@ class CategoryColumn(Fixed):
     def encode(self, where: str, column: Column) -> np.ndarray:
         texts = as_texts(column)
         places = {category: place for place, category in enumerate(self.categories)}
-        other = len(self.categories)
-        table = np.array([places.get(name, other) for name in texts.names] + [other])
-        chosen = table[texts.codes]  # a gap, −1, is the last
-        inputs: np.ndarray = np.eye(other + 1)[chosen][:, : len(self.inputs)]
+        missing = len(self.categories)
+        place_of_code = [places.get(name, missing) for name in texts.names]
+        place_of_code.append(missing)  # a missing value has the code −1, which is the last
+        chosen = np.array(place_of_code)[texts.codes]
+        inputs: np.ndarray = np.eye(missing + 1)[chosen][:, : len(self.inputs)]
         return inputs
 
 
 class Encoding(Fixed):
-    """All that is needed to turn rows into samples, anywhere."""
+    """All that is needed to turn the rows of a table into samples, at any site."""
 
     columns: tuple[Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")], ...]
     label: Name
-    # Mean and standard deviation of the label, where it is a number; None: it is a class.
+    # Mean and standard deviation of a numeric label; None: labels are classes.
     target: tuple[float, Annotated[float, Field(gt=0)]] | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -109,12 +117,12 @@ class Encoding(Fixed):
 
     @classmethod
     def from_json(cls, raw: Json) -> Encoding:
-        """Of what `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         return cls.model_validate_json(json.dumps(raw))
 
     @property
     def inputs(self) -> list[str]:
-        """What each number of a sample is called."""
+        """The names of all inputs of a sample."""
         names: list[str] = []
         for column in self.columns:
             names += column.inputs
@@ -135,7 +143,7 @@ class Encoding(Fixed):
         return tuple(values)
 
     def encode(self, table: Table) -> np.ndarray:
-        """[n, inputs], float32. Columns that it does not know are left out."""
+        """Returns samples as [n, inputs], float32. Columns that it does not know are left out."""
         parts = []
         for column in self.columns:
             if column.name not in table.columns:

@@ -1,4 +1,4 @@
-"""How a table becomes samples: what a person may ask for when it is read."""
+"""Options for reading a table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from fedloom.config.models import TableTask
 from fedloom.data.tables.encoding import Encoding
 
-LABEL = "label"  # the column, if nobody names another
-CLIENT = "client"
+LABEL = "label"  # the column of labels, unless another is named
+CLIENT = "client"  # the column of clients
 
 
 @dataclass(frozen=True)
 class TableRules:
-    label: str | None = None  # the label's column; None: the one that is called so
+    label: str | None = None  # the column of labels; None: the one named `label`
     task: TableTask = "auto"
     ignore: tuple[str, ...] = ()  # columns that are left out
-    categorical: tuple[str, ...] = ()  # columns of categories, though they look like numbers
-    # What others agreed on before: columns become what they are there. None: this table decides.
+    categorical: tuple[str, ...] = ()  # numeric columns that are categories
+    # The encoding that was agreed on before, which is then used; None: this table decides.
     agreed: Encoding | None = None
-    classes: tuple[str, ...] = ()  # that were agreed on with it
+    classes: tuple[str, ...] = ()  # the classes that were agreed on with it
 
     @property
     def label_name(self) -> str:
@@ -30,6 +30,7 @@ class TableRules:
 
     @property
     def are_usual(self) -> bool:
+        """Whether the user left all options at their defaults."""
         return replace(self, agreed=None, classes=()) == USUAL
 
 
@@ -37,7 +38,7 @@ USUAL = TableRules()
 
 
 def found_column(wanted: str, names: Sequence[str]) -> str | None:
-    """The column of this name; if there is none, the only one that differs in case alone."""
+    """Returns the column of this name, or else the only one that differs from it in case alone."""
     if wanted in names:
         return wanted
     alike = [name for name in names if name.lower() == wanted.lower()]

@@ -1,4 +1,4 @@
-"""Tables as samples: one file, or several of which each is a site."""
+"""Turns tables into samples: one file, or several files with one site each."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fedloom.data.tables.sums import (
 from fedloom.data.tables.table import Column, Numbers, Table, Texts, as_texts
 from fedloom.errors import FedloomError, nearest
 
-# What people call the column of labels elsewhere.
+# Other common names of the column of labels.
 OTHER_LABELS = ("target", "class", "y", "outcome", "diagnosis", "result")
-VERY_NEAR = 0.7  # from 0 to 1, of two names
-MOST_ROWS_NAMED = 5
+VERY_NEAR = 0.7  # similarity of two names, from 0 to 1
+MOST_ROWS_NAMED = 5  # in an error
 
 
 @dataclass(frozen=True)
 class TableForm:
-    """What is known of a table beside its samples."""
+    """What is known about a table besides its samples."""
 
     encoding: Encoding
     sums: Mapping[str, TableSums]  # by site or client
@@ -39,7 +39,7 @@ class TableForm:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A table whose label and clients are known."""
+    """A table with its columns by purpose: features, label and clients."""
 
     features: Table
     label: Column
@@ -47,7 +47,7 @@ class Labelled:
 
 
 def one_table(name: str, table: Table, rules: TableRules) -> Source:
-    """The samples of one file, which may have a column of clients."""
+    """Returns the samples of one table, which may have a column of clients."""
     if rules.task == "auto":
         rules = replace(rules, task=table.task)
     labelled = with_label(table, rules)
@@ -55,19 +55,19 @@ def one_table(name: str, table: Table, rules: TableRules) -> Source:
         return source_of(name, {name: labelled}, rules)
     names = class_order(set(labelled.clients.used))
     numbers = {client: number for number, client in enumerate(names)}
-    table_of_numbers = np.array([numbers.get(client, 0) for client in labelled.clients.names])
-    groups = table_of_numbers[labelled.clients.codes]
+    number_of_code = np.array([numbers.get(client, 0) for client in labelled.clients.names])
+    groups = number_of_code[labelled.clients.codes]
     by_client = {}
     for number, client in enumerate(names):
         by_client[client] = rows_of(labelled, np.flatnonzero(groups == number))
     source = source_of(name, by_client, rules, tells_labels=False)
-    # By client, one after the other; here they are put back in the order of the file.
-    order = np.argsort(groups, kind="stable")
-    back = np.argsort(order, kind="stable")
+    # The source has them client by client; here they are put back in the order of the file.
+    by_client_order = np.argsort(groups, kind="stable")
+    file_order = np.argsort(by_client_order, kind="stable")
     return replace(
         source,
-        x=source.x[back],
-        y=source.y[back],
+        x=source.x[file_order],
+        y=source.y[file_order],
         groups=groups,
         group_names=names,
         grouping="client",
@@ -75,7 +75,7 @@ def one_table(name: str, table: Table, rules: TableRules) -> Source:
 
 
 def site_tables(name: str, tables: Mapping[str, Table], rules: TableRules) -> Source:
-    """The samples of several files, a site each; a column of clients in them says nothing."""
+    """Returns the samples of several tables, one per site. Columns of clients are ignored."""
     sites = {site: with_label(table, rules) for site, table in tables.items()}
     source = source_of(name, sites, rules)
     sizes = [len(site.features) for site in sites.values()]
@@ -84,7 +84,7 @@ def site_tables(name: str, tables: Mapping[str, Table], rules: TableRules) -> So
 
 
 def table_sums(table: Table, rules: TableRules) -> TableSums:
-    """What a site tells of its table; a column of clients in it says nothing."""
+    """Returns the sums that a site shares of its table. A column of clients is ignored."""
     if rules.task == "auto":
         rules = replace(rules, task=table.task)
     return sums_of(with_label(table, rules), rules)
@@ -97,32 +97,35 @@ def source_of(
     *,
     tells_labels: bool = True,
 ) -> Source:
-    """The rows of all sites, one site after the other."""
+    """Returns the rows of all sites as samples, one site after the other.
+
+    `tells_labels`: whether a notice says so if sites have different classes.
+    """
     sums = {site: sums_of(labelled, rules) for site, labelled in sites.items()}
-    settled = agreed_before(sums, rules)
-    if settled is None:
-        settled = agreement(sums, rules.task, tells_labels=tells_labels and len(sums) > 1)
-    encoding = settled.encoding
-    x = []
-    y = []
+    agreed = agreed_before(sums, rules)
+    if agreed is None:
+        agreed = agreement(sums, rules.task, tells_labels=tells_labels and len(sums) > 1)
+    encoding = agreed.encoding
+    inputs = []
+    labels = []
     for labelled in sites.values():
-        x.append(encoding.encode(labelled.features))
-        y.append(targets(labelled, settled))
+        inputs.append(encoding.encode(labelled.features))
+        labels.append(targets(labelled, agreed))
     return Source(
         name,
-        np.concatenate(x),
-        np.concatenate(y),
-        settled.labels,
+        np.concatenate(inputs),
+        np.concatenate(labels),
+        agreed.labels,
         encoding.mean,
         encoding.std,
-        settled.kind,
-        notices=settled.notices,
+        agreed.kind,
+        notices=agreed.notices,
         table=TableForm(encoding, sums),
     )
 
 
 def agreed_before(sums: Mapping[str, TableSums], rules: TableRules) -> Agreement | None:
-    """What is given; a class that nobody knew joins those that were agreed on."""
+    """Returns the agreement that the options give, if any, with classes that are new here added."""
     if rules.agreed is None:
         return None
     if rules.agreed.target is not None:
@@ -136,12 +139,13 @@ def agreed_before(sums: Mapping[str, TableSums], rules: TableRules) -> Agreement
 
 
 def sums_of(labelled: Labelled, rules: TableRules) -> TableSums:
+    """Returns the sums of a table, without those of its columns if an encoding was agreed on."""
     where = labelled.features.where
     task = rules.task
     if rules.agreed is not None:
         task = "classification" if rules.agreed.target is None else "regression"
     columns = {}
-    if rules.agreed is None:  # otherwise nobody asks for them
+    if rules.agreed is None:  # otherwise they are not needed
         for name, column in labelled.features.columns.items():
             columns[name] = sums_of_column(where, name, column)
     return TableSums(
@@ -151,19 +155,19 @@ def sums_of(labelled: Labelled, rules: TableRules) -> TableSums:
     )
 
 
-def targets(labelled: Labelled, settled: Agreement) -> np.ndarray:
-    """Class numbers, or numbers in standard deviations from the mean, float32."""
-    if settled.encoding.target is None:
+def targets(labelled: Labelled, agreed: Agreement) -> np.ndarray:
+    """Returns class numbers, or numeric labels in standard deviations from the mean, as float32."""
+    if agreed.encoding.target is None:
         texts = as_texts(labelled.label)
-        numbers = {name: number for number, name in enumerate(settled.labels)}
-        table = np.array([numbers.get(name, 0) for name in texts.names], np.int64)
-        classes: np.ndarray = table[texts.codes]
+        numbers = {name: number for number, name in enumerate(agreed.labels)}
+        number_of_code = np.array([numbers.get(name, 0) for name in texts.names], np.int64)
+        classes: np.ndarray = number_of_code[texts.codes]
         return classes
     if not isinstance(labelled.label, Numbers):
-        rule = f"the label column {settled.encoding.label} of {labelled.features.where} must be"
-        found = f"it has {labelled.label.used[0]!r}"
-        raise FedloomError(f"{rule} numbers", found, "correct it")
-    mean, std = settled.encoding.target
+        rule = f"the label column {agreed.encoding.label} of {labelled.features.where} must be"
+        problem = f"it has {labelled.label.used[0]!r}"
+        raise FedloomError(f"{rule} numbers", problem, "correct it")
+    mean, std = agreed.encoding.target
     standardised: np.ndarray = ((labelled.label.values - mean) / std).astype(np.float32)
     return standardised
 
@@ -175,11 +179,11 @@ def rows_of(labelled: Labelled, chosen: np.ndarray) -> Labelled:
     return Labelled(labelled.features.rows(chosen), labelled.label.rows(chosen), clients)
 
 
-# Which column is what
+# The purpose of each column
 
 
 def with_label(table: Table, rules: TableRules) -> Labelled:
-    """The columns of a table by what they are for."""
+    """Divides the columns of a table by purpose, and checks them."""
     names = list(table.columns)
     label_name = found_column(rules.label_name, names)
     if label_name is None:
@@ -205,7 +209,7 @@ def with_label(table: Table, rules: TableRules) -> Labelled:
 
 
 def features_of(table: Table, rules: TableRules) -> Table:
-    """With columns that are to be categories as such, and without those that are to be ignored."""
+    """Returns the table without ignored columns, and with `categorical` ones as texts."""
     for name in (*rules.ignore, *rules.categorical):
         if name not in table.columns:
             raise unknown_column(table, name)
@@ -238,12 +242,12 @@ def check_complete(table: Table, name: str, advice: str) -> None:
 def without_label(table: Table, rules: TableRules) -> FedloomError:
     names = list(table.columns)
     rule = f"{table.where} must have the label column {rules.label_name}"
-    found = f"its columns are {', '.join(names)}"
+    problem = f"its columns are {', '.join(names)}"
     near = likely_label(rules.label_name, names)
     if near is None:
         advice = "name it with --label; a list of files begins with the header file,label"
-        return FedloomError(rule, found, advice)
-    return FedloomError(rule, found, f"try --label {quoted(near)}")
+        return FedloomError(rule, problem, advice)
+    return FedloomError(rule, problem, f"try --label {quoted(near)}")
 
 
 def likely_label(wanted: str, names: Sequence[str]) -> str | None:
@@ -258,7 +262,7 @@ def likely_label(wanted: str, names: Sequence[str]) -> str | None:
 
 
 def quoted(name: str) -> str:
-    """As one types it."""
+    """Quotes a name that has spaces, as a shell needs it."""
     if " " in name:
         return f"'{name}'"
     return name

@@ -1,8 +1,8 @@
-"""What a site tells of its table, and what a federation makes of it: sums, never rows.
+"""What a site shares of its table, and what a federation makes of it: sums, never rows.
 
-Of a column of numbers a site tells how many there are, their sum, the sum of their squares and how
-many are missing; of a column of categories which there are and how many cells are missing. From
-these alone follow the mean and the standard deviation over all sites.
+For a numeric column, a site shares the count of values, their sum, the sum of their squares and the
+number of missing values. For a categorical column, it shares the categories and the number of
+missing values. The mean and the standard deviation over all sites follow from these sums alone.
 """
 
 from __future__ import annotations
@@ -22,24 +22,28 @@ from fedloom.data.tables.table import Column, Numbers, Texts, as_texts
 from fedloom.errors import FedloomError, nearest, shortened
 
 MOST_CATEGORIES = 100  # of a column
-# A column whose standard deviation is a smaller share of its size is constant: float32, in which
-# samples are, would hardly see a difference, and neither would a sum of squares.
+# If the standard deviation of a column is a smaller share of its size, the column counts as
+# constant: samples are float32, in which values would hardly differ, nor would a sum of squares.
 FLAT = 1e-6
-MOST_GUESSED = 20  # whole numbers that are taken for classes if nobody says what they are
-MOST_NAMED = 10  # columns of a notice
+MOST_GUESSED = 20  # so many different whole numbers are taken for classes, unless --task is given
+MOST_NAMED = 10  # columns in a notice
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class NumberSums(Fixed):
+    """What a site shares of a numeric column."""
+
     kind: Literal["number"] = "number"
-    count: Count  # of the values that are there; 0: what the column holds is not known
+    count: Count  # of values that are not missing; 0: it is not known what the column holds
     total: float
     squares: float = Field(ge=0)
     missing: Count
 
 
 class CategorySums(Fixed):
+    """What a site shares of a categorical column."""
+
     kind: Literal["category"] = "category"
     categories: tuple[Name, ...] = Field(max_length=MOST_CATEGORIES)
     missing: Count
@@ -49,29 +53,31 @@ ColumnSums = Annotated[NumberSums | CategorySums, Field(discriminator="kind")]
 
 
 class LabelSums(Fixed):
-    """Of the column of labels, in which nothing is missing."""
+    """What a site shares of the column of labels, in which no value may be missing."""
 
-    numbers: NumberSums | None = None  # None: some are no numbers, or nobody needs them
-    is_whole: bool  # whether all of them are whole numbers
-    # None: they are no classes, or too many to be some.
+    numbers: NumberSums | None = None  # None: some labels are texts, or no sums are needed
+    is_whole: bool  # whether all labels are whole numbers
+    # None: the labels are no classes, or there are too many of them.
     classes: tuple[Name, ...] | None = Field(None, max_length=65_536)
 
 
 class TableSums(Fixed):
+    """What a site shares of its table."""
+
     label: Name
     of_label: LabelSums
     columns: dict[Name, ColumnSums]
 
 
-# What one site tells
+# The sums of one site
 
 
 def sums_of_column(where: str, name: str, column: Column) -> NumberSums | CategorySums:
-    missing = int(column.missing.sum())
     if isinstance(column, Numbers):
         return sums_of_numbers(column)
     if len(column.used) > MOST_CATEGORIES:
-        raise neither(where, name, column)
+        raise too_many_texts(where, name, column)
+    missing = int(column.missing.sum())
     return CategorySums(categories=tuple(sorted(column.used)), missing=missing)
 
 
@@ -85,26 +91,27 @@ def sums_of_numbers(column: Numbers) -> NumberSums:
     )
 
 
-def neither(where: str, name: str, column: Texts) -> FedloomError:
-    """For a column that is no number and has too many texts to be a category."""
+def too_many_texts(where: str, name: str, column: Texts) -> FedloomError:
+    """The error for a column that is not numeric and has too many texts to be categorical."""
     rule = f"the column {name} of {where} must be numbers, or at most {MOST_CATEGORIES} categories"
-    found = f"it has {len(column.used):,} different texts, such as {column.used[0]!r}"
-    return FedloomError(
-        rule, found, f"leave it out with --ignore {name}, or join its texts to fewer"
-    )
+    problem = f"it has {len(column.used):,} different texts, such as {column.used[0]!r}"
+    return FedloomError(rule, problem, f"leave it out with --ignore {name}, or merge some texts")
 
 
 def check_no_identifier(where: str, name: str, column: Column) -> None:
-    """Texts that nearly every row has its own of name rows: they must not be told as categories."""
+    """Refuses a column of texts that differ in nearly every row.
+
+    Such texts identify rows, so they must not be shared as categories.
+    """
     if isinstance(column, Numbers):
         return
     rows = int((~column.missing).sum())
     if len(column.used) > MOST_GUESSED and len(column.used) > rows / 2:
-        raise neither(where, name, column)
+        raise too_many_texts(where, name, column)
 
 
 def sums_of_label(column: Column, task: TableTask) -> LabelSums:
-    """Class names are told where they are needed, and the sums of numbers are."""
+    """Returns class names, sums of numeric labels, or both, as far as the task needs them."""
     names = as_texts(column).used
     if task == "classification" or not isinstance(column, Numbers):
         return LabelSums(numbers=None, is_whole=False, classes=names)
@@ -115,17 +122,17 @@ def sums_of_label(column: Column, task: TableTask) -> LabelSums:
     return LabelSums(numbers=sums_of_numbers(column), is_whole=is_whole, classes=classes)
 
 
-# What all sites together have
+# All sites together
 
 
 class Moments(Fixed):
     mean: float
     std: float  # over all values, with ddof 0
-    is_flat: bool  # hardly any value differs from another
+    is_flat: bool  # whether values hardly differ
 
 
 def added(sums: Sequence[NumberSums]) -> NumberSums:
-    """The order of the sites does not matter, to the last bit."""
+    """Adds the sums of all sites. Their order does not matter, to the last bit."""
     return NumberSums(
         count=sum(site.count for site in sums),
         total=fsum(site.total for site in sums),
@@ -142,13 +149,16 @@ def moments(sums: NumberSums) -> Moments:
     return Moments(mean=mean, std=sqrt(max(0.0, variance)), is_flat=is_flat)
 
 
-class Agreed(Fixed):
+class AgreedColumns(Fixed):
     columns: tuple[NumberColumn | CategoryColumn, ...]
     notices: tuple[str, ...]
 
 
-def agreed_columns(sites: Mapping[str, TableSums]) -> Agreed:
-    """The columns of all sites, in the order of the first; those that say nothing are left out."""
+def agreed_columns(sites: Mapping[str, TableSums]) -> AgreedColumns:
+    """Decides how each column is encoded, in the order of the first site's columns.
+
+    Columns with the same value in every row, or with none, are left out. A notice names them.
+    """
     names = same_names(sites)
     columns: list[NumberColumn | CategoryColumn] = []
     constant = []
@@ -173,11 +183,11 @@ def agreed_columns(sites: Mapping[str, TableSums]) -> Agreed:
             "none is left" + "".join(f"; {notice}" for notice in notices),
             "add columns",
         )
-    return Agreed(columns=tuple(columns), notices=tuple(notices))
+    return AgreedColumns(columns=tuple(columns), notices=tuple(notices))
 
 
 def listed(names: Sequence[str]) -> str:
-    """`the column age has`, `the columns age and sex have`"""
+    """Begins a sentence: `the column age has`, `the columns age and sex have`."""
     if len(names) == 1:
         return f"the column {names[0]} has"
     shown = ", ".join(names[:MOST_NAMED])
@@ -187,7 +197,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def same_names(sites: Mapping[str, TableSums]) -> list[str]:
-    """Of the columns, if all sites have the same."""
+    """Returns the names of the columns, which must be the same at all sites."""
     first_site = next(iter(sites))
     names = list(sites[first_site].columns)
     for site, sums in sites.items():
@@ -201,18 +211,18 @@ def same_names(sites: Mapping[str, TableSums]) -> list[str]:
 
 
 def different_columns(having: str, lacking: str, name: str, others: list[str]) -> FedloomError:
-    found = f"{having} has {name}, and {lacking} has not"
+    problem = f"{having} has {name}, and {lacking} does not"
     near = nearest(name, others)
     advice = f"add it, or leave it out everywhere with --ignore {name}"
     if near is not None:
-        advice = f"rename {near} if that is it, {advice}"
-    return FedloomError("all sites must have the same columns", found, advice)
+        advice = f"rename {near} if it is the same column, {advice}"
+    return FedloomError("all sites must have the same columns", problem, advice)
 
 
 def agreed_column(
     name: str, by_site: Mapping[str, NumberSums | CategorySums]
 ) -> NumberColumn | CategoryColumn | None:
-    """None: it has the same value in every row, or none."""
+    """Decides how one column is encoded. None: it has the same value in every row, or no value."""
     numbers: dict[str, NumberSums] = {}
     categories: dict[str, CategorySums] = {}
     missing = 0
@@ -228,13 +238,15 @@ def agreed_column(
         return category_column(name, list(categories.values()), missing)
     if not numbers:
         return None
-    of_all = moments(added(list(numbers.values())))
-    if not of_all.is_flat:
-        return NumberColumn(name=name, mean=of_all.mean, std=of_all.std, tells_missing=missing > 0)
+    overall = moments(added(list(numbers.values())))
+    if not overall.is_flat:
+        return NumberColumn(
+            name=name, mean=overall.mean, std=overall.std, tells_missing=missing > 0
+        )
     if not missing:
         return None
-    # One value or none: whether it is there may say something.
-    return NumberColumn(name=name, mean=of_all.mean, std=1.0, tells_missing=True)
+    # There is a single value, but whether it is missing may be informative.
+    return NumberColumn(name=name, mean=overall.mean, std=1.0, tells_missing=True)
 
 
 def category_column(name: str, sums: Sequence[CategorySums], missing: int) -> CategoryColumn | None:
@@ -243,8 +255,8 @@ def category_column(name: str, sums: Sequence[CategorySums], missing: int) -> Ca
         categories |= set(site.categories)
     if len(categories) > MOST_CATEGORIES:
         rule = f"the column {name} must have at most {MOST_CATEGORIES} categories over all sites"
-        found = f"it has {len(categories)}"
-        raise FedloomError(rule, found, f"join them, or leave it out with --ignore {name}")
+        problem = f"it has {len(categories)}"
+        raise FedloomError(rule, problem, f"merge some, or leave it out with --ignore {name}")
     if len(categories) == 1 and not missing:
         return None
     ordered = class_order(categories)
@@ -265,13 +277,13 @@ def mixed_column(
     )
 
 
-# What the label is
+# The label
 
 
 def is_regression(sites: Mapping[str, TableSums], task: TableTask) -> bool:
-    """Whether a number is foretold instead of a class.
+    """Whether a number is to be predicted instead of a class.
 
-    If nobody says so, it is where all labels are numbers and one of them is not whole.
+    Unless the task is given, that is so if all labels are numbers and at least one is not whole.
     """
     if task != "auto":
         return task == "regression"
@@ -285,9 +297,9 @@ def is_regression(sites: Mapping[str, TableSums], task: TableTask) -> bool:
         classes |= set(sums.of_label.classes or ())
         if sums.of_label.classes is None or len(classes) > MOST_GUESSED:
             raise FedloomError(
-                f"the label column {sums.label} must be classes, or numbers to foretell",
+                f"the label column {sums.label} must be classes, or numbers to predict",
                 f"it has more than {MOST_GUESSED} different whole numbers at {site}",
-                "say --task regression or --task classification",
+                "give --task regression or --task classification",
             )
     return False
 
@@ -298,14 +310,14 @@ def classes_by_site(sites: Mapping[str, TableSums]) -> dict[str, tuple[str, ...]
         classes = sums.of_label.classes
         if classes is None:
             rule = f"the label column {sums.label} must be classes at all sites"
-            found = f"{site} has numbers there, and others have text"
-            raise FedloomError(rule, found, "correct it, or say --task classification")
+            problem = f"{site} has numbers there, and others have text"
+            raise FedloomError(rule, problem, "correct it, or give --task classification")
         names[site] = class_order(set(classes))
     return names
 
 
 def agreed_target(sites: Mapping[str, TableSums]) -> tuple[float, float]:
-    """Mean and standard deviation of a label that is a number."""
+    """Returns the mean and standard deviation of a numeric label over all sites."""
     numbers = []
     for site, sums in sites.items():
         label = sums.label
@@ -313,20 +325,23 @@ def agreed_target(sites: Mapping[str, TableSums]) -> tuple[float, float]:
             rule = f"the label column {label} must be numbers for regression"
             raise FedloomError(rule, f"{site} has text there", "use --task classification")
         numbers.append(sums.of_label.numbers)
-    of_all = moments(added(numbers))
-    if of_all.is_flat:
+    overall = moments(added(numbers))
+    if overall.is_flat:
         rule = f"the label column {label} must have different values"
-        raise FedloomError(rule, "it has the same in every row", "name another with --label")
-    return of_all.mean, of_all.std
+        problem = "it has the same value in every row"
+        raise FedloomError(rule, problem, "name another with --label")
+    return overall.mean, overall.std
 
 
-# All of it
+# The whole table
 
 
 @dataclass(frozen=True)
 class Agreement:
+    """How a table is encoded, the same at all sites."""
+
     encoding: Encoding
-    labels: tuple[str, ...]  # the classes; of a number the name of its column alone
+    labels: tuple[str, ...]  # the classes; for regression only the name of the label's column
     notices: tuple[str, ...]
 
     @property
@@ -339,9 +354,9 @@ class Agreement:
 def agreement(
     sites: Mapping[str, TableSums], task: TableTask, *, tells_labels: bool = True
 ) -> Agreement:
-    """What follows from all sites' sums, by their names.
+    """Decides the encoding and the classes from the sums of all sites, given by site name.
 
-    `tells_labels`: whether it is worth a notice that sites have different classes.
+    `tells_labels`: whether a notice says so if sites have different classes.
     """
     label = next(iter(sites.values())).label
     columns = agreed_columns(sites)

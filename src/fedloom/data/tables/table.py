@@ -1,4 +1,4 @@
-"""A table as it was read: columns of numbers and columns of text, with gaps."""
+"""A table as it was read: columns of numbers and columns of text, with missing values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ import numpy as np
 
 from fedloom.config.models import TableTask
 
-# What a cell may hold that holds nothing, in any case.
+# Texts that stand for a missing value, in upper or lower case.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-LARGEST_WHOLE = 1e15  # up to here every whole number is exact
+LARGEST_WHOLE = 1e15  # below this, every whole number is exact
 LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
 GAP = -1  # the code of a text that is missing
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value
 class Numbers:
+    """A column of numbers."""
+
     values: np.ndarray  # [n], float64; NaN: missing
 
     @property
     def missing(self) -> np.ndarray:
         """[n], bool."""
-        gaps: np.ndarray = np.isnan(self.values)
-        return gaps
+        missing: np.ndarray = np.isnan(self.values)
+        return missing
 
     def rows(self, chosen: np.ndarray) -> Numbers:
         return Numbers(self.values[chosen])
@@ -34,18 +36,20 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    codes: np.ndarray  # [n], int32, places in `names`; -1: missing
+    """A column of texts, each stored once."""
+
+    codes: np.ndarray  # [n], int32, indices into `names`; -1: missing
     names: tuple[str, ...]
 
     @property
     def missing(self) -> np.ndarray:
         """[n], bool."""
-        gaps: np.ndarray = self.codes == GAP
-        return gaps
+        missing: np.ndarray = self.codes == GAP
+        return missing
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The names that occur."""
+        """The names that occur in some row."""
         codes = np.unique(self.codes)
         return tuple(self.names[code] for code in codes if code != GAP)
 
@@ -58,10 +62,12 @@ Column: TypeAlias = Numbers | Texts
 
 @dataclass(frozen=True, eq=False)
 class Table:
+    """Columns by name."""
+
     where: str  # what an error calls it
-    columns: Mapping[str, Column]  # each has a value, or a gap, for every row
-    row_numbers: np.ndarray  # as a person counts them in the file
-    task: TableTask = "auto"  # what its maker says that the label is
+    columns: Mapping[str, Column]  # all of the same length
+    row_numbers: np.ndarray  # as a person counts the rows in the file
+    task: TableTask = "auto"  # the task that its maker meant it for
 
     def __len__(self) -> int:
         return len(self.row_numbers)
@@ -72,7 +78,7 @@ class Table:
 
 
 def table_of(where: str, columns: Mapping[str, Column], task: TableTask = "auto") -> Table:
-    """Rows are counted from 1."""
+    """Makes a table of columns. Rows are counted from 1."""
     longest = 0
     for column in columns.values():
         longest = max(longest, len(column.missing))
@@ -80,7 +86,7 @@ def table_of(where: str, columns: Mapping[str, Column], task: TableTask = "auto"
 
 
 def texts_of(cells: Sequence[str | None]) -> Texts:
-    """A column of texts; None and what stands for nothing are missing."""
+    """Makes a column of texts. None, empty cells and texts such as `NA` are missing."""
     places: dict[str, int] = {}
     codes = np.empty(len(cells), np.int32)
     for row, cell in enumerate(cells):
@@ -93,13 +99,13 @@ def texts_of(cells: Sequence[str | None]) -> Texts:
 
 
 def as_texts(column: Column) -> Texts:
-    """Numbers as texts: 2 and 2.0 are both `2`."""
+    """Returns a column as texts. The numbers 2 and 2.0 both become `2`."""
     if isinstance(column, Texts):
         return column
     codes = np.full(len(column.values), GAP, np.int32)
-    there = ~column.missing
-    values, places = np.unique(column.values[there], return_inverse=True)
-    codes[there] = places
+    present = ~column.missing
+    values, places = np.unique(column.values[present], return_inverse=True)
+    codes[present] = places
     return Texts(codes, tuple(number_text(float(value)) for value in values))
 
 
@@ -110,7 +116,10 @@ def number_text(value: float) -> str:
 
 
 def number_in(cell: str) -> float | None:
-    """NaN: there is nothing. None: it is text, as `007` and `1_000` are."""
+    """Returns the number in a cell.
+
+    NaN: it is missing. None: it is text, as `007` and `1_000` are.
+    """
     try:
         number = float(cell)
     except ValueError:

@@ -1,10 +1,10 @@
-"""The whole client side: order bytes in, reply bytes out. Every engine calls this one function.
+"""The whole client side: the bytes of an order in, the bytes of a reply out.
 
-A site holds the data and the private states of one or more clients. It answers three kinds of
-orders itself (describe, evaluate, and whatever the method's own client code does), reads and writes
-the versions of client state that the order names, and meters what was computed. The meter travels
-in an envelope beside the reply, never in it: a client's MACs would tell of its private
-architecture.
+Every engine calls `Site.handle`. A site holds the data and the private states of one or more
+clients. It answers three kinds of orders (describe, evaluate, and the work that the method's own
+client code does), reads and writes the versions of private state that the order names, and meters
+what was computed. The measurements travel in an envelope beside the reply and never in it, because
+a client's MACs would reveal its private architecture.
 """
 
 from __future__ import annotations
@@ -49,35 +49,41 @@ from fedloom.nets.heads import head_of_network
 from fedloom.nets.kept import Lender
 from fedloom.types import ClientDescription, Json, Order, Reply, SampleCounts, State, Task
 
-SCORED_POSITIONS = 1 << 18  # pixels of all images that are scored at a time: 256 of 32×32
-LEAST_SCORED = 32  # samples
+SCORED_POSITIONS = 1 << 18  # pixels in a batch of images that is scored: 256 images of 32×32
+LEAST_SCORED = 32  # samples in a batch that is scored
 MOST_SCORED = 1024
-MOST_TASKS = 4  # whose stages a site remembers
+MOST_TASKS = 4  # tasks whose stages a site remembers
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
 
 @dataclass(frozen=True)
 class Site:
+    """The data and the private states of one or more clients, and how they answer orders."""
+
     data: Callable[[int], ClientData]
     store: ClientStore
     resolve: Callable[[Task], Sequence[Stage]]
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     device: str = "cpu"
-    identity: Callable[[int], int] = int  # what names a client's random draws
-    # What its device may spend on a network; asked at every order.
+    identity: Callable[[int], int] = int  # names a client's random streams
+    # What a network may cost on the site's device. It is asked for every order.
     limit: Callable[[], DeviceLimit] = DeviceLimit
-    # For noise that the server cannot subtract; None: the store's own.
+    # A secret for noise that the server cannot subtract; None: that of the store.
     secret: Callable[[], bytes] | None = None
-    # Whether counts per pair of classes may leave, with the final figures.
+    # Whether a confusion matrix may leave with the final metrics.
     tells_confusion: bool = True
-    networks: Lender = field(default_factory=Lender)  # that serve one order after the other
-    resolved: list[TaskStages] = field(default_factory=list)  # of the last tasks
+    networks: Lender = field(default_factory=Lender)  # reused from one order to the next
+    resolved: list[TaskStages] = field(default_factory=list)  # of the latest tasks
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
-        """One order. Never raises for anything the method's code, its data or the disk may do."""
+        """Answer one order.
+
+        An error in the method's code, the data or the disk is not raised: it becomes a fault in the
+        envelope.
+        """
         started = time.perf_counter()
-        begun_anew = forget_peak()
+        peak_was_reset = forget_peak()
         with Meter() as meter:
             try:
                 with self.networks.serving():
@@ -94,9 +100,9 @@ class Site:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
         seconds = time.perf_counter() - started
         memory = None
-        if begun_anew:
+        if peak_was_reset:
             memory = peak()
-        give_back(memory)  # what this order has freed, if it is much: the next one may be small
+        give_back(memory)  # return freed memory to the system if it is much
         envelope = Envelope(
             seconds,
             meter.macs,
@@ -141,16 +147,19 @@ class Site:
         return self.secret
 
     def _seed(self, run: ClientRun) -> None:
-        """Dropout and the like draw from torch's global generator, in whichever process."""
-        draws: Any = torch  # reaches every device, slowly
+        """Seed torch's global generator, from which dropout and the like draw.
+
+        So the draws do not depend on the process in which the client works.
+        """
+        generator: Any = torch  # `torch.manual_seed` seeds every device, but it is slow
         if self.device == "cpu":
-            draws = torch.default_generator
-        draws.manual_seed(run.key("global"))
+            generator = torch.default_generator
+        generator.manual_seed(run.key("global"))
 
     def _stages(self, task: Task) -> Sequence[Stage]:
-        """A task's stages, whose options are checked once.
+        """The stages of a task. Their options are checked once.
 
-        Methods have no memory, so every order may share them.
+        Methods have no memory of their own, so all orders can share them.
         """
         for earlier in self.resolved:
             if earlier.task == task:
@@ -176,7 +185,7 @@ class Site:
         return replace(reply, count=None, wrote=state is not None), facts
 
     def _save(self, order: Order, method: Method, state: State) -> None:
-        """A client's new state becomes the version that the order names."""
+        """Save a client's new state as the version that the order names."""
         if fields_of(method, order.kind).writes is False:
             declared = f"orders of kind {order.kind!r} are declared to keep no state"
             raise ValueError(f"{declared}, but the method returned one")
@@ -198,7 +207,7 @@ class Site:
         return Reply(order.client, meta=meta)
 
     def _histogram(self, asked: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
-        """What is told of the labels that the client trains on, if the run asks."""
+        """The counts of the client's training labels, or None if the run does not ask for them."""
         if asked is None:
             return None
         rule = HistogramRule.parse(asked)
@@ -214,7 +223,7 @@ class Site:
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, Json]:
-        """Figures of the client's own model and of the shared one, on the part the order names."""
+        """The metrics of the client's own model and the shared one, on the part that is named."""
         part = data.test
         if order.meta["part"] == "validation":
             part = data.validation
@@ -250,15 +259,17 @@ class TaskStages(NamedTuple):
 
 
 class StoreFailed(Exception):
-    """The site's disk refused a client's state."""
+    """A client's state could not be saved on the site's disk."""
 
 
 def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
+    """The metrics of a model on a part of the data."""
     return measured(scored(predict, part, task, device), part.y.numpy(), task)
 
 
 @torch.no_grad()
 def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
+    """The scores that a model gives the samples of a part, one row per sample."""
     with weights_stay():
         rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
     scores = torch.cat(rows) if rows else torch.empty(0, len(task.labels))
@@ -269,24 +280,24 @@ def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats
 def scoring_batch(shape: tuple[int, ...]) -> int:
     """How many samples are scored at a time.
 
-    As many as keep a map in the cache, and more of small ones.
+    A batch's feature maps should stay in the cache, so it has more samples if they are small.
     """
     positions = prod(shape[1:]) or 1
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
 
 def can_be_confused(task: Task) -> bool:
-    """Whether a matrix of a task's classes says something.
+    """Whether a confusion matrix makes sense for a task.
 
-    They must be judged as classes, and there must not be too many.
+    It must be judged by accuracy, and must not have too many classes.
     """
     return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
 
 
 def facts_of(net: nn.Module, task: Task) -> NetworkFacts:
-    """What a simulation's observer may note of a network.
+    """What the observer of a simulation may record about a network.
 
-    In a deployment this stays at the site.
+    In a deployment these facts stay at the site.
     """
     architecture = getattr(net, "architecture", type(net).__name__)
     size = parameters(net)

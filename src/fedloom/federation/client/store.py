@@ -1,8 +1,8 @@
-"""A client's own memory, on its own disk, in versions.
+"""The private states of clients, on their own disk, in versions.
 
-A version is named by the round and hop that wrote it. Orders say which one to read, which to write
-and which the server's checkpoints may still come back to; a version that no order names never
-happened.
+A version is named by the round and hop that wrote it. An order names the version to read, the
+version to write, and those to which the server's checkpoints may still return. A version that no
+order names counts as never written.
 """
 
 import os
@@ -16,10 +16,7 @@ from fedloom.types import State
 
 
 class LostState(Exception):
-    """The server asked for a version of a client's state that this site cannot give.
-
-    It is not there, or no longer whole.
-    """
+    """The server asked for a version of a client's state that is missing or damaged."""
 
     def __init__(self, client: int, version: str, damage: str | None = None) -> None:
         if damage is None:
@@ -43,7 +40,7 @@ class ClientStore:
             raise LostState(client, version, str(error)) from None
 
     def write(self, client: int, version: str, state: State, keep: tuple[str, ...] = ()) -> None:
-        """Save a version, then delete the ones that are older and not kept. Never a newer one."""
+        """Save a version, then delete older ones that are not in `keep`, but never newer ones."""
         path = self._path(client, version)
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)  # first: they may be what fills the disk
@@ -53,14 +50,14 @@ class ClientStore:
                 self._path(client, other).unlink(missing_ok=True)
 
     def versions(self, client: int) -> list[str]:
-        """What is there, oldest first."""
+        """The versions of a client's state, oldest first."""
         return sorted(
             (path.stem for path in (self.folder / str(client)).glob("[0-9]*.state")),
             key=age,
         )
 
     def cut_after(self, number: int) -> None:
-        """Delete what rounds after this one wrote: the run was taken back to it."""
+        """Delete the versions that later rounds wrote, when a run is taken back to this round."""
         for folder in self._clients():
             client = int(folder.name)
             for version in self.versions(client):
@@ -68,7 +65,7 @@ class ClientStore:
                     self._path(client, version).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what killed processes left half written."""
+        """Delete the unfinished files of processes that were killed."""
         for folder in [self.folder, *self._clients()]:
             remove_leftovers(folder)
 
@@ -79,24 +76,24 @@ class ClientStore:
         return [path for path in self.folder.iterdir() if path.name.isdecimal() and path.is_dir()]
 
     def secret(self) -> bytes:
-        """Randomness of this site alone, for noise that the server must not be able to subtract."""
+        """A random secret of this site, for noise that the server must not be able to subtract."""
         path = self.folder / "secret"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            mine = self.folder / f".secret.{os.getpid()}.tmp"
-            write_whole(mine, [secrets.token_bytes(32)], durable=True)
+            draft = self.folder / f".secret.{os.getpid()}.tmp"
+            write_whole(draft, [secrets.token_bytes(32)], durable=True)
             with suppress(FileExistsError):
-                # Unlike a rename: of two processes the first one's secret stays.
-                os.link(mine, path)
-            mine.unlink()
+                # Unlike a rename, this keeps the first secret if two processes create one.
+                os.link(draft, path)
+            draft.unlink()
         return path.read_bytes()
 
     def _path(self, client: int, version: str) -> Path:
-        number, hop = age(version)  # it comes from outside: numbers only, no path
+        number, hop = age(version)  # the text comes from outside, so it must not become a path
         return self.folder / str(client) / f"{number}.{hop}.state"
 
 
 def age(version: str) -> tuple[int, int]:
-    """ "12.0" as something that sorts by time."""
+    """The round and hop of a version such as "12.0", which sort by time."""
     number, hop = version.split(".")
     return int(number), int(hop)

@@ -1,7 +1,7 @@
-"""Messages between the server and a worker process: each goes with its length before it.
+"""Messages between the server and a worker process, each preceded by its length.
 
-Small ones come faster than they are looked at, so whoever reads takes all that have arrived by one
-call of the kernel.
+Small messages arrive faster than they are processed, so a reader takes all that have arrived with
+one system call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections import deque
 
 LENGTH = struct.Struct("!I")
-AT_ONCE = 1 << 16  # bytes
+AT_ONCE = 1 << 16  # bytes that one system call reads at most
 
 
 def framed(message: bytes) -> bytes:
@@ -19,21 +19,22 @@ def framed(message: bytes) -> bytes:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        written = os.write(handle, unwritten)
+        unwritten = unwritten[written:]
 
 
 class Inbox:
-    """What comes out of a socket, message by message."""
+    """Reads messages from a socket."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
-        self.messages: deque[bytes] = deque()  # that have arrived
-        self._begun = bytearray()  # of the next one
+        self.messages: deque[bytes] = deque()  # those that have arrived
+        self._begun = bytearray()  # the first bytes of the next one
 
     def take(self) -> bytes:
-        """The next message; waits for it. Raises EOFError if the other side is gone."""
+        """Wait for the next message. Raises EOFError if the other side is gone."""
         while not self.messages:
             self._read()
         return self.messages.popleft()

@@ -1,6 +1,6 @@
-"""The engine without processes: sites answer one after the other, here.
+"""The engine without worker processes: clients answer one after the other in this process.
 
-For tests, debugging and dry runs.
+It is meant for tests, debugging and dry runs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from fedloom.threads import one_thread
 
 @dataclass(frozen=True)
 class InlineEngine:
+    """Answers orders in this process."""
+
     site: Site
 
     def ask(

@@ -1,9 +1,9 @@
-"""A worker process: one torch thread, one order at a time, bytes in and bytes out.
+"""A worker process: it has one torch thread and carries out one order at a time.
 
-It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the
-reply's bytes if they are few. Many weights come by a memory-mapped file that all workers share, and
-go back straight to their place in the spool. When the parent goes, a lifeline pipe closes and the
-worker goes too, whatever it is doing.
+It talks over an inherited socket in length-prefixed frames: a line of JSON, followed by the bytes
+of the order or reply if they are few. Large weights come in a memory-mapped file that all workers
+share, and large replies go straight to their place in the spool. When the parent process ends, a
+lifeline pipe closes, and the worker ends too, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Resolve = Callable[[Task], Sequence[Stage]]
 
 @dataclass(frozen=True)
 class SiteSpec:
-    """All a process needs to be the site of an embedded run's clients."""
+    """All that a process needs to act as the site of an embedded run's clients."""
 
     clients_data: str
     store: str
-    hold: float  # share of a client's rest that is kept back for validation
+    hold: float  # the share of a client's data, without its test part, held for validation
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     device: str = "cpu"
-    seed: int = 0  # of the run: the secret of its simulated sites comes from it
+    seed: int = 0  # of the run; the secret of its simulated sites is derived from it
 
     def site(self, resolve: Resolve) -> Site:
         clients_data = MappedClients.open(Path(self.clients_data))
@@ -78,20 +78,20 @@ class SiteSpec:
 
 
 def main(resolve: Resolve) -> None:
-    """The process's whole life; its command line names the socket and the lifeline."""
+    """Run the process. Its command line names the handles of the socket and the lifeline."""
     socket = int(sys.argv[1])
     lifeline = int(sys.argv[2])
-    threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     settle()
-    stand_back()
+    yield_to_server()
     work(socket, resolve)
 
 
-def stand_back() -> None:
-    """Let the server go first where cores are busy.
+def yield_to_server() -> None:
+    """Lower this process's scheduling priority below the server's where cores are busy.
 
-    A worker that gets an order shall not push the server, which has more of them to hand out, off
+    A worker that gets an order should not push the server, which has more of them to hand out, off
     its core.
     """
     if hasattr(os, "SCHED_BATCH"):  # Linux
@@ -99,12 +99,13 @@ def stand_back() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def leave_with_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)  # returns when the parent has closed its end, be it by SIGKILL
+def exit_with_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # returns when the parent has ended, even by SIGKILL
     os._exit(1)
 
 
 def work(socket: int, resolve: Resolve) -> None:
+    """Answer messages until the other side closes the socket."""
     inbox = Inbox(socket)
     site: Site | None = None
     while True:
@@ -119,15 +120,15 @@ def work(socket: int, resolve: Resolve) -> None:
         if "site" in job:
             site = SiteSpec.from_json(job["site"]).site(resolve)
             continue
-        assert site is not None  # the engine introduces the site first
+        assert site is not None  # the engine sends the site first
         reply, envelope = answer(site, message, job)
         write_all(socket, framed(json.dumps(envelope.to_json()).encode() + b"\n" + reply))
 
 
 def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
-    """The reply if it is small; a large one goes to its place in the spool."""
-    head, inside = split(message)
-    body: Buffer = inside
+    """The reply to an order, or no bytes if it is large and was written to the spool."""
+    head, included = split(message)
+    body: Buffer = included
     if job["body"] is not None:
         body = map_file(Path(job["body"]))
     chunks, envelope = site.handle(head, body)

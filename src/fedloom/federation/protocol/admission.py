@@ -1,8 +1,8 @@
-"""Who is let in: every reply is checked here, before anything reads it as a model.
+"""Admission: every reply is checked here before anything reads it as a model.
 
-Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes,
-dtypes, finiteness, the growth of counters and the bounds of its weight. The answer is a reason to
-refuse, or none.
+Its size is checked before memory is allocated, then the closed schema, then declared fields and
+their types, keys, shapes, dtypes, finiteness, the growth of counters, and the bounds of its weight.
+The result is the reason for a refusal, or None.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
-HEADER_ALLOWANCE = 1 << 20  # bytes of header a reply may have beside its tensors
-EXTRA_ALLOWANCE = 256 << 20  # bytes that a kind with extra tensors may add
+HEADER_ALLOWANCE = 1 << 20  # bytes of header that a reply may have in addition to its tensors
+EXTRA_ALLOWANCE = 256 << 20  # bytes that extra tensors may add, where a reply may have them
 MOST_TEXT = 1000  # characters of a string whose field is declared by its name alone
-MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
+MOST_SAMPLES = 1 << 40  # of one client; a larger count cannot be true
 
 
 class Expected:
-    """What a reply to an order must and may bring.
+    """What a reply to an order must and may contain.
 
-    One serves all orders of a kind with the same tensors.
+    One object serves all orders of a kind with the same tensors.
     """
 
     def __init__(self, order: Order, fields: Fields) -> None:
@@ -55,12 +55,12 @@ class Expected:
         self.required = wanted(order, fields)
         self.tensors = {**self.required, **allowed(order, fields)}  # all that may come back
         self.most_bytes = self._most_bytes(len(order.tensors))
-        # Of replies that were found to bring the right tensors, and the counters among them.
+        # The layout of replies that have the right tensors, and the counters among these.
         self.layout: Layout | None = None
         self.counters: Counters | None = None
 
     def _most_bytes(self, sent: int) -> int:
-        """How large an honest reply can be."""
+        """The size of the largest honest reply."""
         most = sum(tensor.nbytes for tensor in self.tensors.values())
         most += 256 * sent + HEADER_ALLOWANCE
         if self.fields.extra:
@@ -75,7 +75,7 @@ def refuse(
     most_weight: float,
     most_steps: int | None = None,
 ) -> str | None:
-    """Why this reply may not be used, or None. Without `most_steps`, integers may hold anything."""
+    """Why this reply may not be used, or None. Without `most_steps`, integers are not checked."""
     if reply.client != order.client:
         return f"it says it comes from client {reply.client}"
     reason = _refuse_meta(reply, expected.fields)
@@ -89,10 +89,10 @@ def refuse(
 
 
 def refuse_by_method(method: Method, order: Order, reply: Reply, samples: int) -> str | None:
-    """What the method itself says against a reply that `refuse` has nothing against.
+    """Why the method itself refuses a reply that `refuse` has accepted, or None.
 
-    Its code reads what somebody else sent: if it stumbles, the reply is refused and the run goes
-    on.
+    The method's code reads what somebody else sent. If it raises an error, the reply is refused and
+    the run goes on.
     """
     try:
         return method.check_reply(order, reply, samples)
@@ -101,12 +101,12 @@ def refuse_by_method(method: Method, order: Order, reply: Reply, samples: int) -
 
 
 def wanted(order: Order, fields: Fields) -> Tensors:
-    """The tensors of the order that a reply must bring back."""
+    """The tensors of the order that a reply must return."""
     return {name: tensor for name, tensor in order.tensors.items() if matches(name, fields.tensors)}
 
 
 def allowed(order: Order, fields: Fields) -> Tensors:
-    """The tensors of the order that a reply may bring back or leave out."""
+    """The tensors of the order that a reply may return or leave out."""
     tensors = {}
     for name, tensor in order.tensors.items():
         if matches(name, fields.optional) and not matches(name, fields.tensors):
@@ -115,7 +115,7 @@ def allowed(order: Order, fields: Fields) -> Tensors:
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns, such as `alpha/*`, describes the name."""
+    """Whether the name matches one of the patterns, such as `alpha/*`."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -135,7 +135,7 @@ def _refuse_meta(reply: Reply, fields: Fields) -> str | None:
 
 
 def is_plain(value: Json) -> bool:
-    """What a field may hold that is declared by its name alone."""
+    """Whether a field that is declared by its name alone may hold this value."""
     if isinstance(value, str):
         return len(value) <= MOST_TEXT
     if isinstance(value, int | float):
@@ -144,7 +144,10 @@ def is_plain(value: Json) -> bool:
 
 
 def _refuse_types(reply: Reply, types: Mapping[str, Any]) -> str | None:
-    """Strictly by the declared types, as JSON, where a list may be a tuple but "1" is no number."""
+    """Check values strictly against their declared types.
+
+    Values are checked as JSON, where a list is accepted as a tuple, but "1" not as a number.
+    """
     for name, annotation in types.items():
         if annotation is Any:
             continue
@@ -167,13 +170,13 @@ def adapter_of(annotation: Any) -> TypeAdapter[Any]:
 
 
 def check_fields(method: Method) -> None:
-    """Whether what a method declares of its replies can be checked.
+    """Raise an error if the fields that a method declares for its replies cannot be checked.
 
-    To be asked before anything is sent.
+    Call this before anything is sent.
     """
     for kind, fields in getattr(method, "fields", {}).items():
-        what = f"{type(method).__name__} must declare the fields of {kind!r}"
-        rule = f"{what} as names, or as names with types"
+        declaration = f"{type(method).__name__} must declare the fields of {kind!r}"
+        rule = f"{declaration} as names, or as names with types"
         advice = "see docs/add-a-method.md"
         if isinstance(fields.meta, str):
             raise FedloomError(rule, f"meta is the string {fields.meta!r}", advice)
@@ -235,7 +238,7 @@ def _refuse_tensors(reply: Reply, expected: Expected, most_steps: int | None) ->
 
 
 def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
-    """The names, shapes and dtypes of what came back."""
+    """Check the names, shapes and dtypes of the tensors that came back."""
     entries = layout.by_name
     for name, tensor in expected.tensors.items():
         if name not in entries:
@@ -259,7 +262,7 @@ class Counters:
     def __init__(self, layout: Layout, sent: Tensors) -> None:
         integers = [entry.name for entry in layout.entries if entry.dtype == torch.int64]
         self.names = [name for name in integers if name in sent]
-        self.are_all = len(self.names) == len(integers)  # that a reply brings
+        self.are_all = len(self.names) == len(integers)  # whether a reply has no other integers
         self.lengths = [sent[name].numel() for name in self.names]
         self.sent = np.zeros(0, np.int64)
         if self.names:
@@ -267,14 +270,14 @@ class Counters:
             self.sent = np.concatenate(arrays)
 
     def of(self, tensors: Packed) -> np.ndarray:
-        """The same of a reply."""
+        """The counters of a reply, in the same order."""
         if self.are_all:
             return tensors.flat(torch.int64).numpy()
         return np.concatenate([tensors[name].numpy().reshape(-1) for name in self.names])
 
 
 def _refuse_counters(tensors: Packed, counters: Counters, most: int) -> str | None:
-    """Integers count steps: none may fall, or rise by more than a client can have done."""
+    """Check integers, which count steps: none may fall, or rise by more than is possible."""
     if not counters.names:
         return None
     old = counters.sent
@@ -291,20 +294,20 @@ def _refuse_counters(tensors: Packed, counters: Counters, most: int) -> str | No
         if rise > most:
             return f"tensor {name!r} counts {rise} steps, at most {most} are possible"
         begin = end
-    raise AssertionError("one of them fell or rose too far")
+    raise AssertionError("one of the counters fell or rose too far")
 
 
 def _rise(old: np.ndarray, new: np.ndarray) -> int | None:
-    """The most that one of these counters rose; None: one fell."""
+    """The largest rise of any of these counters, or None if one fell."""
     if (new < old).any():
         return None
-    # This is exact, where a difference of int64 could overflow.
+    # Unsigned differences are exact, whereas those of int64 could overflow.
     rise = new.view(np.uint64) - old.view(np.uint64)
     return int(rise.max(initial=0))
 
 
 def _refuse_values(tensors: Packed) -> str | None:
-    all_float32_finite = all_finite(tensors.float_array())  # looked at in one sweep
+    all_float32_finite = all_finite(tensors.float_array())  # in one sweep over all tensors
     for entry in tensors.layout.entries:
         if all_float32_finite and entry.dtype not in (torch.float64, torch.float16):
             continue
@@ -314,15 +317,17 @@ def _refuse_values(tensors: Packed) -> str | None:
 
 
 def all_finite(numbers: np.ndarray) -> bool:
-    return bool(np.isfinite(numbers).all())  # one pass, where torch makes several
+    return bool(np.isfinite(numbers).all())  # in one pass, whereas torch needs several
 
 
 class Closed(BaseModel):
+    """A schema that allows no other fields than those it names."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Counted(Closed):
-    """What an evaluate reply says of one model, whatever it is judged by."""
+    """What an evaluation contains for one model, whatever its metric."""
 
     samples: int = Field(ge=0)
     correct: int = Field(ge=0)
@@ -341,21 +346,21 @@ class Counts(Closed):
 
 
 class Description(Closed):
-    """What a describe reply says."""
+    """What the reply to a describe order contains."""
 
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     samples: Counts
     extra: dict[str, Json]
-    histogram: Any = None  # looked at by what was asked for
+    histogram: Any = None  # checked separately, because it depends on what was asked for
 
 
 @cache
 def evaluation_by(metric: Metric) -> type[Closed]:
-    """What an evaluate reply may say.
+    """The schema of the reply to an evaluate order, for a metric.
 
-    It has the metric within its bounds, its interval, and the figures beside it. A site of an
-    earlier version does not tell how many different answers its model gave.
+    The reply has the metric within its bounds, its interval, and the additional metrics. Sites of
+    earlier versions do not report how many different answers their models gave.
     """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
@@ -382,9 +387,9 @@ def refuse_description(
     task: Task,
     histograms: HistogramRule | None = None,
 ) -> str | None:
-    """Why a client cannot take part in this task, or None.
+    """Why a client cannot take part in this task, or None if it can.
 
-    `histograms`: what it was asked to tell of its labels.
+    `histograms` is how the client was asked to report its label counts.
     """
     reason = _misfit(Description, meta)
     if reason is not None:
@@ -398,9 +403,9 @@ def refuse_description(
 
 
 def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:
-    """Why an evaluate reply cannot be believed, or None.
+    """Why an evaluation cannot be true, or None.
 
-    `samples`: how many the client described.
+    `samples` is the number of samples that the client described.
     """
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
@@ -420,9 +425,9 @@ def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int =
 
 
 def _can_have_answered(figures: Figures, classes: int) -> bool:
-    """Whether its number of different answers, if it is told, fits its samples.
+    """Whether the reported number of different answers, if any, is possible.
 
-    `classes` 0: how many there are is not known.
+    `classes` is 0 if the number of classes is unknown.
     """
     answers = figures.answers
     if answers is None:
@@ -435,7 +440,7 @@ def _can_have_answered(figures: Figures, classes: int) -> bool:
 
 
 def _refuse_confusion(counts: list[list[int]], figures: Figures, classes: int) -> str | None:
-    """It must be a matrix of the task's classes that agrees with the figures beside it."""
+    """Check that a confusion matrix has the task's classes and agrees with the metrics."""
     if len(counts) != classes or any(len(row) != classes for row in counts):
         return f"its confusion: it is not {classes} × {classes}"
     counted = sum(map(sum, counts))
@@ -449,8 +454,9 @@ def _refuse_confusion(counts: list[list[int]], figures: Figures, classes: int) -
 
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:
+    """Why a reply's meta does not follow a schema, or None if it does."""
     try:
-        # It is read as JSON, where a list may be a tuple but "1" is no number.
+        # It is checked as JSON, where a list is accepted as a tuple, but "1" not as a number.
         schema.model_validate_json(json.dumps(meta))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -2,15 +2,16 @@
 
 Σ n·w is accumulated in float64 and divided at the end, so identical float32 clients average to
 themselves, and memory does not depend on the number of clients. Float tensors live in one flat
-buffer; a reply that brings all of them is added in one sweep, one that brings a part in one sweep
-for neighbours of one weight, any other one key by key, all with the same bits.
+buffer. A reply that brings all of them is added in one sweep. One that brings only some of them is
+added in one sweep per run of adjacent tensors with the same weight. Any other reply is added key by
+key. All three ways give the same bits.
 
-A reply may bring a part of the keys and weigh each by itself (`Reply.weight` by key): every key is
-the mean of those who bring it, by what they weigh it. So operations of a supernet are averaged by
-the samples that went through them.
+A reply may bring only some of the keys, and weigh each separately (`Reply.weight` by key). Then
+every key is the mean over the replies that bring it, with their weights for this key. So the
+operations of a supernet are averaged by the samples that went through them.
 
-Integers (BN's batch counters) take the maximum. A key that nobody weighs, or fewer than
-`min_clients` touched, keeps its old value, whatever its dtype.
+Integers (BN's batch counters) take the maximum. A key that no reply weighs, or that fewer than
+`min_clients` clients touched, keeps its old value, whatever its dtype.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
-# So many elements a step: the total's slice stays in the cache while the reply's is converted.
+# Elements per step, so that the total's slice stays in the cache while the reply's is converted.
 SWEEP = 1 << 16
 
 
@@ -41,7 +42,7 @@ def aggregate(
 
 
 def folded(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = ()) -> Fold:
-    """All replies, each in the region of its order."""
+    """The fold of all replies, each in the region of its order."""
     fold = Fold(old)
     regions = {order.client: order.region for order in orders if order.region}
     for reply in replies:
@@ -54,7 +55,7 @@ class Tally:
     """What one key has received so far."""
 
     total: torch.Tensor  # Σ n·w, a slice of the flat buffer
-    weight: float | torch.Tensor = 0.0  # a tensor where regions make it differ by element
+    weight: float | torch.Tensor = 0.0  # a tensor if regions make it differ between elements
     clients: int = 0
 
 
@@ -71,7 +72,7 @@ class Maximum:
 
 
 class Place(NamedTuple):
-    """Of a tensor in the flat buffer."""
+    """Where a tensor lies in the flat buffer."""
 
     begin: int
     shape: tuple[int, ...]
@@ -79,16 +80,16 @@ class Place(NamedTuple):
 
 @dataclass
 class Run:
-    """Tensors that lie side by side in a reply and in the flat buffer, with one weight."""
+    """Tensors with one weight that are adjacent both in a reply and in the flat buffer."""
 
     names: list[str]
-    begin: int  # bytes of the reply's body
+    begin: int  # in bytes of the reply's body
     end: int
-    place: int  # where the first begins in the flat buffer
+    place: int  # where the first tensor begins in the flat buffer
     weight: float
 
     def take(self, entry: Entry, place: int, weight: float) -> bool:
-        """Whether this tensor comes next; then it is taken."""
+        """Append this tensor if it continues the run. Returns whether it does."""
         elements = (self.end - self.begin) // entry.dtype.itemsize
         follows = entry.begin == self.end and place == self.place + elements
         if not follows or weight != self.weight:
@@ -99,7 +100,11 @@ class Run:
 
 
 class Fold:
-    """Aggregation in progress. As long as every reply is whole, one tally serves all keys."""
+    """An aggregation in progress.
+
+    As long as every reply is whole, that is, brings all tensors with one weight, one tally serves
+    all keys.
+    """
 
     def __init__(self, old: Tensors) -> None:
         self.old = old
@@ -108,11 +113,11 @@ class Fold:
         self.integers = [entry for entry in self.entries if entry.dtype == torch.int64]
         self.sweeps = {entry.dtype for entry in self.entries} <= {torch.float32, torch.int64}
         self.common = Tally(torch.zeros(sum(sizes(self.floats)), dtype=torch.float64))
-        # The layout of replies that were seen to be whole.
+        # The layout of replies that are known to be whole.
         self.layout: Layout | None = None
-        # There is a tally for every key from the first reply on that is not whole.
+        # One tally per key, from the first reply on that is not whole.
         self.tallies: dict[str, Tally] = {}
-        # The maxima of the integers of whole replies, side by side; of other replies, by key.
+        # The maxima of integers: for whole replies side by side, for other replies by key.
         self.counters: Maximum | None = None
         self.maxima: dict[str, Maximum] = {}
 
@@ -136,9 +141,9 @@ class Fold:
                 self.maxima[key] = Maximum(tensor.clone(), count)
 
     def _add_whole(self, reply: Reply) -> bool:
-        """The fast way, for a client's reply that has exactly our tensors and one weight.
+        """Add a client's reply that has exactly our tensors and one weight, which is fast.
 
-        False: it is another reply, and nothing was added.
+        False: the reply is of another kind, and nothing was added.
         """
         tensors = reply.tensors
         weight = reply.weight
@@ -157,10 +162,10 @@ class Fold:
         return True
 
     def _add_runs(self, reply: Reply, regions: Mapping[str, Region]) -> set[str]:
-        """Float tensors of a client's reply, several at once where they lie side by side.
+        """Add float tensors of a client's reply, several at once where they are adjacent.
 
-        They do here and there if no key of ours is missing between them. The names of what was
-        added; the rest is added key by key.
+        Tensors are adjacent in both buffers if no key of ours is missing between them. Returns the
+        names of the tensors that were added. The others are added key by key.
         """
         tensors = reply.tensors
         if not isinstance(tensors, Packed) or regions or not self.sweeps:
@@ -172,7 +177,7 @@ class Fold:
             if place is None or entry.dtype != torch.float32 or weight == 0.0:
                 continue
             if entry.shape != place.shape:
-                return set()  # whoever adds it by itself says what is wrong
+                return set()  # adding the tensor by itself will raise a helpful error
             if not runs or not runs[-1].take(entry, place.begin, weight):
                 runs.append(Run([entry.name], entry.begin, entry.end, place.begin, weight))
         added: set[str] = set()
@@ -189,7 +194,7 @@ class Fold:
 
     @cached_property
     def _places(self) -> dict[str, Place]:
-        """Where the float tensors begin in the flat buffer."""
+        """Where the float tensors lie in the flat buffer, by name."""
         places = {}
         begin = 0
         for entry, size in zip(self.floats, sizes(self.floats), strict=True):
@@ -204,13 +209,16 @@ class Fold:
             self.counters.raise_to(counters, 1)
 
     def _fits(self, layout: Layout) -> bool:
-        """Compared once for all replies that share it."""
+        """Whether replies of this layout have exactly our tensors.
+
+        Layouts are compared once for all replies that share one.
+        """
         if self.sweeps and layout is not self.layout and layout.entries == self.entries:
             self.layout = layout
         return layout is self.layout
 
     def _by_key(self) -> dict[str, Tally]:
-        """A tally for every key, from where the common one stands."""
+        """One tally per key, which begins with the state of the common tally."""
         if not self.tallies:
             for key, total in cut(self.common.total, self.floats):
                 self.tallies[key] = Tally(total, self.common.weight, self.common.clients)
@@ -247,11 +255,11 @@ class Fold:
         return means
 
     def _common_means(self, min_clients: int) -> dict[str, torch.Tensor]:
-        """In one sweep too, if every reply was whole."""
+        """The means of all float tensors, in one sweep, if every reply was whole."""
         if not self._has_common_mean(min_clients):
             return {}
         flat = divided_in_steps(self.common.total, self.common.weight)
-        # Each has memory of its own, aligned, as a clone would have, but all are made in one call.
+        # Each copy has its own aligned memory, like a clone, but one call makes all of them.
         split_copy: Any = torch.split_with_sizes_copy  # torch's stub says that it returns None
         copies = split_copy(flat, sizes(self.floats))
         means = {}
@@ -265,7 +273,7 @@ class Fold:
     def merged(self, min_clients: int = 1) -> dict[str, torch.Tensor | None]:
         """The float keys that have a mean.
 
-        With it which elements have one, where regions make them differ.
+        The value is a mask of the elements that have one, or None if all of them do.
         """
         if not self.tallies:
             if not self._has_common_mean(min_clients):
@@ -289,7 +297,7 @@ class Fold:
         return integers
 
     def _maxima(self) -> dict[str, Maximum]:
-        """By key, of whole replies and of others."""
+        """The maxima of integers over all replies, by key."""
         maxima = dict(self.maxima)
         if self.counters is None:
             return maxima
@@ -303,9 +311,9 @@ class Fold:
         return maxima
 
     def reply(self, client: int) -> Reply:
-        """What a cluster's aggregator sends up: the mean, Σn and the clients behind every key.
+        """What a cluster's aggregator sends up: mean, Σn and number of clients for every key.
 
-        One cluster works in one region, so here every weight is a plain number.
+        All clients of a cluster work in one region, so every weight is a plain number here.
         """
         tensors: dict[str, torch.Tensor] = {}
         weight: dict[str, float] = {}
@@ -323,7 +331,7 @@ class Fold:
 
 
 def add_in_steps(total: torch.Tensor, flat: torch.Tensor, weight: float) -> None:
-    """`total` plus `weight` times `flat`."""
+    """Add `weight` times `flat` to `total`, in place."""
     if len(total) <= SWEEP:
         total.add_(flat, alpha=weight)
         return
@@ -332,7 +340,7 @@ def add_in_steps(total: torch.Tensor, flat: torch.Tensor, weight: float) -> None
 
 
 def divided_in_steps(total: torch.Tensor, weight: float | torch.Tensor) -> torch.Tensor:
-    """`total` by `weight`, in float32."""
+    """`total` divided by `weight`, in float32."""
     if len(total) <= SWEEP:
         return (total / weight).float()
     flat = torch.empty(len(total), dtype=torch.float32)
@@ -342,7 +350,7 @@ def divided_in_steps(total: torch.Tensor, weight: float | torch.Tensor) -> torch
 
 
 def cut(flat: torch.Tensor, entries: Sequence[Entry]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that lie side by side in a flat one, by name, as views."""
+    """The names of tensors that lie side by side in a flat one, each with its view."""
     for entry, part in zip(entries, flat.split(sizes(entries)), strict=True):
         yield entry.name, part.view(entry.shape)
 
@@ -352,6 +360,7 @@ def sizes(entries: Sequence[Entry]) -> list[int]:
 
 
 def mean(tally: Tally, old: torch.Tensor, min_clients: int) -> torch.Tensor:
+    """The mean of a key. Elements that no client has weighed keep their old values."""
     if tally.clients < min_clients:
         return old
     if isinstance(tally.weight, torch.Tensor):
@@ -375,7 +384,7 @@ def count_of(reply: Reply, key: str) -> int:
 
 
 def place(region: Region, shape: torch.Size) -> tuple[torch.Tensor, ...]:
-    """A region as an index: one open grid of the chosen indices of each dimension."""
+    """A region as an index: an open grid of the chosen indices in each dimension."""
     grid = []
     for axis, (indices, size) in enumerate(zip(region, shape, strict=True)):
         chosen = torch.arange(size) if indices is None else torch.tensor(indices)

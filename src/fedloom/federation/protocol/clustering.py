@@ -1,11 +1,12 @@
-"""Who is together in a cluster: pure functions, which methods and the server share.
+"""How clients are grouped into clusters: pure functions, which methods and the server share.
 
-`label_clusters` is FINCH's Algorithm 2: clusters whose labels are as those of the population.
-`update_clusters` is the same greedy rule on update vectors, where nobody tells its labels;
-`alike_clusters` is the counter-example, like with like. The other rules look at no data.
+`label_clusters` is FINCH's Algorithm 2: the labels of each cluster resemble those of the
+population. `update_clusters` applies the same greedy rule to update vectors, for clients that do
+not report their labels. `alike_clusters` is the counter-example: it groups similar clients. The
+other rules use no data.
 
-Distances of labels are compared exactly, by whole numbers: equal clients tie on every machine, and
-the lowest id is taken.
+Distances between labels are compared exactly, as whole numbers: equal clients tie on every machine,
+and the lowest id wins.
 """
 
 from __future__ import annotations
@@ -22,32 +23,34 @@ import numpy as np
 from fedloom import reading
 from fedloom.errors import FedloomError
 
-Histogram = Sequence[int]  # samples a label
+Histogram = Sequence[int]  # samples per label
 Histograms = Mapping[int, Histogram]  # by client
 Fits = Callable[[Sequence[int]], bool]  # whether a cluster of these members is quick enough
 
-# Two quotients of float64 that differ by less than this share may be equal fractions.
+# Two float64 quotients whose relative difference is smaller than this may be equal fractions.
 ROUNDING = 2.0**-49
 LARGEST_IN_INT64 = 2**62
-MOST_TURNS = 20  # of k-medoids: with room for a few only, it may go in circles
+MOST_TURNS = 20  # iterations of k-medoids, which may cycle because cluster sizes are limited
 
 
 @dataclass(frozen=True)
 class Cluster:
+    """A group of clients."""
+
     members: tuple[int, ...]  # in the order in which they joined
-    level: float | None = None  # Eq. 7: the distance to the population; None: nobody told labels
-    histogram: tuple[int, ...] | None = None  # the sum of what the server saw
+    level: float | None = None  # Eq. 7: the distance to the population; None: labels are unknown
+    histogram: tuple[int, ...] | None = None  # the sum of the label counts that the server saw
 
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What the server knows of clients when it makes clusters; a rule needs one of these."""
+    """What the server knows about clients when it forms clusters. A rule needs one of these."""
 
     histograms: Histograms = field(default_factory=dict)
     updates: Mapping[int, np.ndarray] = field(default_factory=dict)
-    speeds: Mapping[int, float] = field(default_factory=dict)  # MACs a second
-    assigned: Sequence[Sequence[int]] = ()  # the clusters of a file, of the whole population
-    # Labels of all clients; by default the sum of `histograms`.
+    speeds: Mapping[int, float] = field(default_factory=dict)  # MACs per second
+    assigned: Sequence[Sequence[int]] = ()  # the clusters of a file, over the whole population
+    # The label counts of all clients; by default the sum of `histograms`.
     population: Histogram | None = None
 
 
@@ -61,15 +64,15 @@ def clusters_by(
 ) -> list[Cluster]:
     """The clusters of the clients that take part, by a rule of `--clusters`.
 
-    `size` is Q, the most members of a cluster. Where histograms are known, the clusters of every
-    rule have their level.
+    `size` is Q, the maximum number of members in a cluster. If histograms are known, clusters have
+    their level whatever the rule.
     """
     if rule == "labels":
-        told = of_clients(facts.histograms, clients)
-        return label_clusters(told, size, rng, fits, population=facts.population)
+        histograms = of_clients(facts.histograms, clients)
+        return label_clusters(histograms, size, rng, fits, population=facts.population)
     if rule == "alike":
-        told = of_clients(facts.histograms, clients)
-        return alike_clusters(told, size, rng, facts.population)
+        histograms = of_clients(facts.histograms, clients)
+        return alike_clusters(histograms, size, rng, facts.population)
     if rule == "updates":
         clusters = update_clusters(of_clients(facts.updates, clients), size, rng, fits)
     elif rule == "speed":
@@ -84,7 +87,7 @@ def clusters_by(
 
 
 def of_clients(facts: Mapping[int, Any], clients: Iterable[int]) -> dict[int, Any]:
-    """Of those that take part, as far as they told."""
+    """The facts about these clients, as far as they are known."""
     return {client: facts[client] for client in clients if client in facts}
 
 
@@ -97,7 +100,7 @@ def distance(counts: Histogram, population: Histogram) -> float:
 
 
 def exact_distance(counts: Histogram, population: Histogram) -> Fraction:
-    """The same as a fraction: Σ_j |N_q^j · N − N^j · N_q| / (N_q · N)."""
+    """Eq. 6 as a fraction: Σ_j |N_q^j · N − N^j · N_q| / (N_q · N)."""
     own_total = sum(counts)
     total = sum(population)
     difference = 0
@@ -107,7 +110,10 @@ def exact_distance(counts: Histogram, population: Histogram) -> Fraction:
 
 
 def never_empty(counts: Histogram) -> tuple[int, ...]:
-    """Where noise left nothing, a row says nothing: it counts as one of each label."""
+    """The label counts, or one per label if all are 0.
+
+    Noise may reduce all counts of a client to 0, and such a row contains no information.
+    """
     if not any(counts):
         return (1,) * len(counts)
     return tuple(int(count) for count in counts)
@@ -123,9 +129,9 @@ def with_levels(
     histograms: Histograms,
     population: Histogram | None = None,
 ) -> list[Cluster]:
-    """The same clusters with what their members told of their labels.
+    """The same clusters with the level and the label counts of their members.
 
-    A cluster in which somebody told nothing stays without.
+    A cluster with a member whose labels are unknown stays without them.
     """
     if population is None:
         population = sum_of(histograms.values())
@@ -142,24 +148,24 @@ def with_levels(
 
 
 class Balance(Protocol):
-    """What one cluster after the other is filled by.
+    """Ranks the candidates for the cluster that is being filled.
 
-    It knows the clients that have no cluster yet, and what the cluster that grows has so far.
+    It keeps track of the clients without a cluster and of the members of the growing cluster.
     """
 
     def begin(self, client: int) -> None:
-        """The next cluster, with this client."""
+        """Begin the next cluster with this client."""
         ...
 
     def by_nearness(self) -> Iterator[int]:
-        """The clients that are left, first the one that brings the cluster nearest to all.
+        """The clients without a cluster, by how near each would bring the cluster to the mean.
 
-        They are looked for one by one: mostly the first one joins.
+        They are found one by one, because usually the first one joins.
         """
         ...
 
     def join(self, client: int) -> None:
-        """One of those that are left becomes a member."""
+        """Make one of the clients without a cluster a member."""
         ...
 
 
@@ -171,39 +177,39 @@ def greedy_groups(
     fits: Fits | None,
     starts: Sequence[int],
 ) -> list[tuple[int, ...]]:
-    """Algorithm 2. A cluster is full with Q members, its first included.
+    """Algorithm 2. A cluster is full when it has Q members, including its first.
 
-    A client that would make it slower than H^max allows (`fits`) is no candidate; a cluster without
-    candidates is closed. The first member is drawn from those left; `starts` name it for as many
-    clusters as there are.
+    A client that would make the cluster slower than H^max allows (`fits`) is not a candidate, and a
+    cluster without candidates is closed. The first member of a cluster is drawn from the clients
+    without one. `starts` names the first members of as many clusters as it has entries.
     """
-    left = set(clients)
-    given = iter(starts)
+    unassigned = set(clients)
+    given_starts = iter(starts)
     groups = []
-    while left:
-        first = next(given, None)
+    while unassigned:
+        first = next(given_starts, None)
         if first is None:
-            ascending = sorted(left)
+            ascending = sorted(unassigned)
             first = ascending[int(rng.integers(len(ascending)))]
         members = [first]
-        left.remove(first)
+        unassigned.remove(first)
         balance.begin(first)
-        while left and len(members) < size:
+        while unassigned and len(members) < size:
             nearest = nearest_that_fits(balance, members, fits)
             if nearest is None:
                 break
             members.append(nearest)
-            left.remove(nearest)
+            unassigned.remove(nearest)
             balance.join(nearest)
         groups.append(tuple(members))
     return groups
 
 
 def nearest_that_fits(balance: Balance, members: Sequence[int], fits: Fits | None) -> int | None:
-    """None: whoever joined would make the cluster too slow.
+    """The nearest client that can join, or None if each would make the cluster too slow.
 
-    One that does not fit now is asked about again: with a member more the cluster may have a
-    quicker aggregator.
+    A client that does not fit now is considered again later, because with one more member the
+    cluster may have a faster aggregator.
     """
     for client in balance.by_nearness():
         if fits is None or fits([*members, client]):
@@ -224,7 +230,7 @@ def label_clusters(
 ) -> list[Cluster]:
     """Algorithm 2: the next member brings the cluster's labels nearest to the population's.
 
-    The population is everybody who told, unless it is given.
+    By default the population is the sum of these histograms.
     """
     check_size(size)
     if not histograms:
@@ -238,10 +244,10 @@ def label_clusters(
 
 
 class LabelBalance:
-    """Eq. 6 for all clients that are left at once, in whole numbers.
+    """Eq. 6 for all clients without a cluster at once, in whole numbers.
 
     With D_i^j = N_i^j · N − N^j · N_i the distance of a cluster q with client i is
-    Σ_j |D_q^j + D_i^j| / ((N_q + N_i) · N), and D_i does not change: a choice is one addition.
+    Σ_j |D_q^j + D_i^j| / ((N_q + N_i) · N). D_i does not change, so each choice is one addition.
     """
 
     def __init__(self, histograms: Histograms, population: Histogram) -> None:
@@ -251,17 +257,18 @@ class LabelBalance:
         most = max(total, sum(map(sum, rows)))
         kind: Any = np.int64
         if 2 * most * total >= LARGEST_IN_INT64:
-            kind = object  # Python's own numbers, which have no end
+            kind = object  # Python's integers, which have no limit
         counts = np.array(rows, kind)
-        # Rows of clients that are left stand together: one that goes leaves its place to the last.
+        # The first `remaining` rows are those of clients without a cluster. When one of these
+        # joins, the last of them takes its place.
         self.ids = np.array(ids)
         self.places = {client: place for place, client in enumerate(ids)}
         self.totals = counts.sum(axis=1)
         self.deviations = counts * total
         self.deviations -= self.totals[:, None] * np.array(population, kind)
         self.buffer = np.empty_like(self.deviations)
-        self.left = len(ids)
-        # Of the cluster that grows.
+        self.remaining = len(ids)
+        # The sums over the members of the growing cluster.
         self.deviation = np.zeros_like(self.deviations[0])
         self.total = 0
 
@@ -274,21 +281,21 @@ class LabelBalance:
         place = self.places.pop(client)
         self.deviation = self.deviation + self.deviations[place]
         self.total += int(self.totals[place])
-        last = self.left - 1
+        last = self.remaining - 1
         if place != last:
             self.ids[place] = self.ids[last]
             self.totals[place] = self.totals[last]
             self.deviations[place] = self.deviations[last]
             self.places[int(self.ids[place])] = place
-        self.left = last
+        self.remaining = last
 
     def by_nearness(self) -> Iterator[int]:
-        sums = self.buffer[: self.left]
-        np.add(self.deviations[: self.left], self.deviation, out=sums)
+        sums = self.buffer[: self.remaining]
+        np.add(self.deviations[: self.remaining], self.deviation, out=sums)
         np.abs(sums, out=sums)
         differences = sums.sum(axis=1)
-        totals = self.totals[: self.left] + self.total
-        ids = self.ids[: self.left]
+        totals = self.totals[: self.remaining] + self.total
+        ids = self.ids[: self.remaining]
         while len(ids):
             nearest = nearest_of(differences, totals, ids)
             yield nearest
@@ -299,14 +306,14 @@ class LabelBalance:
 
 
 def nearest_of(differences: np.ndarray, totals: np.ndarray, ids: np.ndarray) -> int:
-    """The id with the least difference/total. Equal fractions are seen as equal: the lowest id."""
+    """The id with the smallest difference/total; among equal fractions, the lowest id."""
     quotients = (differences / totals).astype(np.float64)
     near = np.flatnonzero(quotients <= quotients.min() * (1 + ROUNDING))
-    if len(near) == 1 or quotients[near[0]] == 0:  # zeros are equal whatever their totals
+    if len(near) == 1 or quotients[near[0]] == 0:  # all zeros are equal, whatever their totals
         return int(ids[near].min())
     choices = []
     near_totals = totals[near]
-    for total in np.unique(near_totals):  # of one total the least difference is the nearest
+    for total in np.unique(near_totals):  # among equal totals the smallest difference is nearest
         same_total = near[near_totals == total]
         least = differences[same_total].min()
         lowest_id = ids[same_total[differences[same_total] == least]].min()
@@ -324,10 +331,10 @@ def update_clusters(
     fits: Fits | None = None,
     starts: Sequence[int] = (),
 ) -> list[Cluster]:
-    """The same rule where nobody tells its labels.
+    """The same rule for clients that do not report their labels.
 
-    The next member brings the cluster's mean update nearest to the mean of all, which mixes clients
-    that differ. (The likest would group like with like.)
+    The next member brings the cluster's mean update nearest to the mean of all updates, which mixes
+    different clients. (Choosing the most similar client would group like with like.)
     """
     check_size(size)
     if not updates:
@@ -337,10 +344,11 @@ def update_clusters(
 
 
 class UpdateBalance:
-    """Distances of mean updates, from inner products that are computed once.
+    """Distances between mean updates, from inner products that are computed once.
 
-    With v_i the update of client i less the mean of all, a cluster q with client i is at
-    ‖Σ_q v + v_i‖ / (|q| + 1): the least Σ_{k∈q} 2 v_k·v_i + v_i·v_i is the nearest.
+    With v_i the update of client i minus the mean of all updates, the distance of a cluster q with
+    client i is ‖Σ_q v + v_i‖ / (|q| + 1). So the client with the smallest
+    Σ_{k∈q} 2 v_k·v_i + v_i·v_i is the nearest.
     """
 
     def __init__(self, updates: Mapping[int, np.ndarray]) -> None:
@@ -363,7 +371,7 @@ class UpdateBalance:
 
     def by_nearness(self) -> Iterator[int]:
         growth = 2 * self.with_cluster + np.diagonal(self.products)
-        for place in np.argsort(growth, kind="stable").tolist():  # the lowest id of equal ones
+        for place in np.argsort(growth, kind="stable").tolist():  # the lowest id among equals
             if not self.taken[place]:
                 yield self.ids[place]
 
@@ -377,10 +385,10 @@ def alike_clusters(
     rng: np.random.Generator,
     population: Histogram | None = None,
 ) -> list[Cluster]:
-    """k-medoids on the distance of Eq. 6 between clients: what Algorithm 2 avoids.
+    """k-medoids on the distance of Eq. 6 between clients, which is what Algorithm 2 avoids.
 
-    No cluster has more than `size` members: clients go to their nearest medoid that has room, the
-    nearest pairs first. Medoids begin far apart.
+    No cluster has more than `size` members: clients join their nearest medoid that has room, the
+    nearest pairs first. The first medoids are far apart.
     """
     check_size(size)
     if not histograms:
@@ -403,10 +411,10 @@ def alike_clusters(
 
 
 def medoids_apart(shares: np.ndarray, count: int, first: int) -> list[int]:
-    """So many places, each as far as can be from those before it."""
+    """`count` places, each as far as possible from those before it."""
     medoids = [first]
     to_nearest = distances_between(shares, shares[[first]])[:, 0]
-    to_nearest[first] = -1.0  # never again
+    to_nearest[first] = -1.0  # so that it is not chosen again
     while len(medoids) < count:
         farthest = int(to_nearest.argmax())
         medoids.append(farthest)
@@ -417,7 +425,7 @@ def medoids_apart(shares: np.ndarray, count: int, first: int) -> list[int]:
 
 
 def dealt_to(medoids: Sequence[int], shares: np.ndarray, size: int) -> list[list[int]]:
-    """Everybody to a medoid: it stands first, the others in the order in which they came."""
+    """Assign every client to a medoid. The medoid comes first, then the others as they joined."""
     groups = [[medoid] for medoid in medoids]
     waiting = set(range(len(shares))) - set(medoids)
     distances = distances_between(shares, shares[list(medoids)])
@@ -432,15 +440,15 @@ def dealt_to(medoids: Sequence[int], shares: np.ndarray, size: int) -> list[list
 
 
 def middle_of(group: Sequence[int], shares: np.ndarray) -> int:
-    """The member with the least distance to the others."""
+    """The member with the smallest total distance to the others."""
     places = sorted(group)
     rows = shares[places]
     return places[int(distances_between(rows, rows).sum(axis=1).argmin())]
 
 
 def distances_between(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Eq. 6 of shares, of every row to each of the others."""
-    from scipy.spatial.distance import cdist  # late: few runs need it, and it takes long to import
+    """Eq. 6 between each row and each of the others. Rows are shares of labels."""
+    from scipy.spatial.distance import cdist  # here: it imports slowly, and few runs need it
 
     distances: np.ndarray = cdist(rows, others, "cityblock")
     return distances
@@ -450,7 +458,10 @@ def distances_between(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def speed_clusters(speeds: Mapping[int, float], size: int) -> list[Cluster]:
-    """Devices of one speed together, the fastest first: the slow ones wait for each other alone."""
+    """Clusters of similarly fast devices, the fastest first.
+
+    So only slow devices wait for slow ones.
+    """
     check_size(size)
     return in_turn(sorted(speeds, key=lambda client: (-speeds[client], client)), size)
 
@@ -461,7 +472,7 @@ def random_clusters(clients: Sequence[int], size: int, rng: np.random.Generator)
 
 
 def in_turn(clients: Sequence[int], size: int) -> list[Cluster]:
-    """Clusters of as many as fit, in this order; the last one has the rest."""
+    """Clusters of `size` clients each, in this order. The last one may be smaller."""
     clusters = []
     for begin in range(0, len(clients), size):
         clusters.append(Cluster(tuple(clients[begin : begin + size])))
@@ -469,7 +480,7 @@ def in_turn(clients: Sequence[int], size: int) -> list[Cluster]:
 
 
 def round_clusters(clients: Sequence[int], groups: int) -> list[Cluster]:
-    """Dealt round by id, whoever takes part."""
+    """Clients dealt to the groups in turn by id, whichever of them take part."""
     members: dict[int, list[int]] = {}
     for client in sorted(clients):
         members.setdefault(client % groups, []).append(client)
@@ -480,40 +491,40 @@ def round_clusters(clients: Sequence[int], groups: int) -> list[Cluster]:
 
 
 def file_clusters(path: Path, population: int) -> list[Cluster]:
-    """JSON: lists of client ids, which together are the population."""
+    """The clusters in a JSON file: lists of client ids, which together are the population."""
     return [Cluster(members) for members in read_clusters(path, population)]
 
 
 def read_clusters(path: Path, population: int) -> list[tuple[int, ...]]:
     rule = f"{path} must be a JSON list of clusters, each a list of client ids"
-    advice = "mend it, e.g. [[0, 3], [1, 2]]"
+    advice = "fix it, e.g. [[0, 3], [1, 2]]"
     try:
         raw = reading.read_json(path)
     except reading.Unreadable as error:
-        raise FedloomError(rule, str(error), "mend it, or check --clusters") from None
+        raise FedloomError(rule, str(error), "fix it, or check --clusters") from None
     if not isinstance(raw, list) or not raw:
-        raise FedloomError(rule, "it is no list, or an empty one", advice)
+        raise FedloomError(rule, "it is not a list, or an empty one", advice)
     for number, members in enumerate(raw, start=1):
         if not isinstance(members, list) or not members:
-            raise FedloomError(rule, f"cluster {number} is no list, or an empty one", advice)
+            raise FedloomError(rule, f"cluster {number} is not a list, or an empty one", advice)
         if not all(type(client) is int for client in members):
-            raise FedloomError(rule, f"cluster {number} has something that is no id", advice)
+            raise FedloomError(rule, f"cluster {number} has an entry that is not an id", advice)
     clusters = [tuple(members) for members in raw]
     check_assigned(clusters, population, str(path))
     return clusters
 
 
 def check_assigned(clusters: Sequence[Sequence[int]], population: int, source: str) -> None:
-    """Every client is in one cluster, and in one only."""
+    """Raise an error unless every client is in exactly one cluster."""
     seen: set[int] = set()
     for members in clusters:
         for client in members:
             if not 0 <= client < population:
                 rule = f"{source} must name clients from 0 to {population - 1}"
-                raise FedloomError(rule, f"it names {client}", "mend it")
+                raise FedloomError(rule, f"it names {client}", "fix it")
             if client in seen:
                 rule = f"{source} must name every client once"
-                raise FedloomError(rule, f"it names client {client} twice", "mend it")
+                raise FedloomError(rule, f"it names client {client} twice", "fix it")
             seen.add(client)
     for client in range(population):
         if client not in seen:
@@ -525,7 +536,7 @@ def assigned_clusters(
     assigned: Sequence[Sequence[int]],
     clients: Iterable[int],
 ) -> list[Cluster]:
-    """The clusters of a file, with those of their members that take part."""
+    """The clusters of a file, reduced to the members that take part."""
     active = set(clients)
     clusters = []
     for members in assigned:
@@ -535,7 +546,7 @@ def assigned_clusters(
     return clusters
 
 
-# What was asked for
+# Checks of options
 
 
 def check_size(size: int) -> None:
@@ -545,7 +556,7 @@ def check_size(size: int) -> None:
 
 
 def size_for(groups: int, clients: int) -> int:
-    """Q of so many clusters: ⌈clients/groups⌉."""
+    """Q for this number of clusters: ⌈clients/groups⌉."""
     if groups > clients:
         raise FedloomError(
             "there must be a client for every cluster",
@@ -556,12 +567,15 @@ def size_for(groups: int, clients: int) -> int:
 
 
 def check_h_max(h_max: float, seconds: Mapping[int, float]) -> None:
-    """`seconds`: what a round takes with each client alone. H^max must leave room for that."""
+    """Raise an error if H^max is shorter than a round of some client alone.
+
+    `seconds` is how long a round takes with each client alone.
+    """
     slowest = min(seconds, key=lambda client: (-seconds[client], client))
     if seconds[slowest] > h_max:
-        least = f"{ceil(1000 * seconds[slowest]) / 1000:.10g}"  # never less than what it takes
+        least = f"{ceil(1000 * seconds[slowest]) / 1000:.10g}"  # rounded up
         raise FedloomError(
             f"topology.h_max must be at least {least} simulated seconds",
-            f"client {slowest} alone takes so long, and it is {h_max:g}",
+            f"client {slowest} alone takes that long, and it is {h_max:g}",
             f"set it to {least} or more",
         )

@@ -1,4 +1,4 @@
-"""How a worker process ended that should not have, in words and in numbers, and what helps."""
+"""How a worker process died, in words and in numbers, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass
 
 from fedloom.records.rows import WorkerDeath
 
-# The system ends broken native code with these.
+# The signals with which the system ends broken native code.
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
 
 
 @dataclass(frozen=True)
 class Death:
-    """How a process ended, as `subprocess` tells it.
+    """How a process ended, by its exit code as `subprocess` reports it.
 
-    A code below 0 is a signal, another one the process gave itself; None is unknown.
+    A negative code stands for a signal. Other codes were returned by the process itself. None means
+    that the code is unknown.
     """
 
     code: int | None
 
     @property
     def signal(self) -> str | None:
-        """`SIGSEGV`; None: it was no signal."""
+        """The name of the signal, such as `SIGSEGV`, or None if there was none."""
         if self.code is None or self.code >= 0:
             return None
         try:
@@ -32,7 +33,7 @@ class Death:
             return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        """What goes behind "its process"."""
+        """The end of a sentence that begins with "its process"."""
         if self.code is None:
             return "went silent"
         if self.code >= 0:
@@ -40,14 +41,14 @@ class Death:
         return f"was killed by signal {-self.code} ({self.signal})"
 
     def at_work_for(self, client: int) -> WorkerDeath:
-        """As metrics.jsonl tells it."""
+        """The death as metrics.jsonl records it."""
         if self.signal is not None:
             return WorkerDeath(client, signal=self.signal)
         return WorkerDeath(client, exit=self.code)
 
 
 def in_words(first: Death, second: Death) -> str:
-    """Why an order was given up."""
+    """Why an order was given up, in words."""
     if first != second:
         return f"its process {first}, and a second one {second}"
     if first.signal is not None:
@@ -58,11 +59,11 @@ def in_words(first: Death, second: Death) -> str:
 def what_helps(deaths: Sequence[Death], *, others_refused: bool) -> str:
     """Advice for a round that got too few replies.
 
-    `others_refused`: some clients were refused for reasons of their own.
+    `others_refused` is set if some clients were refused for other reasons than a death.
     """
     advice = list(dict.fromkeys(help_against(death) for death in deaths))
     if others_refused or not deaths:
-        advice.append("mend the clients and resume the run")
+        advice.append("fix the clients and resume the run")
     return "; ".join(advice)
 
 
@@ -77,4 +78,4 @@ def help_against(death: Death) -> str:
         return f"native code of torch or another library crashed: {check}"
     if death.signal is not None:
         return f"another program sent {death.signal}: find out which, then resume the run"
-    return "the method's code ended its own process: mend it, then resume the run"
+    return "the method's code ended its own process: fix it, then resume the run"

@@ -1,7 +1,7 @@
-"""What comes back beside a reply, and the two kinds of orders that every site answers.
+"""The envelope that comes back with a reply, and the two kinds of orders that every site answers.
 
-The envelope holds what an engine measured. It travels beside the reply and never in it: a client's
-MACs would tell of its private architecture.
+The envelope holds what an engine measured. It travels beside the reply and never in it, because a
+client's MACs would reveal its private architecture.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedloom.types import Fields, Json
 
 DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra", "histogram"), Any)
 EVALUATION = dict.fromkeys(("personal", "shared", "confusion"), Any)
-# What the orders of every method may bring back; admission has a schema of its own for each.
+# What replies to these orders may hold, for every method. Admission has its own schema for each.
 BASIC = {
     "describe": Fields(meta=DESCRIPTION, writes=False),
     "evaluate": Fields(meta=EVALUATION, writes=False),
@@ -27,8 +27,8 @@ FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
 class Fault:
     """Why there is no reply.
 
-    A "store" fault is the site's disk, not the client: the run must stop. "refused" is the site's
-    own policy, or its device's limit.
+    A "store" fault comes from the site's disk rather than the client, so the run must stop. A
+    "refused" fault comes from the site's own policy or its device's limit.
     """
 
     kind: FaultKind
@@ -38,18 +38,18 @@ class Fault:
 
 @dataclass(frozen=True)
 class Envelope:
-    """What the engine measured, beside the reply."""
+    """What the engine measured while a client worked."""
 
     seconds: float = 0.0
-    macs: int | None = 0  # None where a site does not tell
-    # What the observer of a simulation may know of a network, or of a client's work.
+    macs: int | None = 0  # None if a site does not report them
+    # What the observer of a simulation may know about a network or a client's work.
     facts: Json = None
     fault: Fault | None = None
-    # The most that its process held, in bytes; None where it is not known or not told.
+    # The peak memory of the process, in bytes; None if it is unknown or not reported.
     memory: int | None = None
-    # How processes ended that had this order before; only an engine that starts them knows.
+    # How earlier processes with this order died, which only an engine that starts them knows.
     deaths: tuple[Death, ...] = ()
-    search_macs: int = 0  # of the MACs, those of searching: a clock may book the two side by side
+    search_macs: int = 0  # the part of the MACs spent on searching; a clock may run it in parallel
 
     def to_json(self) -> Json:
         fault = None
@@ -66,7 +66,7 @@ class Envelope:
 
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:
-        """What a site tells: it cannot tell of deaths."""
+        """The envelope that a site sent, which cannot report deaths."""
         fault = None
         if raw["fault"] is not None:
             fault = Fault(**raw["fault"])
@@ -76,5 +76,5 @@ class Envelope:
             raw["facts"],
             fault,
             raw["memory"],
-            search_macs=raw.get("search_macs", 0),  # a site of an earlier version does not tell
+            search_macs=raw.get("search_macs", 0),  # sites of earlier versions do not send it
         )

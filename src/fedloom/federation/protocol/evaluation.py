@@ -1,6 +1,6 @@
-"""What an evaluation says: a client's reply to an order, and what the server makes of it.
+"""Evaluations: the reply of a client to an evaluate order, and what the server keeps of it.
 
-Admission sees to it that a reply fits before anybody reads it as an `EvaluationReply`.
+Admission checks a reply before anything reads it as an `EvaluationReply`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fedloom.types import Json
 
 @dataclass(frozen=True)
 class EvaluationReply:
-    """Figures on the part of its data that the order named."""
+    """A client's metrics on the part of its data that the order named."""
 
     personal: Figures  # of the model that the client uses
     shared: Figures | None  # of the shared model; None: the method has none
-    # How many samples of each class (rows) were taken for each (columns); None: not told.
+    # How many samples of each class (rows) were predicted as each class (columns); None: not sent.
     confusion: list[list[int]] | None = None
 
     def to_meta(self) -> dict[str, Json]:
-        """As the reply carries it."""
+        """The evaluation as the reply's meta carries it."""
         meta: dict[str, Json] = {"personal": self.personal.to_json(), "shared": None}
         if self.shared is not None:
             meta["shared"] = self.shared.to_json()
@@ -41,13 +41,16 @@ class EvaluationReply:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """What a simulation's observer may note of a network. A deployment's sites tell nothing."""
+    """What the observer of a simulation may record about a network.
+
+    The sites of a deployment do not send these facts.
+    """
 
     params: int | None = None
-    macs: int | None = None  # of one sample
-    architecture: Json = None  # a fixed network's name, or a searched one as JSON
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
-    # The ways that the client's test samples take, with their costs; None: all take the same one.
+    macs: int | None = None  # per sample
+    architecture: Json = None  # the name of a fixed network, or a searched one as JSON
+    head: str | None = None  # how its classifier reads the last feature map; None: not known
+    # The routes of the client's test samples, with their costs; None: all take the same route.
     routes: Json = None
 
     def to_json(self) -> dict[str, Json]:
@@ -64,7 +67,7 @@ class NetworkFacts:
 
     @classmethod
     def from_json(cls, facts: Json) -> NetworkFacts:
-        """Of an envelope; null says nothing."""
+        """The facts in an envelope, which may be null."""
         if facts is None:
             return cls()
         return cls(
@@ -78,9 +81,9 @@ class NetworkFacts:
 
 @dataclass(frozen=True)
 class ModelEvaluation:
-    """What one order brought: one model, on one client's data."""
+    """The evaluation of one model on one client's data."""
 
-    figures: Figures | None = None  # None with a reason
+    figures: Figures | None = None  # None if there is a reason
     confusion: list[list[int]] | None = None
     network: NetworkFacts = NetworkFacts()
     reason: str | None = None  # why there are no figures
@@ -88,10 +91,12 @@ class ModelEvaluation:
 
 @dataclass(frozen=True)
 class ClientEvaluation:
+    """All that a client has evaluated at one time."""
+
     client: int
-    own: ModelEvaluation  # the model that the client uses
-    shared: Figures | None = None  # of the shared model, which the same reply tells of
-    # Of the models that the method names: an order for each, in the final evaluation alone.
+    own: ModelEvaluation  # of the model that the client uses
+    shared: Figures | None = None  # of the shared model, which the same reply contains
+    # Of the models that the method names, with one order for each, in the final evaluation only.
     named: Mapping[str, ModelEvaluation] = field(default_factory=dict)
 
     @classmethod

@@ -1,11 +1,12 @@
-"""What a client says of its labels: exactly, or with noise that only its site can repeat.
+"""The label counts that a client reports: exact, or with noise that only its site can repeat.
 
-Counts are whole numbers, so the noise is the discrete Laplace distribution, P(k) ∝ e^(−E|k|): with
-one sample more or less in one count (sensitivity 1), what leaves is at most e^E times as likely.
+Counts are whole numbers, so the noise follows the discrete Laplace distribution, P(k) ∝ e^(−E|k|):
+one sample more or less in one count (sensitivity 1) makes any report at most e^E times as likely.
 
-The noise comes from a secret of the site, by a key of (client, E, digest of the counts). So a
-client says the same in every stage, run and resume, and asking again tells nothing more; another E
-or other data is another draw, because one draw scaled for two E's would give the counts away.
+The noise is derived from a secret of the site, with the key (client, E, digest of the counts). So a
+client reports the same in every stage, run and resume, and asking again reveals nothing more.
+Another E or other data give another draw, because one draw scaled for two values of E would reveal
+the counts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import numpy as np
 from fedloom.config.histograms import NONE, HistogramRule
 
 SENSITIVITY = 1  # one sample added or removed changes one count by one
-MOST_COUNT = 1 << 40  # of one label; a larger count is none
+MOST_COUNT = 1 << 40  # of one label; a larger count cannot be true
 WORD = 8  # bytes of one uniform number
-BITS = 53  # of it that a float holds
+BITS = 53  # how many of its bits a float can hold
 
 
 def histogram_of(
@@ -32,17 +33,17 @@ def histogram_of(
     client: int,
     secret: bytes,
 ) -> list[int]:
-    """What leaves of a client's labels: one count a class."""
+    """The label counts that a client reports, one per class."""
     counts: list[int] = np.bincount(labels, minlength=classes).tolist()
     if not rule.is_noisy:
         return counts
-    assert rule.epsilon is not None  # of `laplace`
+    assert rule.epsilon is not None  # `laplace` always has one
     noise = discrete_laplace(rule.epsilon, stream_of(secret, client, rule.epsilon, counts))
     return [max(0, count + next(noise)) for count in counts]
 
 
 def discrete_laplace(epsilon: float, uniform: Iterator[float]) -> Iterator[int]:
-    """Draws of P(k) ∝ e^(−E|k|): the difference of two geometric ones.
+    """Draws from P(k) ∝ e^(−E|k|), as differences of two geometric draws.
 
     P(⌊−ln U / E⌋ = g) = (1 − e^(−E)) e^(−E g) for U uniform in (0, 1].
     """
@@ -58,33 +59,34 @@ def stream_of(
     epsilon: float,
     counts: Sequence[int],
 ) -> Iterator[float]:
-    """Uniform numbers in (0, 1] that nobody can tell without the secret.
+    """Uniform numbers in (0, 1] that cannot be predicted without the secret.
 
-    They are not of the seed tree, which the server knows, but of a keyed hash, block by block.
+    They come from a keyed hash, block by block, and not from the seeds, which the server knows.
     """
     digest = hashlib.sha256(json.dumps(list(counts)).encode()).hexdigest()
     name = json.dumps(["histogram", client, repr(epsilon), digest])
     block = 0
     while True:
         keyed = hashlib.blake2b(f"{name}/{block}".encode(), key=secret)
-        words = keyed.digest()
-        for begin in range(0, len(words), WORD):
-            number = int.from_bytes(words[begin : begin + WORD], "little") >> (8 * WORD - BITS)
+        digest_bytes = keyed.digest()
+        for begin in range(0, len(digest_bytes), WORD):
+            word = int.from_bytes(digest_bytes[begin : begin + WORD], "little")
+            number = word >> (8 * WORD - BITS)
             yield (number + 1) * 2.0**-BITS
         block += 1
 
 
 def simulated_secret(seed: int) -> bytes:
-    """Of a simulation, whose clients have no site: equal seeds give equal runs."""
+    """The secret in a simulation, whose clients have no sites: equal seeds give equal runs."""
     return hashlib.sha256(f"secret of a simulation/{seed}".encode()).digest()
 
 
 def refuse_histogram(row: object, asked: HistogramRule | None, classes: int) -> str | None:
-    """Why what a describe reply says of labels cannot be used, or None."""
+    """Why the label counts in a description cannot be used, or None."""
     if asked is None or asked.mechanism == NONE:
         if row is None:
             return None
-        return "its histogram: nobody asked for it"
+        return "its histogram: the run did not ask for it"
     if not isinstance(row, list | tuple) or len(row) != classes:
         return f"its histogram: it must have one count for each of the {classes} labels"
     for count in row:

@@ -1,7 +1,8 @@
-"""What a method is: a server side, a client side, and what may pass between them.
+"""What a method is: a server side, a client side, and the messages that may pass between them.
 
-A method is one file. It has options (frozen) and no memory: all memory is in the two states. A
-recipe names its options and its stages; the loop runs them one after the other under one budget.
+A method is one file. It has frozen options and no memory of its own: all memory is in the states of
+the server and the clients. A recipe names its options and its stages. The loop runs the stages one
+after the other under one budget.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from fedloom.spaces.searched import SearchedSpace
 from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
-PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
-Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
-SERVER = "server/"  # state under this prefix never goes down to a client
+PASSES = 10_000  # forward passes per sample and epoch, far more than any method needs
+Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores per sample
+SERVER = "server/"  # tensors with this prefix are never sent to a client
 
 
 def shared(state: State) -> dict[str, torch.Tensor]:
-    """What of a server's state clients may be sent."""
+    """The part of a server's state that clients may be sent."""
     return {key: tensor for key, tensor in state.tensors.items() if not key.startswith(SERVER)}
 
 
 @dataclass(frozen=True)
 class ClientRun:
-    """What a client's code knows of the order it works on, and where its random draws come from."""
+    """What a client's code knows about the order that it works on, and its random streams."""
 
     task: Task
     stage: str
     round: int
     hop: int
-    identity: int  # names its draws; the client's id
+    identity: int  # names its random streams; it is the client's id
     device: str
-    secret: Callable[[], bytes]  # of the site; draws from it cannot be repeated by the server
-    part: str = ""  # of the work, if its draws have names of their own
-    # What the client's device may spend now, by its owner's word.
+    secret: Callable[[], bytes]  # of the site; the server cannot repeat draws from it
+    part: str = ""  # the part of the work, if that part has random streams of its own
+    # What the owner of the client's device currently allows a network to cost.
     limit: DeviceLimit = field(default_factory=DeviceLimit)
 
     def key(self, purpose: str) -> int:
@@ -60,58 +61,73 @@ class ClientRun:
         return torch_rng(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
 
     def limit_for(self, order: Order) -> DeviceLimit:
-        """The tighter of the device's own and what the order says under `limit`, if it does."""
+        """The tighter of the device's own limit and the order's `limit`, if it has one."""
         return self.limit.tighter(DeviceLimit.from_plain(order.meta.get("limit", {})))
 
     def with_stream(self, part: str) -> ClientRun:
-        """The same for a part of the work that has a random stream of its own.
+        """The same run for a part of the work with its own random streams.
 
-        That stream is independent of the rest's.
+        These streams are independent of those of the other parts.
         """
         return replace(self, part=f"{self.part}{part}/")
 
 
 class Declined(Exception):
-    """Raised by a method's client side for work that this device may not do.
+    """Raised by a method's client side for work that exceeds this device's limit.
 
-    Nothing of what the order offers fits `ClientRun.limit_for`. It is no mistake: the reply is
+    Nothing that the order offers fits `ClientRun.limit_for`. This is not an error: the reply is
     refused with this reason.
     """
 
 
 class Method:
-    """The base of every method: override what the paper says, inherit the rest."""
+    """The base of every method: override what the paper defines, inherit the rest."""
 
-    fields: ClassVar[Mapping[str, Fields]]  # per kind of order, what its reply may hold
-    # This is asked of every client before the start; None: at first contact.
+    fields: ClassVar[Mapping[str, Fields]]  # what the reply to each kind of order may hold
+    # A question for every client before the stage. None: clients are described at first contact.
     describe: ClassVar[Json | None] = None
-    relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
-    seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
-    # What the fields that leave a client may tell of it, in sentences.
+    relays: ClassVar[bool] = False  # whether a weighted mean makes sense inside a cluster
+    seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that must not affect a reply
+    # What the fields that leave a client may reveal about it, in sentences.
     privacy_notes: ClassVar[tuple[str, ...]] = ()
-    # Whether there is a model of everybody, which a client without a state uses.
+    # Whether there is a shared model, which clients without a private state use.
     shares: ClassVar[bool] = True
 
     @property
     def least_samples(self) -> int:
-        """How many a client must have to train on: BN needs two."""
+        """The smallest number of training samples that a client must have. BN needs two."""
         return 2
 
     def check_rounds(self, rounds: float | None) -> None:
-        """Refuses a stage of so many rounds that the method cannot use.
+        """Raise an error if the method cannot use a stage of this many rounds.
 
         None: the budget is not counted in rounds.
         """
 
+    def least_work(
+        self,
+        task: Task,
+        unit: str,
+        times_the_clients: float,
+        budget_in_rounds: bool = False,
+    ) -> float | None:
+        """The smallest budget that this stage and the later ones can use; None: any budget.
+
+        It is counted in multiples of the first round's cost, in the budget's unit, which is not
+        rounds. Stages that ask all clients ask `times_the_clients` times as many as a round does.
+        With `budget_in_rounds`, the unit is that of a limit in addition to a budget in rounds.
+        """
+        return None
+
     def init(self, setup: Setup, previous: State | None) -> State:
-        """The server's state before the first round; `previous` is what the stage before left."""
+        """The server's state before the first round. `previous` is that of the stage before."""
         raise NotImplementedError
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        """Who does what this round, at most one order a client. None: this stage is finished.
+        """The orders of this round, at most one per client. None: this stage is finished.
 
-        No orders: a round of the server's own, which asks nobody. It costs no round of the budget,
-        but the MACs that `plan` and `merge` compute, and it must change the state.
+        If there are no orders, the server works alone in this round. Such a round costs no round of
+        the budget, only the MACs that `plan` and `merge` compute, and it must change the state.
         """
         raise NotImplementedError
 
@@ -122,7 +138,7 @@ class Method:
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
-        """A client's work: what it replies, and its new state (None: the old one stays)."""
+        """A client's work: its reply, and its new private state (None: the old one stays)."""
         raise NotImplementedError
 
     def merge(
@@ -132,47 +148,50 @@ class Method:
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        """The server's state after a round; by default the weighted mean of the replies."""
+        """The server's state after a round. By default it is the weighted mean of the replies."""
         means = aggregate(shared(state), replies, orders)
         return State({**state.tensors, **means}, state.meta)
 
     def serve(self, state: State, client: int) -> Order:
-        """What a client needs to evaluate."""
+        """The order with all that a client needs to evaluate its model."""
         return Order(client, "evaluate", shared(state))
 
     def models(self, state: State) -> tuple[str, ...]:
-        """Names of models that every client is asked for in the end, beside its own."""
+        """The names of models that all clients evaluate at the end in addition to their own."""
         return ()
 
     def serve_model(self, state: State, name: str, client: int) -> Order:
-        """What a client needs to evaluate one of `models`."""
+        """The order with all that a client needs to evaluate one of `models`."""
         raise NotImplementedError
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The network that is counted, drawn and exported; `own` None: the shared one."""
+        """The network whose cost is counted and which is drawn and exported.
+
+        If `own` is None, it is the shared network.
+        """
         raise NotImplementedError
 
     def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
-        """Which ways these samples take through a network that `network` made, and their costs.
+        """The routes that these samples take through a network from `network`, and their costs.
 
-        None: all samples take the same one.
+        None: all samples take the same route.
         """
         return None
 
     def assumptions(self, task: Task) -> tuple[str, ...]:
-        """What must hold where the exported network is used, in sentences for its card."""
+        """What must be true where the exported network is used, in sentences for its card."""
         return ()
 
     def personal_names(self, net: nn.Module) -> frozenset[str]:
-        """Of a network that `network` made, the tensors that are a client's own.
+        """The personal tensors of a network from `network`, which each client has for itself.
 
-        They are names in its `state_dict`: parameters, and statistics of BN. `fedloom adapt --train
-        personal` trains these alone. None: no part of it is personal.
+        They are names in its `state_dict`: parameters and BN statistics. `fedloom adapt --train
+        personal` trains only these. Empty: no part of the network is personal.
         """
         return frozenset()
 
     def frozen_names(self, net: nn.Module) -> frozenset[str]:
-        """The tensors that `fedloom adapt` leaves as they are, such as those that choose a path."""
+        """The tensors that `fedloom adapt` does not change, such as those that choose a path."""
         return frozenset()
 
     def predictor(
@@ -182,94 +201,103 @@ class Method:
         own: State | None,
         run: ClientRun,
     ) -> Predictor:
-        """How a client answers for new inputs."""
+        """The function with which a client predicts scores for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
 
     def samples_seen(self, order: Order, samples: int) -> int:
-        """How many a client that has so many to train on goes through in an order.
+        """How many samples a client with `samples` training samples processes in an order.
 
-        Its work is proportional to it, as a dry run sees it: an epoch more or less is in the cost
-        of a sample. By default all that it has.
+        A dry run takes the client's work as proportional to it; the number of epochs is part of the
+        cost per sample. By default it is all training samples.
         """
         return samples
 
-    def most_work(self, order: Order) -> float:
-        """How many times the work of this order another of its kind may be.
+    def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
+        """The MACs behind an accepted reply, as the server can compute them.
 
-        It bounds how long a cluster's round may take, before anybody works.
+        It is used where clients do not report their MACs, and only if the method's recipe has
+        `tells_macs`. A meter at the client would show the same number.
+        """
+        raise NotImplementedError
+
+    def most_work(self, order: Order) -> float:
+        """An upper bound on the work of any order of this kind, as a multiple of this one's.
+
+        It bounds how long a cluster's round may take before any client works.
         """
         return 1.0
 
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
-        """The rounds of a stage, for a dry run, where going through them would take too long.
+        """The rounds of a stage for a dry run, if simulating them would take too long.
 
-        A client has so many samples to train on, on average. None: they are gone through.
+        Clients have `samples` training samples on average. None: the dry run simulates them.
         """
         return None
 
     def note(self, state: State, r: Round) -> Meta:
-        """What metrics.jsonl says of a round beside its figures, such as a schedule's phase.
+        """What metrics.jsonl records about a round besides metrics, such as a schedule's phase.
 
-        It can only say what the server knows. It is asked before the merge, with the planned state.
+        It can contain only what the server knows. It is called before the merge, with the planned
+        state.
         """
         return {}
 
     def note_after(self, state: State, r: Round) -> Meta:
-        """The same, asked after the merge, with the state that it made."""
+        """The same as `note`, but called after the merge, with the merged state."""
         return {}
 
     def note_clusters(self, state: State) -> Mapping[int, ClusterNote]:
-        """What metrics.jsonl says of clusters beside their costs, by number.
+        """What metrics.jsonl records about clusters besides their costs, by number.
 
-        It is asked of the planned state.
+        It is called with the planned state.
         """
         return {}
 
     def scores(self, state: State) -> Sequence[ScoredPath] | None:
-        """The rows of scores.jsonl, which are asked for after every round and at a resume.
+        """The rows of scores.jsonl, which is written after every round and when a run resumes.
 
-        A later state of the stage has the same and perhaps more. None: the stage scores no paths,
-        and what a stage before it wrote stays.
+        A later state of the stage must return the same rows, and perhaps more. None: the stage
+        scores no paths, and the rows of an earlier stage stay.
         """
         return None
 
     def sections(self, state: State) -> Sections:
-        """What result.json says of the last stage's state beside what it says of every method."""
+        """Sections of result.json about the last stage's state that only some methods have."""
         return Sections()
 
     @property
     def phases(self) -> Mapping[str, float]:
-        """The phases that `note` names, with their shares of the budget in the paper.
+        """The phases that `note` can name, with their shares of the budget in the paper.
 
         Tables print both.
         """
         return {}
 
     def observe(self, own: State, number: int) -> Json:
-        """What the observer of a simulation notes of a client's state after a round; None: nothing.
+        """What the observer of a simulation records about a client's state; None: nothing.
 
-        It never crosses: a deployment has no observer.
+        It is called after a round and never sent to the server: a deployment has no observer.
         """
         return None
 
     def describe_client(self, ask: Json, data: Samples, run: ClientRun) -> dict[str, Json]:
-        """What the describe reply holds beyond shape, labels and counts."""
+        """What a client's description contains besides shape, labels and sample counts."""
         return {}
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
-        """Why this reply cannot be an honest one, or None.
+        """Why this reply cannot be honest, or None.
 
-        Admission asks it of every reply that is what `fields` declare, before anything else of the
-        method sees it: whether a list of scores is as long as the order's, or a sum at most what
-        the client's `samples` (those it trains on, as it described them) allow. What it raises is a
-        reason too: a reply may hold anything.
+        Admission calls it for every reply that has what `fields` declare, before any other code of
+        the method sees the reply. It may check that a list of scores is as long as the order's, or
+        that a sum is possible with the client's `samples` (its training samples, as it described
+        them). If it raises an error, the reply is refused too, because a reply may hold anything.
         """
         return None
 
     def update_of(self, order: Order, reply: Reply) -> Tensors:
-        """What a reply brings, by the names and in the shapes of what was sent.
+        """The tensors of a reply, with the names and shapes of those that were sent.
 
-        How far it moves the model is measured on this. It is asked of accepted replies alone.
+        They show how far the reply moves the model. It is called for accepted replies only.
         """
         return reply.tensors
 
@@ -280,15 +308,15 @@ class Method:
     def most_steps(self, order: Order, samples: int) -> int | None:
         """By how much an honest reply may raise an integer tensor of its order.
 
-        Such a tensor is BN's count of batches. By default this is far more than any training needs:
-        `PASSES` forward passes over single samples an epoch. None: integers are no counters here,
-        and are not looked at.
+        BN's count of batches is such a tensor. The default is far more than any training needs:
+        `PASSES` forward passes over single samples per epoch. None: integers are not counters in
+        this method, and are not checked.
         """
         return PASSES * epochs_in(getattr(self, "options", None)) * max(1, samples)
 
 
 def epochs_in(options: object) -> int:
-    """How many a method's options ask for; where they do not say it as a number, one."""
+    """How many epochs a method's options ask for; 1 if they do not give a number."""
     epochs = getattr(options, "epochs", None)
     if not isinstance(epochs, int | float) or not isfinite(epochs):
         return 1
@@ -298,8 +326,8 @@ def epochs_in(options: object) -> int:
 def fields_of(method: Method, kind: str) -> Fields:
     """What a reply to this kind of order may hold.
 
-    `writes` is believed only of the client side that it was declared beside: a subclass that
-    overrides `client` and inherits `fields` has not said whether its clients keep a state.
+    `writes` is trusted only for the client side that it was declared with: a subclass that
+    overrides `client` and inherits `fields` has not declared whether its clients keep a state.
     """
     declared = method.fields[kind]
     for part in type(method).__mro__:
@@ -312,37 +340,37 @@ def fields_of(method: Method, kind: str) -> Fields:
 
 @dataclass(frozen=True)
 class ForeseenRound:
-    """What one round of a search will cost, as far as that can be told before it."""
+    """The predicted cost of one round of a search."""
 
-    clients: int  # that are asked; 0: the server works alone
-    macs: float  # of all of these clients, or of the server
-    down: float = 0.0  # bytes, of all clients
+    clients: int  # the number of clients that are asked; 0: the server works alone
+    macs: float  # of all these clients, or of the server
+    down: float = 0.0  # bytes, for all clients together
     up: float = 0.0
     is_generation: bool = True
 
 
 class Stage(NamedTuple):
-    """One part of a run, with its share of the budget that is left when it begins."""
+    """One part of a run, with its share of the budget that remains when it begins."""
 
     name: str
     method: Method
-    share: float | None = 1.0  # None: until its plan says None
-    # What goes on: the last round, or the best on validation.
+    share: float | None = 1.0  # None: the stage goes on until its plan returns None
+    # What the stage hands on: its last round, or its best one on validation data.
     select: Literal["last", "best"] = "last"
-    keeps_own: bool = False  # whether clients bring their state along from the stage before
-    # The name under which the state that it hands on is kept, as NAME.state in the run's folder.
+    keeps_own: bool = False  # whether clients keep their private states of the stage before
+    # If given, the state that the stage hands on is kept as NAME.state in the run's folder.
     leaves: str | None = None
-    # Whether its clients talk to the server alone, though the run is in clusters.
+    # Whether its clients talk to the server directly, even if the run has clusters.
     is_flat: bool = False
 
 
 class Tiered(NamedTuple):
-    """What the networks of a method with tiers may cost, and where limits usually lie."""
+    """What the networks of a method with device tiers cost, and how limits are usually chosen."""
 
     table: CostTable
     rule: TierRule
     names: tuple[tuple[str, ...], ...]  # of the operations, by layer
-    # What a limit must leave: a path of a space, or a width of a fixed network.
+    # What must be possible within a limit: a path of a space, or a width of a fixed network.
     choice: Literal["path", "width"] = "path"
 
     @property
@@ -352,14 +380,14 @@ class Tiered(NamedTuple):
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The clusters in which a method works, unless --topology says otherwise."""
+    """The clusters in which a method works, unless --topology overrides them."""
 
-    clusters: str  # who is together, unless --clusters says otherwise
+    clusters: str  # the rule that forms clusters, unless --clusters overrides it
     lambda1: int | None  # local iterations before each mean in a cluster; None: epochs
-    lambda2: int  # means in a cluster, one a hop, before each of the server
-    settings: Meta  # what the method's options say of section [topology]; None: its default
-    is_chosen: bool = False  # whether an option of the method says who is together
-    by_option: tuple[str, ...] = ()  # ways to cluster that --clusters may not ask for by itself
+    lambda2: int  # means in a cluster, one per hop, before each mean at the server
+    settings: Meta  # what the method's options set in section [topology]; None: the default
+    is_chosen: bool = False  # whether an option of the method chooses the rule
+    by_option: tuple[str, ...] = ()  # rules that only the method's option may choose
 
 
 @dataclass(frozen=True)
@@ -369,20 +397,23 @@ class Recipe:
     summary: str
     options: type[Options]
     stages: Callable[[Task], tuple[Stage, ...]]
-    short: str | None = None  # in NAME:word, the option that a bare word sets
-    # What the limits of device tiers are about; None: the method knows no tiers.
+    short: str | None = None  # the option that a bare word sets in NAME:word
+    # What device tiers limit; None: the method does not support tiers.
     tiered: Callable[[Task], Tiered] | None = None
-    # The clusters that the method names with these options; None: it works with any topology, and
-    # flat by itself.
+    # The clusters in which the method works with these options. None: it works in any topology,
+    # and in a flat one by default.
     hierarchy: Callable[[Meta], Hierarchy | None] | None = None
-    # Whether labels may be numbers: it never counts or compares labels, and its clients train with
-    # `training_loss` alone.
+    # Whether the method can do regression: it never counts or compares labels, and its clients
+    # train with `training_loss` only.
     foretells_numbers: bool = False
+    # Whether all of its stages have `macs_by_formula`, so that the server can compute the clients'
+    # MACs.
+    tells_macs: bool = False
 
     def searched(self, task: Task) -> SearchedSpace | None:
-        """The space that a task of this method searches, and how large; None: it searches none.
+        """The space that a task of this method searches, and its size; None: it searches none.
 
-        A method that searches has options on the base of `SpaceChoice`, which answer.
+        The options of a method that searches are a subclass of `SpaceChoice`, which knows both.
         """
         if not issubclass(self.options, SpaceChoice):
             return None

@@ -1,7 +1,7 @@
-"""Encoded orders on their way, where their replies are put, and what carries both.
+"""Parcels are encoded orders, slots hold their replies, and an engine delivers both.
 
-An engine brings parcels to sites and their replies back. Both sides of it know these types: the
-server makes a parcel, a worker process puts the reply into its slot.
+Both sides of an engine know these types: the server makes a parcel, and a worker process puts the
+reply into its slot.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.wire import Body
 from fedloom.files import Chunk, map_file, write_whole
 
-# Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
+# Replies of at most this many bytes are held in memory until the round ends: 16 MB for a thousand
+# clients.
 MOST_HELD = 1 << 14
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """An encoded order, and where its reply is to be put."""
+    """An encoded order, and the slot for its reply."""
 
     client: int
     head: bytes
@@ -37,7 +38,7 @@ class Parcel:
 
 
 class Engine(Protocol):
-    """Carries parcels to sites and their replies back. One answer a parcel, in any order."""
+    """Delivers parcels to sites and brings back one answer per parcel, in any order."""
 
     def ask(
         self,
@@ -56,7 +57,7 @@ class Slot:
 
     @property
     def place(self) -> str:
-        """The path of its file, if the reply is not small."""
+        """The path of the reply's file, which exists if the reply is not small."""
         return os.path.join(self.folder, self.name)
 
     @property
@@ -85,12 +86,12 @@ class Slot:
 
 
 def is_small(size: int) -> bool:
-    """Whether so many bytes go with a message, and not by a file."""
+    """Whether this many bytes are sent with a message rather than in a file."""
     return size <= MOST_HELD
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:
-    """A reply's bytes, writable in private: torch has no read-only tensors."""
+    """The bytes of a reply. The copy is private and writable, as torch has no read-only tensors."""
     if isinstance(place, bytes):
         return bytearray(place)
     return map_file(place)

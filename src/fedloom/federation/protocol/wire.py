@@ -11,8 +11,8 @@ Encoding is split into head and body because many orders share one body. Decodin
 every claim is checked against the bytes that are really there before anything is allocated.
 
 A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a
-flipped one would go into the weights without a word. Messages have none (the network sees to that),
-and neither have files of the time before there were checksums.
+flipped bit would otherwise change the weights unnoticed. Messages have none, because the network
+protects them, and neither do files that versions without checksums wrote.
 """
 
 import json
@@ -49,11 +49,11 @@ PLACE = {"dtype", "shape", "data_offsets"}
 OPENING = '{"__metadata__":'
 OUR_OPENING = OPENING + '{"fedloom": '  # what a header begins with if we wrote it
 CHECKSUM = "crc32"  # its name in a file's header
-HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
+HEADING = {"fedloom", CHECKSUM}  # the keys that a header's metadata may have
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-# Sizes of zero count as one: torch multiplies the others out for its strides.
+# Sizes of 0 count as 1 here, because torch multiplies the other sizes for its strides.
 MOST_ELEMENTS = 1 << 40
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
@@ -79,7 +79,8 @@ class Layout:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.by_name = {entry.name: entry for entry in entries}
-        self.spans: dict[torch.dtype, tuple[int, int]] = {}  # those of one dtype lie side by side
+        # Begin and end of the tensors of each dtype, which are adjacent.
+        self.spans: dict[torch.dtype, tuple[int, int]] = {}
         for entry in entries:
             begin, _ = self.spans.get(entry.dtype, (entry.begin, 0))
             self.spans[entry.dtype] = (begin, entry.end)
@@ -87,7 +88,7 @@ class Layout:
 
 
 def size_of(entries: Sequence[Entry]) -> int:
-    """How many bytes they take: they lie side by side."""
+    """How many bytes these tensors occupy. They are adjacent."""
     if not entries:
         return 0
     return entries[-1].end
@@ -109,7 +110,7 @@ class Body:
     def head(self, fields: str, *, checked: bool = False) -> bytes:
         """The header of a message with this body, padded so that the body starts aligned.
 
-        `checked`: with a checksum of everything, for a file.
+        With `checked`, it contains a checksum of everything, for a file.
         """
         text = OUR_OPENING + encode_basestring_ascii(fields)
         if checked:
@@ -124,7 +125,7 @@ class Body:
 
 
 def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
-    """Of all that a file says: our fields, the table of tensors, and their bytes."""
+    """The checksum of a file's content: our fields, the table of tensors, and their bytes."""
     value = zlib.crc32(table.encode(), zlib.crc32(fields.encode()))
     for chunk in body:
         value = zlib.crc32(chunk, value)
@@ -132,7 +133,7 @@ def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
 
 
 def arranged(tensors: Tensors) -> tuple[Entry, ...]:
-    """Where each tensor lies in a body."""
+    """Where each tensor lies in a body, in the order of the body."""
     entries = []
     begin = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype)):
@@ -143,22 +144,23 @@ def arranged(tensors: Tensors) -> tuple[Entry, ...]:
 
 
 def line(entry: Entry) -> str:
+    """A tensor's entry in the header's table, as JSON."""
     name, dtype, shape, begin, end = entry
     place = f'{{"dtype":"{CODES[dtype]}","shape":{list(shape)},"data_offsets":[{begin},{end}]}}'
     return f"{encode_basestring_ascii(name)}:{place}"
 
 
 def bytes_in_message(tensors: Tensors) -> int:
-    """What tensors add to a message: their own bytes and their lines in its header.
+    """The bytes that tensors add to a message: their own, and their lines in its header.
 
-    Only the header's padding is not counted.
+    The header's padding is not counted.
     """
     entries = arranged(tensors)
     return size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)
 
 
 def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
-    """What a body is sorted by. Every tensor lies aligned, and those of one dtype side by side."""
+    """The sort key of a body's tensors: all are aligned, and those of one dtype are adjacent."""
     return RANKS[dtype], name
 
 
@@ -178,7 +180,7 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
-        # A byte that is neither 0 nor 1 is no bool, so it is read as a number.
+        # A byte that is neither 0 nor 1 is not a valid bool, so it is read as a number.
         if entry.dtype == torch.bool:
             return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
         return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
@@ -208,7 +210,7 @@ class Packed(Mapping[str, torch.Tensor]):
         return flat
 
     def float_array(self) -> np.ndarray:
-        """All float32 tensors as one flat view of numpy's, which is made faster than torch's."""
+        """All float32 tensors as one flat numpy view, which is created faster than a torch view."""
         if self._float_array is None:
             begin, end = self.layout.spans.get(torch.float32, (0, 0))
             numbers = np.zeros(0, np.float32)
@@ -219,15 +221,15 @@ class Packed(Mapping[str, torch.Tensor]):
         return self._float_array
 
     def between(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
-        """What lies side by side between two places, in bytes, as one flat view."""
+        """The adjacent tensors between two offsets, in bytes, as one flat view."""
         return self._flat(dtype, begin, end)
 
     def copied(self) -> dict[str, torch.Tensor]:
-        """The same tensors in memory of torch's own, aligned as torch likes it."""
+        """Copies of the tensors in memory that torch has allocated and aligned."""
         return {name: self[name].clone() for name in self}
 
     def give_back(self) -> None:
-        """Of a mapped file: its pages may leave the memory; who looks again reads them again."""
+        """Release the pages of a mapped file. A later access reads them from the disk again."""
         if not isinstance(self._body, memoryview):
             return
         mapped = self._body.obj
@@ -236,10 +238,10 @@ class Packed(Mapping[str, torch.Tensor]):
 
 
 class OnDemand(Mapping[str, torch.Tensor]):
-    """An order's tensors, each copied into memory of torch's own when it is first asked for.
+    """An order's tensors, each copied into memory of torch when it is first accessed.
 
-    Most orders bring a network's weights, which are copied into that network and needed nowhere
-    else.
+    Most orders carry a network's weights, which are copied into that network and not needed
+    anywhere else.
     """
 
     def __init__(self, packed: Packed) -> None:
@@ -251,7 +253,7 @@ class OnDemand(Mapping[str, torch.Tensor]):
             self._copies[name] = self._packed[name].clone()
         return self._copies[name]
 
-    def __contains__(self, name: object) -> bool:  # else to ask for a name would copy its tensor
+    def __contains__(self, name: object) -> bool:  # the default would copy the tensor
         return name in self._packed.layout.by_name
 
     def __iter__(self) -> Iterator[str]:
@@ -261,13 +263,13 @@ class OnDemand(Mapping[str, torch.Tensor]):
         return len(self._packed)
 
     def copy_into(self, targets: Mapping[str, torch.Tensor]) -> None:
-        """Straight to where they are needed, by one call for all of them."""
+        """Copy the tensors directly to where they are needed, with one call for all of them."""
         copy_all(targets, self._packed)
         self._packed.give_back()
 
 
 def split(data: Buffer) -> tuple[memoryview, memoryview]:
-    """One buffer into head and body."""
+    """Split one buffer into head and body."""
     view = memoryview(data)
     if len(view) < 8:
         raise WireError(f"a message needs at least 8 bytes, these are {len(view)}")
@@ -286,9 +288,9 @@ class Heading(NamedTuple):
 
 
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
-    """Our fields (as JSON text) and the tensors.
+    """The fields of a message (as JSON text) and its tensors.
 
-    Every claim has been checked against the bytes that are there.
+    Every claim in the header has been checked against the bytes.
     """
     heading = _heading(head)
     if heading.checksum is not None:
@@ -297,7 +299,7 @@ def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
 
 
 def open_file(head: Buffer, body: Buffer) -> tuple[str, Packed]:
-    """The same for a file, whose content must have the checksum that it names, if it names one."""
+    """The same for a file. If it contains a checksum, its content must match it."""
     heading = _heading(head)
     tensors = _tensors(heading, body)
     if heading.checksum is None:
@@ -316,7 +318,7 @@ def _tensors(heading: Heading, body: Buffer) -> Packed:
 
 
 def _heading(head: Buffer) -> Heading:
-    """Our fields come first, then the table of tensors."""
+    """Split a header into our fields, which come first, and the table of tensors."""
     raw = header_of(head)
     try:
         text = raw.decode()
@@ -328,15 +330,18 @@ def _heading(head: Buffer) -> Heading:
     content_checksum = meta.get(CHECKSUM)
     if not meta.keys() <= HEADING or not isinstance(content_checksum, str | None):
         raise WireError("the header begins with more than the fields of fedloom")
-    rest = text[end:].rstrip(" ")
-    if not rest.startswith(',"') and rest != "}":
+    table = text[end:].rstrip(" ")
+    if not table.startswith(',"') and table != "}":
         raise WireError("the header is not JSON")
-    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), content_checksum)
+    return Heading(meta["fedloom"], "{" + table.removeprefix(","), content_checksum)
 
 
 def _metadata(text: str) -> tuple[Any, int]:
-    """What a header begins with, and where it ends. None: it begins otherwise."""
-    if text.startswith(OUR_OPENING):  # nearly always: one string is read quicker than an object
+    """The metadata with which a header begins, and where it ends.
+
+    The metadata is None if the header begins otherwise.
+    """
+    if text.startswith(OUR_OPENING):  # nearly always; one string is read faster than an object
         fields, end = decode(text, len(OUR_OPENING))
         if isinstance(fields, str) and text.startswith("}", end):
             return {"fedloom": fields}, end + 1
@@ -347,7 +352,7 @@ def _metadata(text: str) -> tuple[Any, int]:
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
 def _layout(table: str) -> Layout:
-    """A checked table, in its order."""
+    """The layout that a table describes, after checking it."""
     try:
         header, end = decode(table)
     except (ValueError, RecursionError) as error:
@@ -366,8 +371,8 @@ def _layout(table: str) -> Layout:
 
 
 def header_of(head: Buffer) -> bytes:
-    view, rest = split(head)
-    if len(rest):
+    view, body = split(head)
+    if len(body):
         raise WireError("bytes follow the header")
     return bytes(view[8:])
 
@@ -375,12 +380,12 @@ def header_of(head: Buffer) -> bytes:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("an object has the same key twice")
     return fields
 
 
 def _finite(text: str) -> float:
-    """JSON has no Infinity and no NaN; Python's parser is laxer, and 1e999 overflows."""
+    """A finite number. JSON has no Infinity or NaN, but Python's parser accepts them and 1e999."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("they hold a number that is not finite")
@@ -393,14 +398,14 @@ _finite_decoder = json.JSONDecoder(
     parse_float=_finite,
     parse_constant=_finite,
 )
-decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
+decode = _decoder.raw_decode  # returns a JSON value inside a text, and where it ends
 
 
 def read_json(text: str, *, finite: bool = False) -> Any:
-    """JSON from outside.
+    """Read JSON from outside.
 
-    A key that stands twice in one object is a ValueError: two readers could take two values. So is
-    a number that is not finite, where all must be.
+    Raises ValueError if an object has the same key twice, because two readers could take different
+    values. With `finite`, it also raises one for a number that is not finite.
     """
     decoder = _finite_decoder if finite else _decoder
     try:
@@ -429,14 +434,14 @@ def _entry(name: str, place: Any, offset: int) -> Entry:
 
 
 def _are_counts(value: Any, most: int) -> bool:
-    """Whether this is a list of at most so many whole numbers, none below 0."""
+    """Whether this is a list of at most `most` whole numbers, none below 0."""
     if not isinstance(value, list) or len(value) > most:
         return False
     return {*map(type, value)} <= {int} and min(value, default=0) >= 0
 
 
 class Header(BaseModel):
-    """A closed schema: what is not named here is refused."""
+    """A closed schema: fields that it does not name are refused."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -471,7 +476,7 @@ class StateFields(Header):
     meta: dict[str, Any]
 
 
-# It is made once: json.dumps would make one for every call.
+# The encoder is created once, whereas json.dumps would create one for every call.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -480,7 +485,7 @@ def dump(**fields: Any) -> str:
 
 
 def order_head(order: Order, body: Body, stamps: "StampText | None" = None) -> bytes:
-    """The head of an order; `stamps` is shared by those that are written one after the other."""
+    """The head of an order. Orders that are encoded one after the other share `stamps`."""
     kind = encode_basestring_ascii(order.kind)
     region = "null"
     if order.region is not None:
@@ -498,7 +503,10 @@ def order_head(order: Order, body: Body, stamps: "StampText | None" = None) -> b
 
 
 class StampText:
-    """Stamps as JSON. The orders of a round share a task, and many of them a whole stamp."""
+    """Encodes stamps as JSON. It reuses the text of the latest task and the latest stamp.
+
+    The orders of a round share a task, and many of them share a whole stamp.
+    """
 
     def __init__(self) -> None:
         self._task: Task | None = None
@@ -529,7 +537,7 @@ class StampText:
 
 
 def task_fields(task: Task) -> dict[str, Json]:
-    """Without what a task of classes does not have."""
+    """The fields of a task, without the regression target if it has none."""
     fields = dict(vars(task))
     if task.target is None:
         del fields["target"]
@@ -591,14 +599,14 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
 
 def _fields(kind: type[F], text: str) -> F:
     try:
-        # Strict also in the stamp, whose classes have their own config.
+        # This is strict for the stamp too, whose classes have their own config.
         fields = kind.model_validate_json(text, strict=True)
-        # Of two equal keys pydantic would take the last, and 1e999 for infinite, without a word.
+        # Pydantic would silently take the last of two equal keys, and read 1e999 as infinity.
         read_json(text, finite=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
     except ValueError as error:
-        raise WireError(f"the fields are no JSON of ours: {error}") from None
+        raise WireError(f"the fields are not valid JSON: {error}") from None
     return fields

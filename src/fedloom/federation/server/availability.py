@@ -1,15 +1,18 @@
-"""Who is there, by the simulated clock, and who leaves during its work: all by the seed.
+"""Which clients are available by the simulated clock, and which leave while they work.
 
-`duty:600,300`: every client is there for 600 seconds and away for 300, again and again; when it
-begins is drawn. A file says it of every client, and begins anew after its period, or, without one,
-after its last interval:
+Everything that is drawn here depends on the seed alone.
+
+`duty:600,300`: every client is available for 600 seconds, then unavailable for 300, and so on. The
+time at which a client's cycle begins is drawn. Alternatively a file lists the intervals in which
+each client is available. Its schedule repeats after the period that it names, or, without one,
+after the end of its last interval:
 
     client,begin,end
     0,0,3600
     1,1800,7200
     period,0,86400
 
-A file of faults names clients that are gone from a hop on, to the end of that round:
+A file of faults names clients that leave at a hop and stay away until the end of that round:
 
     round,hop,client
     2,0,3
@@ -35,13 +38,13 @@ DUTY = "duty"
 INTERVAL_COLUMNS = ("client", "begin", "end")
 FAULT_COLUMNS = ("round", "hop", "client")
 PERIOD = "period"
-# Seconds: sums of floats may miss the beginning or the end of an interval by this little.
+# Seconds. Rounding may put a sum of floats this far beside the beginning or end of an interval.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Seconds in which a client is there."""
+    """A time span, in simulated seconds, in which a client is available."""
 
     begin: float
     end: float
@@ -49,28 +52,28 @@ class Interval:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When every client is there. It begins anew after each period."""
+    """When every client is available. The schedule repeats after each period."""
 
     period: float
-    of_client: tuple[tuple[Interval, ...], ...]  # ascending, apart from one another
+    of_client: tuple[tuple[Interval, ...], ...]  # by client; ascending, and they do not touch
 
     def is_there(self, client: int, now: float) -> bool:
         return self._current(client, now) is not None
 
     def leaves_after(self, client: int, now: float) -> float:
-        """The seconds that a client who is there stays; infinity: it never leaves."""
+        """How many seconds an available client stays available; infinity if it never leaves."""
         current = self._current(client, now)
         assert current is not None
         if current.end - current.begin >= self.period:
             return inf
-        left = current.end - self._phase(now)
+        remaining = current.end - self._phase(now)
         first = self.of_client[client][0]
         if current.end >= self.period - ROUNDING and first.begin <= ROUNDING:
-            left += first.end  # it is there when the period begins anew
-        return left
+            remaining += first.end  # it is still available when the next period begins
+        return remaining
 
     def returns_at(self, client: int, now: float) -> float:
-        """When a client is there next: now, if it is."""
+        """The time at which a client is next available: `now` if it already is."""
         if self.is_there(client, now):
             return now
         phase = self._phase(now)
@@ -80,6 +83,7 @@ class Schedule:
         return now + (self.period - phase + self.of_client[client][0].begin)
 
     def _current(self, client: int, now: float) -> Interval | None:
+        """The interval in which the client is available now, or None if it is not."""
         phase = self._phase(now)
         for interval in self.of_client[client]:
             if interval.begin - ROUNDING <= phase < interval.end - ROUNDING:
@@ -87,7 +91,7 @@ class Schedule:
         return None
 
     def _phase(self, now: float) -> float:
-        """Where in the period it is; a rounding error before the next one is its beginning."""
+        """The time since the period began. Just before the next period it counts as 0."""
         phase = now % self.period
         if phase > self.period - ROUNDING:
             return 0.0
@@ -96,7 +100,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fault:
-    """A client that is gone from a hop on, to the end of its round."""
+    """A client that leaves at a hop and stays away until the end of its round."""
 
     round: int
     hop: int
@@ -105,40 +109,44 @@ class Fault:
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who can be asked, and who will not bring back what it was asked for."""
+    """Which clients can be asked, and which of them leave before they have answered."""
 
     population: int
     seed: int = 0
-    schedule: Schedule | None = None  # None: everybody is always there
-    dropout: float = 0.0  # the probability that a client leaves during its work of a round
-    faults: Mapping[tuple[int, int], int] = field(default_factory=dict)  # hop, by round and client
+    schedule: Schedule | None = None  # None: all clients are always available
+    dropout: float = 0.0  # the probability that a client leaves during its work in a round
+    # The hop at which a client leaves, by round and client.
+    faults: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def present(self, now: float) -> frozenset[int] | None:
-        """None: everybody."""
+        """The clients that are available now; None stands for all of them."""
         if self.schedule is None:
             return None
         clients = range(self.population)
         return frozenset(client for client in clients if self.schedule.is_there(client, now))
 
     def first_return(self, clients: Iterable[int], now: float) -> float:
-        """When the first of these is there."""
+        """The time at which the first of these clients is available."""
         if self.schedule is None:
             return now
         return min(self.schedule.returns_at(client, now) for client in clients)
 
     def stays(self, clients: Iterable[int], now: float) -> dict[int, float]:
-        """For how many seconds each of these, who are there, will be; those who leave."""
+        """How many seconds each of these available clients stays.
+
+        Clients that never leave are left out.
+        """
         if self.schedule is None:
             return {}
         seconds = {}
         for client in clients:
-            left = self.schedule.leaves_after(client, now)
-            if isfinite(left):
-                seconds[client] = left
+            remaining = self.schedule.leaves_after(client, now)
+            if isfinite(remaining):
+                seconds[client] = remaining
         return seconds
 
     def departures(self, number: int, clients: Iterable[int], hops: int) -> dict[int, Departure]:
-        """Those who leave during their work of a round of so many hops."""
+        """By client, who leaves while working in a round of this many hops, and when."""
         leaving = {}
         for client in clients:
             departure = self._departure(number, client, hops)
@@ -157,10 +165,10 @@ class Attendance:
             return drawn
         if drawn is not None and drawn.hop <= fault:
             return drawn
-        return Departure(fault)  # when it has done that hop's work
+        return Departure(fault)  # it leaves after its work in that hop
 
 
-# What the command line says
+# The options of the command line
 
 
 def is_file(availability: str) -> bool:
@@ -173,22 +181,25 @@ def schedule_in(
     clients: int,
     seed: int,
 ) -> Schedule | None:
-    """`always`, `duty:ON,OFF` or what a file says. None: everybody is always there."""
+    """The schedule for `always`, `duty:ON,OFF` or a file.
+
+    None: all clients are always available.
+    """
     if availability == ALWAYS:
         return None
     if of_file is not None:
         if len(of_file.of_client) != clients:
             raise FedloomError(
-                f"{availability} must say of each of the {clients} clients when it is there",
-                f"it has {len(of_file.of_client)}",
-                "mend it",
+                f"{availability} must list when each of the {clients} clients is available",
+                f"it lists {len(of_file.of_client)} clients",
+                "fix the file",
             )
         return of_file
     return duty_in(availability, clients, seed)
 
 
 def schedule_of(config: ClockConfig) -> Schedule | None:
-    """What a file said, as a run's configuration keeps it; None: there is none."""
+    """The schedule of a file, as a run's configuration stores it, or None if there was no file."""
     if config.intervals is None or config.period is None:
         return None
     of_client: dict[int, list[Interval]] = {}
@@ -199,6 +210,7 @@ def schedule_of(config: ClockConfig) -> Schedule | None:
 
 
 def duty_in(availability: str, clients: int, seed: int) -> Schedule:
+    """The schedule that `duty:ON,OFF` describes."""
     name, _, value = availability.partition(":")
     if name != DUTY:
         raise unknown("--availability, unless it is a .csv file,", availability, (ALWAYS, DUTY))
@@ -206,8 +218,8 @@ def duty_in(availability: str, clients: int, seed: int) -> Schedule:
     seconds = (seconds_in(on), seconds_in(off))
     if not comma or None in seconds or not seconds[0]:
         raise FedloomError(
-            f"--availability {availability} must say for how many seconds a client is there, "
-            "above 0, and for how many it is away",
+            f"--availability {availability} must give the seconds for which a client is "
+            "available, above 0, and those for which it is not",
             f"got {value!r}",
             "try duty:600,300",
         )
@@ -215,7 +227,7 @@ def duty_in(availability: str, clients: int, seed: int) -> Schedule:
 
 
 def duty(on: float, off: float, clients: int, seed: int) -> Schedule:
-    """Every client begins at a time of its own."""
+    """All clients have the same cycle, and each begins it at a time that is drawn for it."""
     period = on + off
     of_client = []
     for client in range(clients):
@@ -225,7 +237,7 @@ def duty(on: float, off: float, clients: int, seed: int) -> Schedule:
 
 
 def wrapped(begin: float, seconds: float, period: float) -> tuple[Interval, ...]:
-    """An interval that may end in the next period."""
+    """One interval of a repeating schedule, split in two if it reaches into the next period."""
     end = begin + seconds
     if seconds >= period:
         return (Interval(0.0, period),)
@@ -235,7 +247,7 @@ def wrapped(begin: float, seconds: float, period: float) -> tuple[Interval, ...]
 
 
 def seconds_in(text: str) -> float | None:
-    """None: it is no number of seconds."""
+    """The number of seconds that a text stands for, or None if it is not one."""
     try:
         seconds = float(text)
     except ValueError:
@@ -249,7 +261,7 @@ def seconds_in(text: str) -> float | None:
 
 
 def read_schedule(path: Path) -> Schedule:
-    """When every client is there, from client 0 on."""
+    """The schedule in a CSV file, which must list every client from 0 on."""
     rows = rows_of(path, INTERVAL_COLUMNS, "--availability")
     intervals: dict[int, list[Interval]] = {}
     period = None
@@ -258,37 +270,41 @@ def read_schedule(path: Path) -> Schedule:
         end = seconds_in(row[2])
         if begin is None or end is None or begin >= end:
             rule = f"{where} must have an interval that begins before it ends, in seconds"
-            raise FedloomError(rule, f"got {row[1]!r} and {row[2]!r}", "mend it")
+            raise FedloomError(rule, f"got {row[1]!r} and {row[2]!r}", "fix that line")
         if row[0] == PERIOD:
             period = end
             continue
         client = number_in(row[0], f"the client in {where}", 0)
         intervals.setdefault(client, []).append(Interval(begin, end))
     if not intervals:
-        raise FedloomError(f"{path} must say when clients are there", "it says nothing", "mend it")
+        rule = f"{path} must list when clients are available"
+        raise FedloomError(rule, "it lists no interval", "add rows")
+    last_end = 0.0
     for client in range(max(intervals) + 1):
         if client not in intervals:
-            rule = f"{path} must say of every client when it is there"
+            rule = f"{path} must list when each client is available"
             raise FedloomError(rule, f"client {client} never is", "add a row")
-    last = max(interval.end for own in intervals.values() for interval in own)
+        for interval in intervals[client]:
+            last_end = max(last_end, interval.end)
     if period is None:
-        period = last
-    if last > period:
+        period = last_end
+    if last_end > period:
         rule = f"the intervals in {path} must end within its period"
-        raise FedloomError(rule, f"one ends at {last:g}, the period at {period:g}", "mend it")
+        problem = f"one ends at {last_end:g}, the period at {period:g}"
+        raise FedloomError(rule, problem, "fix the file")
     of_client = [joined(intervals[client], client, path) for client in sorted(intervals)]
     return Schedule(period, tuple(of_client))
 
 
 def joined(intervals: Sequence[Interval], client: int, path: Path) -> tuple[Interval, ...]:
-    """In order, and those that touch as one."""
+    """The intervals in ascending order, with those that touch joined into one."""
     ascending: list[Interval] = []
     for interval in sorted(intervals, key=lambda interval: interval.begin):
         if ascending and interval.begin < ascending[-1].end:
             raise FedloomError(
                 f"the intervals of a client in {path} must not overlap",
-                f"client {client} is there from {interval.begin:g} on twice",
-                "mend it",
+                f"two intervals of client {client} contain second {interval.begin:g}",
+                "fix the file",
             )
         if ascending and interval.begin == ascending[-1].end:
             ascending[-1] = Interval(ascending[-1].begin, interval.end)
@@ -312,34 +328,34 @@ def faults_in(
     clients: int,
     hops: int,
 ) -> dict[tuple[int, int], int]:
-    """The first hop in which each is gone, by round and client."""
+    """The first hop at which each client leaves, by round and client."""
     first: dict[tuple[int, int], int] = {}
     for fault in faults:
         if fault.client >= clients:
             rule = f"--faults must name clients below {clients}"
-            raise FedloomError(rule, f"got client {fault.client}", "mend the file")
+            raise FedloomError(rule, f"got client {fault.client}", "fix the file")
         if fault.hop >= hops:
-            rule = f"--faults must name hops below {hops}, of which a round has so many"
-            raise FedloomError(rule, f"got hop {fault.hop}", "mend the file")
+            rule = f"--faults must name hops below {hops}, the number of hops in a round"
+            raise FedloomError(rule, f"got hop {fault.hop}", "fix the file")
         place = (fault.round, fault.client)
         first[place] = min(fault.hop, first.get(place, fault.hop))
     return first
 
 
 def rows_of(path: Path, columns: Sequence[str], flag: str) -> list[tuple[str, list[str]]]:
-    """Every row after the names of the columns, with where it stands."""
+    """The rows below the header, each with a text that names its line and file."""
     rule = f"{path} must be a CSV file with the columns {', '.join(columns)}"
-    advice = f"mend it, or check {flag}"
+    advice = f"fix it, or check {flag}"
     try:
         text = reading.read_text(path)
         rows = list(csv.reader(io.StringIO(text, newline="")))
     except (reading.Unreadable, csv.Error) as error:
         raise FedloomError(rule, str(error), advice) from None
     if not rows or tuple(rows[0]) != tuple(columns):
-        found = "it is empty"
+        problem = "it is empty"
         if rows:
-            found = f"it begins with {', '.join(rows[0])}"
-        raise FedloomError(rule, found, advice)
+            problem = f"it begins with {', '.join(rows[0])}"
+        raise FedloomError(rule, problem, advice)
     placed = []
     for number, row in enumerate(rows[1:], start=2):
         if not row:
@@ -347,14 +363,15 @@ def rows_of(path: Path, columns: Sequence[str], flag: str) -> list[tuple[str, li
         where = f"line {number} of {path}"
         if len(row) != len(columns):
             rule = f"{where} must have {len(columns)} values"
-            raise FedloomError(rule, f"it has {len(row)}", "mend it")
+            raise FedloomError(rule, f"it has {len(row)}", "fix that line")
         placed.append((where, row))
     return placed
 
 
-def number_in(text: str, what: str, least: int) -> int:
+def number_in(text: str, name: str, least: int) -> int:
+    """A whole number that must be at least `least`. An error calls it by `name`."""
     digits = text.isascii() and text.isdecimal() and len(text) < 10
     if not digits or int(text) < least:
-        rule = f"{what} must be a whole number of {least} or more"
-        raise FedloomError(rule, f"got {text!r}", "mend it")
+        rule = f"{name} must be a whole number of {least} or more"
+        raise FedloomError(rule, f"got {text!r}", "fix that line")
     return int(text)

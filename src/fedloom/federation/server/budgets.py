@@ -1,9 +1,9 @@
-"""Limits of what a run may spend: simulated seconds, bytes of the WAN or of all links, MACs.
+"""Limits on what a run may spend: simulated seconds, bytes over the WAN or over all links, MACs.
 
-What is spent never exceeds one. A stage has its share of what is left of each when it begins. It
-begins no round that would not fit if it cost as much as the dearest of that stage so far. A round
-that went over a limit of the run all the same is dropped: what it trained is not taken, and what it
-cost is told apart. Describing clients and evaluating them are not charged.
+A run never exceeds a limit. When a stage begins, it gets its share of what remains of each limit.
+It starts no round that would exceed this share if it cost as much as the stage's most expensive
+round so far. A round that exceeds a limit of the run nevertheless is dropped: its result is
+discarded, and its cost is reported separately. Describing and evaluating clients is not charged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Amounts = Mapping[Limit, float]
 
 
 def charged(totals: Totals) -> dict[Limit, float]:
-    """What counts, limit by limit."""
+    """What counts towards each limit."""
     describing = totals.describe_down + totals.describe_up
     return {
         "seconds": totals.simulated,
@@ -32,7 +32,7 @@ def charged(totals: Totals) -> dict[Limit, float]:
 
 
 def exceeded(limits: Amounts, totals: Totals) -> Limit | None:
-    """The limit that these totals exceed, if they do."""
+    """The first limit that these totals exceed, or None."""
     spent = charged(totals)
     for name in LIMITS:
         if name in limits and spent[name] > limits[name]:
@@ -42,16 +42,19 @@ def exceeded(limits: Amounts, totals: Totals) -> Limit | None:
 
 @dataclass(frozen=True)
 class Reserve:
-    """Rounds that must find room after a stage: later stages that end when they want to.
+    """Rounds that must still fit after a stage, for later stages that decide when they end.
 
-    Such a round asks everybody, where one of this stage may ask a part of all clients.
+    Such a round asks all clients, whereas a round of this stage may ask only some of them.
     """
 
     rounds: int = 0
-    clients: float = 1.0  # how many times as many clients they ask
+    clients: float = 1.0  # how many times as many clients these rounds ask
 
     def of(self, limit: Limit) -> float:
-        """In rounds of the stage. Clients work side by side: more of them take no longer."""
+        """The reserve, counted in rounds of the stage.
+
+        Clients work in parallel, so asking more of them costs no more seconds.
+        """
         if limit == "seconds":
             return self.rounds
         return self.rounds * self.clients
@@ -59,27 +62,30 @@ class Reserve:
 
 @dataclass(frozen=True)
 class Allowance:
-    """A stage's part of the limits, and the dearest of its rounds."""
+    """A stage's part of the limits, and the cost of its most expensive round."""
 
     began: Amounts = field(default_factory=dict)  # spent when the stage began
-    parts: Amounts = field(default_factory=dict)
-    dearest: Amounts = field(default_factory=dict)  # of the rounds so far
+    parts: Amounts = field(default_factory=dict)  # what the stage may spend of each limit
+    dearest: Amounts = field(default_factory=dict)  # the highest cost of its rounds so far
 
     @classmethod
     def of_stage(cls, limits: Amounts, totals: Totals, share: float | None) -> Allowance:
-        """`share`: of what is left; None: the stage may take all of it."""
+        """The allowance of a stage that begins now.
+
+        `share` is its share of what remains of the limits. None: it may spend all of it.
+        """
         spent = charged(totals)
         began = {name: spent[name] for name in limits}
         parts = {}
         for name, limit in limits.items():
-            left = max(0.0, limit - spent[name])
-            parts[name] = left
+            remaining = max(0.0, limit - spent[name])
+            parts[name] = remaining
             if share is not None:
-                parts[name] = share * left
+                parts[name] = share * remaining
         return cls(began, parts)
 
     def after(self, cost: Totals) -> Allowance:
-        """When one more round has cost so much."""
+        """The allowance after one more round, which has cost this much."""
         costs = charged(cost)
         dearest = {}
         for name in self.parts:
@@ -87,19 +93,19 @@ class Allowance:
         return Allowance(self.began, self.parts, dearest)
 
     def stopped_by(self, totals: Totals, reserved: Reserve) -> Limit | None:
-        """The limit that the next round would not keep, if there is one."""
+        """The limit that the next round would exceed, or None."""
         spent = charged(totals)
         for name in LIMITS:
             if name not in self.parts:
                 continue
-            left = self.parts[name] - (spent[name] - self.began[name])
+            remaining = self.parts[name] - (spent[name] - self.began[name])
             needed = (1 + reserved.of(name)) * self.dearest.get(name, 0.0)
-            if left <= 0 or needed > left:
+            if remaining <= 0 or needed > remaining:
                 return name
         return None
 
     def share_spent(self, totals: Totals) -> float:
-        """The largest of any limit, from 0 to 1."""
+        """How much of its part the stage has spent, from 0 to 1: the largest over all limits."""
         spent = charged(totals)
         largest = 0.0
         for name, part in self.parts.items():
@@ -117,14 +123,14 @@ class Allowance:
 
     @classmethod
     def from_json(cls, raw: Json) -> Allowance:
-        if raw is None:  # a checkpoint of an earlier version
+        if raw is None:  # a checkpoint that an earlier version wrote
             return cls()
         return cls(raw["began"], raw["parts"], raw["dearest"])
 
 
 @dataclass(frozen=True)
 class OverBudget:
-    """A round that went over a limit, and was dropped."""
+    """A round that exceeded a limit and was dropped."""
 
     round: int
     limit: Limit

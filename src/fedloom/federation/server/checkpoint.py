@@ -1,12 +1,13 @@
-"""Where a run stands after a round, on disk: the last two rounds and the best one.
+"""Checkpoints: the state of a run after a round, on disk. The last two and the best one are kept.
 
-A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond
-the checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint
-that is damaged, or whose rows are gone, is passed over for the one before it.
+A checkpoint is a wire state, so any safetensors reader can open it. Rows of metrics.jsonl that are
+newer than the checkpoint from which a run resumes are cut off, as if they had never been written. A
+checkpoint that is damaged, or whose rows are missing, is skipped in favour of the one before it.
 
-Many tensors that did not change since an earlier checkpoint are not written again: a generation of
-a search changes a list of scores, not its supernet. Such a checkpoint names the one that has them.
-Two that have tensors of their own are always kept, so that damage to one does not cost all rounds.
+Large tensors that have not changed since an earlier checkpoint are not written again: a generation
+of a search changes a list of scores, but not its supernet. Such a checkpoint names the earlier one
+that contains them. Two checkpoints with tensors of their own are always kept, so that damage to one
+file does not cost all rounds.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from fedloom.types import ClientDescription, Json, State, Tensors
 
 log = logging.getLogger("fedloom")
 
-# Bytes of tensors: so few are written again with every checkpoint.
+# Tensors of at most this many bytes are written again with every checkpoint.
 FEW = 1 << 19
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best round of a stage so far, by the mean validation figure."""
+    """The best round of a stage so far, by the mean validation metric."""
 
     round: int
     value: float
@@ -61,18 +62,18 @@ class Best:
 
 @dataclass(frozen=True)
 class TakenBack:
-    """`fedloom resume RUN --from …`: a person threw rounds away."""
+    """A user discarded rounds with `fedloom resume RUN --from …`."""
 
     since: int  # the round that the run had reached
-    to: int  # the round that it went on from
+    to: int  # the round from which it went on
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where the tensors of a checkpoint are, if they are those of an earlier one."""
+    """The earlier checkpoint that contains the tensors of a checkpoint without its own."""
 
     round: int
-    names: tuple[str, ...]  # it may have more
+    names: tuple[str, ...]  # the tensors to take; the earlier checkpoint may contain more
 
     def to_json(self) -> Json:
         return {"round": self.round, "names": list(self.names)}
@@ -86,31 +87,35 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """Everything that a run needs in order to go on after a round."""
+
     stage: int = 0  # index into the method's stages
-    round: int = 0  # rounds finished, over all stages
+    round: int = 0  # finished rounds, over all stages
     state: State = field(default_factory=State)
-    versions: Mapping[int, str] = field(default_factory=dict)  # of the clients' own states
+    versions: Mapping[int, str] = field(default_factory=dict)  # of the clients' private states
     described: Mapping[int, ClientDescription] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
-    charged: float = 0.0  # of the whole budget
-    began: float = 0.0  # charged when the stage began
-    budget: float = 0.0  # of the stage
-    last_cost: float = 0.0  # of the latest round
+    charged: float = 0.0  # what the run has spent of its whole budget
+    began: float = 0.0  # `charged` when the stage began
+    budget: float = 0.0  # the budget of the stage
+    last_cost: float = 0.0  # the cost of the latest round
     best: Best | None = None
-    rows: int = 0  # bytes of metrics.jsonl that belong to it
-    rows_checksum: int | None = None  # of those bytes; a checkpoint of an earlier version has none
+    rows: int = 0  # bytes of metrics.jsonl that belong to this checkpoint
+    rows_checksum: int | None = None  # of those bytes; earlier versions did not write it
     # How large updates usually were in the rounds of the stage.
     norms: History = field(default_factory=dict)
-    held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
+    # Rounds to keep until a round accepts most of its clients again.
+    held: tuple[int, ...] = ()
     taken_back: tuple[TakenBack, ...] = ()
-    clustering: Clustering | None = None  # the latest; it holds for some more rounds
-    allowance: Allowance = field(default_factory=Allowance)  # of the stage, by the limits
-    stopped: Unit = "rounds"  # the limit that ended a stage, the last that one ended
-    # How its file was written, which the archive decides; None: with its tensors.
+    clustering: Clustering | None = None  # the latest one, which stays valid for some more rounds
+    allowance: Allowance = field(default_factory=Allowance)  # the stage's part of the limits
+    stopped: Unit = "rounds"  # the limit that ended a stage; if several stages, the latest
+    # Which file contains the tensors, which the archive decides. None: the checkpoint's own file.
     elsewhere: Elsewhere | None = None
 
     @property
     def spent(self) -> float:
+        """What the stage has spent of its budget."""
         return self.charged - self.began
 
     def to_state(self) -> State:
@@ -160,7 +165,7 @@ class Checkpoint:
             last_cost=raw["last_cost"],
             best=Best.from_json(raw["best"]),
             rows=raw["rows"],
-            # An earlier version did not write these.
+            # Earlier versions did not write these.
             rows_checksum=raw.get("rows_checksum"),
             norms=raw.get("norms", {}),
             held=tuple(raw.get("held", ())),
@@ -173,9 +178,9 @@ class Checkpoint:
 
 
 def are_whole(rows: bytes) -> bool:
-    """Whether these are rows of metrics.jsonl; the next one begins on a line of its own."""
-    *lines, rest = rows.split(b"\n")
-    if rest:
+    """Whether these bytes are complete rows of metrics.jsonl, each ended by a newline."""
+    *lines, unfinished = rows.split(b"\n")
+    if unfinished:
         return False
     try:
         for line in lines:
@@ -187,28 +192,31 @@ def are_whole(rows: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Origin:
-    """The checkpoint that a tensor was read from, or written to."""
+    """The checkpoint that a tensor was read from or written to."""
 
     tensor: weakref.ref[torch.Tensor]
-    version: int  # which torch raises when it is changed in place
+    version: int  # a counter that torch increments whenever the tensor is changed in place
     round: int
     name: str
 
     def has(self, tensor: torch.Tensor, name: str) -> bool:
-        """Whether this tensor is still what that checkpoint has under this name."""
+        """Whether the checkpoint has exactly this tensor, unchanged, under this name."""
         is_same = self.tensor() is tensor and version_of(tensor) == self.version
         return is_same and self.name == name
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """-1: torch does not count the changes of this one."""
+    """How often a tensor was changed in place; -1 if torch does not count its changes."""
     if tensor.is_inference():
         return -1
     return tensor._version
 
 
 class Origins:
-    """Which checkpoint has the tensors that a run works with. It keeps none of them alive."""
+    """Which checkpoint contains the tensors that a run works with.
+
+    It holds weak references only, so it keeps no tensor alive.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Origin] = {}
@@ -223,7 +231,7 @@ class Origins:
                 self.by_id[id(tensor)] = origin
 
     def of(self, tensors: Tensors) -> int | None:
-        """The round whose checkpoint has all of them, as they are and under their names."""
+        """The round whose checkpoint has all these tensors, unchanged and under their names."""
         rounds = set()
         for name, tensor in tensors.items():
             origin = self.by_id.get(id(tensor))
@@ -237,10 +245,10 @@ class Origins:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the archive remembers of a checkpoint on the disk."""
+    """What the archive remembers about a checkpoint on the disk."""
 
     best: Best | None = None
-    elsewhere: int | None = None  # the round whose checkpoint has its tensors
+    elsewhere: int | None = None  # the round whose checkpoint contains its tensors
     is_damaged: bool = False
 
     @classmethod
@@ -250,8 +258,8 @@ class Summary:
         return cls(at.best, at.elsewhere.round)
 
 
-DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
-SPARE = ".spare.tmp"  # a file that the next checkpoint is written over
+DAMAGED = ".damaged"  # the suffix of a checkpoint that was skipped
+SPARE = ".spare.tmp"  # an old file that the next checkpoint overwrites
 
 
 class Archive:
@@ -278,14 +286,14 @@ class Archive:
         return self.folder / f"{number:06d}.state"
 
     def load(self, number: int) -> Checkpoint:
-        """Raises OSError or WireError for one that is gone or damaged."""
+        """The checkpoint of a round. Raises OSError or WireError if it is missing or damaged."""
         saved = read_state(self.path(number).read_bytes())
         try:
             at = Checkpoint.from_state(saved)
         except (AttributeError, KeyError, TypeError, Unreadable, ValueError) as error:
-            raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
+            raise WireError(f"it is not a checkpoint ({type(error).__name__}: {error})") from None
         if at.round != number:
-            raise WireError(f"it is of round {at.round}")
+            raise WireError(f"it is the checkpoint of round {at.round}")
         if at.elsewhere is None:
             self._origins.remember(number, at.state.tensors)
             return at
@@ -294,7 +302,7 @@ class Archive:
         return replace(at, state=State(tensors, at.state.meta))
 
     def _tensors_in(self, elsewhere: Elsewhere) -> Tensors:
-        """Those that a checkpoint has in the file of another."""
+        """The tensors of a checkpoint that are stored in the file of another one."""
         where = f"its tensors are in the checkpoint of round {elsewhere.round}"
         try:
             saved = read_state(self.path(elsewhere.round).read_bytes())
@@ -307,10 +315,10 @@ class Archive:
             raise WireError(f"{where}, which lacks {error}") from None
 
     def resumable(self) -> Checkpoint | None:
-        """The newest that a run can go on from; what cannot be used is put aside. None: begin anew.
+        """The newest checkpoint from which a run can go on; None if it must start again.
 
-        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is
-        lost.
+        Checkpoints that cannot be used are renamed and kept. Only damage counts: if the disk cannot
+        be read at the moment, the run stops and nothing is lost.
         """
         for number in reversed(self.rounds()):
             trouble = self._trouble(number)
@@ -321,13 +329,13 @@ class Archive:
         return None
 
     def _trouble(self, number: int) -> str | None:
-        """Why a run cannot go on from this checkpoint, or None."""
+        """Why a run cannot go on from this checkpoint, or None if it can."""
         try:
             at = self.load(number)
         except WireError as error:
             return str(error)
         if not self._has_rows(at):
-            return "its rows of metrics.jsonl are gone or damaged"
+            return "its rows of metrics.jsonl are missing or damaged"
         if at.best is not None and at.best.round != number:
             try:
                 self.load(at.best.round)
@@ -350,10 +358,10 @@ class Archive:
             return file.read(size)
 
     def final(self) -> Checkpoint:
-        """What a finished run reports: its last round, or the best of its last stage.
+        """The checkpoint that a finished run reports: its last round, or its last stage's best.
 
-        Nothing is written. Where the last round is damaged, the newest one that is whole stands in,
-        and a warning says so.
+        Nothing is written. If the checkpoint of the last round is damaged, the newest intact one is
+        used instead, and a warning is logged.
         """
         for number in reversed(self.rounds()):
             try:
@@ -370,7 +378,7 @@ class Archive:
         )
 
     def save(self, at: Checkpoint, row: MetricsRow) -> Checkpoint:
-        """Append the round's row, then write its checkpoint, then drop those no longer needed."""
+        """Append the round's row, write its checkpoint, and delete those no longer needed."""
         line = row.to_line()
         before = at.rows_checksum
         if before is None:
@@ -391,9 +399,10 @@ class Archive:
         return at
 
     def _elsewhere(self, at: Checkpoint) -> Elsewhere | None:
-        """The checkpoint that has the tensors already, if they are many.
+        """The earlier checkpoint that already contains the tensors, if they are large.
 
-        There must be a second one with tensors of its own, to go back to if it is damaged.
+        There must be a second checkpoint with tensors of its own, to go back to if that one is
+        damaged.
         """
         tensors = at.state.tensors
         if sum(tensor.nbytes for tensor in tensors.values()) <= FEW:
@@ -418,7 +427,7 @@ class Archive:
     def _append(self, line: bytes, size: int) -> None:
         """Write a row after the first `size` bytes of metrics.jsonl.
 
-        A full disk may have left more there from an earlier try.
+        An earlier attempt that failed on a full disk may have left more bytes than these.
         """
         with open(self.metrics, "ab") as file:
             present = file.tell()
@@ -428,14 +437,14 @@ class Archive:
                 raise RunStopped(
                     f"{self.metrics} must have {size} bytes",
                     f"it has {present}: somebody changed it",
-                    "resume the run, which goes back",
+                    "resume the run, which goes back to an earlier round",
                 )
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
 
     def prune(self, at: Checkpoint) -> None:
-        """Delete the checkpoints that nobody can come back to from this one."""
+        """Delete the checkpoints to which the run can no longer return from this one."""
         present = self.rounds()
         needed = self._needed(at, present)
         for number in present:
@@ -443,11 +452,11 @@ class Archive:
                 self._drop(self.path(number))
 
     def _drop(self, path: Path) -> None:
-        """A small file stays for the next checkpoint to be written over it.
+        """Delete a checkpoint, or keep a small file for the next checkpoint to overwrite.
 
-        To delete a file and make another takes longer than to write this one.
+        Deleting a file and creating another takes longer than writing a small one.
         """
-        with suppress(OSError):  # then it is deleted
+        with suppress(OSError):  # in that case the file is deleted below
             if path.stat().st_size <= FEW:
                 os.replace(path, self.folder / SPARE)
                 return
@@ -460,15 +469,15 @@ class Archive:
         return None
 
     def needed(self, at: Checkpoint) -> set[int]:
-        """The rounds whose checkpoints a run may come back to."""
+        """The rounds to whose checkpoints a run may still return."""
         return self._needed(at, self.rounds())
 
     def _needed(self, at: Checkpoint, present: Sequence[int]) -> set[int]:
-        """Which of those that are present a run may come back to.
+        """The rounds among `present` to which a run may still return.
 
-        These are the last two, those held because most clients were refused since then, and the
-        best round of each of them; and where one's tensors are in another, that one and a second
-        with tensors of its own.
+        These are the last two, those held because most clients have been refused since, and the
+        best round that each of these names. If the tensors of one of them are in another
+        checkpoint, that checkpoint is needed too, and a second one with tensors of its own.
         """
         needed = {*present[-2:], *at.held}
         for number in sorted(needed):
@@ -489,20 +498,21 @@ class Archive:
         if number not in self._summaries:
             try:
                 self._summaries[number] = Summary.of(self.load(number))
-            except (OSError, WireError):  # nobody will come back to it
+            except (OSError, WireError):  # the run will not return to it
                 self._summaries[number] = Summary(is_damaged=True)
         return self._summaries[number]
 
-    # What stages leave
+    # States that finished stages leave
 
     def path_of_left(self, name: str) -> Path:
         return self.run_folder / f"{name}.state"
 
     def leave(self, name: str, state: State) -> None:
-        """Keep what a finished stage hands on, which checkpoints forget after two rounds."""
+        """Save the state that a finished stage hands on, as checkpoints keep it for two rounds."""
         write_whole(self.path_of_left(name), checked_state_chunks(state), durable=True)
 
     def left(self, name: str) -> State:
+        """The state that a finished stage left under this name."""
         path = self.path_of_left(name)
         try:
             return read_state(path.read_bytes())
@@ -510,20 +520,23 @@ class Archive:
             problem = "there is no such file"
         except WireError as error:
             problem = str(error)
-        rule = f"{path} must be what a finished stage left"
-        raise FedloomError(rule, problem, "take it from a backup, or run it again")
+        rule = f"{path} must be the state that a finished stage left"
+        raise FedloomError(rule, problem, "restore it from a backup, or run it again")
 
     def forget_left(self, name: str) -> None:
-        """Of a stage that is not finished: it may be of rounds that were taken back."""
+        """Delete what is stored for a stage that has not finished.
+
+        It may come from rounds that were taken back.
+        """
         path = self.path_of_left(name)
         path.unlink(missing_ok=True)
         for unfinished in self.run_folder.glob(f".{path.name}.*.tmp"):
             unfinished.unlink(missing_ok=True)
 
     def tidy(self, at: Checkpoint) -> None:
-        """At the end of a run: no more than the checkpoints to come back to.
+        """Clean up at the end of a run, so that only the checkpoints that are needed remain.
 
-        The one that is reported has its tensors itself.
+        The checkpoint that is reported gets its tensors in its own file.
         """
         reported = at.round
         if at.best is not None:
@@ -535,7 +548,7 @@ class Archive:
             path.unlink(missing_ok=True)
 
     def _complete(self, number: int) -> None:
-        """Write a checkpoint whose tensors are in another once more, with them."""
+        """Write a checkpoint whose tensors are in another one again, with its tensors."""
         if self._summary(number).elsewhere is None:
             return
         at = replace(self.load(number), elsewhere=None)
@@ -545,15 +558,15 @@ class Archive:
     # Scores of paths
 
     def keep_scores(self, rows: Sequence[ScoredPath]) -> None:
-        """Make scores.jsonl what a state says that it is."""
+        """Write these rows to scores.jsonl, in place of what it holds."""
         write_scores(self.run_folder / SCORES_FILE, rows)
 
     def cut_metrics(self, at: Checkpoint) -> None:
-        """Cut off rows that the checkpoint does not know of."""
+        """Cut off the rows of metrics.jsonl that are newer than the checkpoint."""
         cut_to(self.metrics, at.rows)
 
     def returnable(self, number: int) -> Checkpoint:
-        """The checkpoint that a run can be taken back to; round 0 is its beginning."""
+        """The checkpoint to which a run is taken back. Round 0 is its beginning."""
         if number == 0:
             return Checkpoint()
         kept = self.rounds()
@@ -567,14 +580,14 @@ class Archive:
         trouble = self._trouble(number)
         if trouble is not None:
             raise FedloomError(
-                f"the checkpoint of round {number} must be whole",
+                f"the checkpoint of round {number} must be intact",
                 trouble,
                 "name another round",
             )
         return self.load(number)
 
     def take_back(self, number: int) -> Checkpoint:
-        """Make an earlier checkpoint the latest one, and note in it that this was done."""
+        """Make an earlier checkpoint the latest one, and record in it that this was done."""
         at = self.returnable(number)
         kept = self.rounds() or [0]
         reached = kept[-1]
@@ -593,9 +606,9 @@ class Archive:
         return at
 
     def _taken_back_before(self, reached: int, number: int) -> tuple[TakenBack, ...]:
-        """What the newest checkpoint knows of earlier times that the run was taken back.
+        """When the run was taken back before, by its newest checkpoint.
 
-        An older checkpoint may not know of them.
+        An older checkpoint may lack some of these entries.
         """
         if reached == number:
             return ()

@@ -1,11 +1,11 @@
 """The simulated clock: how long messages and work take on the clients' devices.
 
-It knows counted MACs, the bytes of messages and the table of devices, and nothing that was
-measured. So it shows the same for any number of workers, and a resumed run goes on with the same
-bits. Seconds here are simulated ones.
+It computes from counted MACs, the bytes of messages and the table of devices, and from nothing that
+was measured. So it shows the same times for any number of workers, and a resumed run continues with
+the same bits. All seconds in this file are simulated.
 
-Flat: every client talks with the server over its own WAN, and a round is as long as its slowest
-client. In a cluster members talk with their aggregator (FINCH §2.2, Eq. 9 and 10).
+In a flat topology every client talks to the server over its own WAN link, and a round takes as long
+as its slowest client. In a cluster the members talk to their aggregator (FINCH §2.2, Eq. 9 and 10).
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class HopWork:
     """What one client does in one hop."""
 
     client: int
-    down: int  # bytes
-    up: int
-    macs: int  # of training
-    search_macs: int = 0  # of searching
+    down: int  # bytes of the order
+    up: int  # bytes of the reply
+    macs: int  # MACs of training
+    search_macs: int = 0  # MACs of searching
 
 
 @dataclass(frozen=True)
 class Visit:
-    """How long a client's order, its work and its reply take."""
+    """How long one hop takes a client: receiving the order, working, and sending the reply."""
 
     down: float
     work: float
-    seconds: float  # of all three
+    seconds: float  # all three together
 
     def steps_until(self, end: float) -> list[TimeStep]:
-        """What a client does until then: its order comes, it trains, its reply goes."""
+        """What a client does up to `end`: it receives its order, trains, and sends its reply."""
         down = min(self.down, end)
         work = min(self.work, end - down)
         up = end - down - work
@@ -55,7 +55,10 @@ class Visit:
 
 
 def work_seconds(work: HopWork, device: Device, phases: Phases) -> float:
-    """One device trains, then searches; or both at once (Eq. 10 as it is printed)."""
+    """How long training and searching take: one after the other, or in parallel.
+
+    Eq. 10, as it is printed, has them in parallel.
+    """
     training = work.macs / device.macs_per_second
     searching = work.search_macs / device.macs_per_second
     if phases == "parallel":
@@ -64,7 +67,7 @@ def work_seconds(work: HopWork, device: Device, phases: Phases) -> float:
 
 
 def macs_by(work: HopWork, device: Device, phases: Phases, seconds: float) -> int:
-    """How many of its MACs are computed so long after its order began to come down."""
+    """How many MACs a client has computed `seconds` after its order began to arrive."""
     all_macs = work.macs + work.search_macs
     needed = work_seconds(work, device, phases)
     worked = seconds - work.down / device.wan_down
@@ -74,21 +77,21 @@ def macs_by(work: HopWork, device: Device, phases: Phases, seconds: float) -> in
 
 
 def flat_client_seconds(work: HopWork, device: Device, phases: Phases) -> float:
-    """Until the server has a client's reply."""
+    """How long it takes until the server has a client's reply."""
     down = work.down / device.wan_down
     up = work.up / device.wan_up
     return down + work_seconds(work, device, phases) + up
 
 
 def flat_visit(work: HopWork, device: Device, phases: Phases) -> Visit:
-    """The same in its parts."""
+    """The same as `flat_client_seconds`, split into its parts."""
     down = work.down / device.wan_down
     seconds = flat_client_seconds(work, device, phases)
     return Visit(down, work_seconds(work, device, phases), seconds)
 
 
 def flat_seconds(works: Sequence[HopWork], devices: Sequence[Device], phases: Phases) -> float:
-    """A round without clusters: all clients work side by side."""
+    """How long a round without clusters takes, in which all clients work in parallel."""
     slowest = 0.0
     for work in works:
         slowest = max(slowest, flat_client_seconds(work, devices[work.client], phases))
@@ -115,13 +118,13 @@ def member_visits(
     aggregator: int,
     phases: Phases,
 ) -> dict[int, Visit]:
-    """The same in its parts.
+    """The same as `member_seconds`, split into its parts.
 
-    Members share the aggregator's links. It talks with itself in no time, and with a member in
-    another place over the WAN of both.
+    Members share the aggregator's links. Its messages to itself take no time. Those to a member at
+    another place go over the WAN links of both.
     """
     gathering = devices[aggregator]
-    near = 0
+    near = 0  # members at the aggregator's place
     far = 0
     for work in works:
         if work.client == aggregator:
@@ -155,7 +158,7 @@ def hop_seconds(
     aggregator: int,
     phases: Phases,
 ) -> float:
-    """One average inside a cluster: the slowest member's."""
+    """How long one hop inside a cluster takes: as long as its slowest member."""
     return max(member_seconds(works, devices, aggregator, phases).values(), default=0.0)
 
 
@@ -167,7 +170,7 @@ def cluster_seconds(
     wan_up: int,
     phases: Phases,
 ) -> float:
-    """A cluster's round: down to the aggregator, all hops, and up from it."""
+    """How long a cluster's round takes: down to the aggregator, all hops, and up to the server."""
     gathering = devices[aggregator]
     inside = 0.0
     for works in hops:
@@ -183,7 +186,7 @@ def quickest_aggregator(
     wan_up: int,
     phases: Phases,
 ) -> int:
-    """The candidate with which the cluster's round is shortest; of equals, the lowest id."""
+    """The candidate that makes the cluster's round shortest; among equals, the lowest id."""
 
     def order(candidate: int) -> tuple[float, int]:
         seconds = cluster_seconds(hops, devices, candidate, wan_down, wan_up, phases)
@@ -192,52 +195,53 @@ def quickest_aggregator(
     return min(candidates, key=order)
 
 
-# One round, with those that leave or come too late
+# One round, with clients that leave or answer too late
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A client that leaves during the work of a round, and is gone until its end."""
+    """A client that leaves during its work in a round and stays away until the round ends."""
 
     hop: int
-    share: float = 1.0  # of the hop's work that it has done by then
+    share: float = 1.0  # the share of the hop's work that it has done when it leaves
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Work of a hop that comes to nothing."""
+    """Work of a hop whose result cannot be used."""
 
     kind: Literal["dropped", "late"]
     reason: str
-    macs: int  # that were computed for it
-    up: int  # bytes that came up
+    macs: int  # MACs that were computed for it
+    up: int  # bytes of the reply that were sent
 
 
 @dataclass(frozen=True)
 class HopTimes:
-    """What the clock says of one hop."""
+    """The times of one hop."""
 
-    seconds: float = 0.0  # until it was over
-    # Until a client's reply came, or it left.
+    seconds: float = 0.0  # how long the hop took
+    # By client, how long it took until the client's reply arrived or the client left.
     of_client: Mapping[int, float] = field(default_factory=dict)
     losses: Mapping[int, Loss] = field(default_factory=dict)  # by client
-    paces: tuple[Pace, ...] = ()  # of a round without clusters: what the slowest client did
+    # In a round without clusters, what the slowest client and the one in the middle did.
+    paces: tuple[Pace, ...] = ()
 
 
 @dataclass(frozen=True)
 class RoundClock:
     """What the clock knows when a round begins.
 
-    Without devices, as in a federation, no time passes and nobody is lost.
+    Without devices, as in a deployed federation, no time passes and no client is lost.
     """
 
     devices: Sequence[Device] = ()
     phases: Phases = "serial"
     begin: float = 0.0
-    deadline: float | None = None  # seconds of the round, after which a reply is late
-    wanted: int | None = None  # replies with which the round is over; None: those of all
+    deadline: float | None = None  # seconds after which a reply is late; None: there is no deadline
+    wanted: int | None = None  # replies that end the round; None: it waits for all
     departures: Mapping[int, Departure] = field(default_factory=dict)  # by client
-    stays: Mapping[int, float] = field(default_factory=dict)  # seconds until a client goes away
+    stays: Mapping[int, float] = field(default_factory=dict)  # seconds until a client leaves
 
     def is_gone(self, client: int, hop: int) -> bool:
         """Whether a client has left before this hop."""
@@ -245,11 +249,14 @@ class RoundClock:
         return departure is not None and departure.hop < hop
 
     def flat(self, works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
-        """A round without clusters; `refused`: whose replies cannot be used for other reasons."""
+        """The times of a round without clusters.
+
+        The replies of the clients in `refused` cannot be used for other reasons.
+        """
         if not self.devices:
             return HopTimes()
-        arrivals = {}
-        leaving = {}
+        arrivals = {}  # by client, when its reply arrives
+        leaving = {}  # by client, when it leaves before its reply arrives
         for work in works:
             arrival = flat_client_seconds(work, self.devices[work.client], self.phases)
             leaves = self._leaves_after(work)
@@ -287,9 +294,9 @@ class RoundClock:
         losses: Mapping[int, Loss],
         seconds: float,
     ) -> tuple[Pace, ...]:
-        """What the slowest client did, and the one in the middle, of those that were not lost.
+        """What the slowest client and the one in the middle did.
 
-        If all were lost, of them.
+        Clients whose work was lost do not count, unless that is all of them.
         """
         kept = [work for work in works if work.client not in losses] or list(works)
         if not kept:
@@ -303,7 +310,7 @@ class RoundClock:
         return tuple(paces[: len(kept)])
 
     def _leaves_after(self, work: HopWork) -> float:
-        """How long after the round's beginning a client leaves; infinity: it stays."""
+        """How long after the round's beginning a client leaves; infinity if it stays."""
         device = self.devices[work.client]
         leaves = self.stays.get(work.client, inf)
         departure = self.departures.get(work.client)
@@ -315,10 +322,10 @@ class RoundClock:
 
 @dataclass(frozen=True)
 class Closing:
-    """When a round is over, whoever may still be at work."""
+    """When a round ends, even if some clients are still at work."""
 
-    seconds: float  # infinity: it waits for all
-    in_time: frozenset[int]  # whose replies had come
+    seconds: float  # infinity if the round waits for all clients
+    in_time: frozenset[int]  # the clients whose replies have arrived by then
     reason: str = ""
 
 
@@ -327,7 +334,10 @@ def closing(
     deadline: float | None,
     wanted: int | None,
 ) -> Closing:
-    """By the replies that can be used: enough have come, or the deadline has passed."""
+    """When the round ends: once enough usable replies have arrived, or at the deadline.
+
+    `arrivals` are the times at which usable replies arrive, by client.
+    """
     in_order = sorted(arrivals, key=lambda client: (arrivals[client], client))
     if wanted is not None and wanted < len(in_order):
         enough = arrivals[in_order[wanted - 1]]

@@ -1,8 +1,9 @@
-"""One cluster on its way through a round: its hops by the simulated clock, its bytes, its means.
+"""One cluster during a round: its hops by the simulated clock, its bytes, and its means.
 
-The server looks at an aggregator every `heartbeat` simulated seconds. After `misses` looks in vain
-the next best member that is there takes over, and collects the hop again from members, who still
-have their models: the cluster loses the waiting time and the LAN bytes of that hop.
+The server expects a heartbeat of every aggregator each `heartbeat` simulated seconds. After
+`misses` missing heartbeats the next best member that is present takes over. It collects the replies
+of the hop again from the members, who still have their models. So the cluster loses the waiting
+time and the LAN bytes of that hop.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from fedloom.types import Order, Reply
 class Heartbeats:
     """How the server notices that an aggregator is gone."""
 
-    every: float = 10.0  # simulated seconds
-    misses: int = 2
+    every: float = 10.0  # simulated seconds between two heartbeats
+    misses: int = 2  # missing heartbeats after which an aggregator counts as gone
 
     @property
     def wait(self) -> float:
@@ -53,12 +54,12 @@ class Takeover:
 
     hop: int
     cluster: int
-    lost: int
-    client: int | None  # None: nobody was left
+    lost: int  # the client that was the aggregator before
+    client: int | None  # the client that took over; None: no member was left
 
     @property
     def place(self) -> int:
-        """Where the journal has it: nobody is asked there."""
+        """The hop number under which the journal records the takeover. No work has this number."""
         return TAKEN_OVER - self.hop
 
     @property
@@ -71,34 +72,36 @@ class Takeover:
 
 @dataclass
 class ClusterRound:
+    """The state of one cluster while a round runs."""
+
     cluster: Formed
-    orders: list[Order]  # of the members that are there, as the plan has them
+    orders: list[Order]  # of the members that take part, as planned
     clock: RoundClock
     heartbeats: Heartbeats
     hops: int
     relayed: bool = False  # whether the server's own process does the aggregator's work
-    # Told of every aggregator that is lost.
+    # Called for every aggregator that is lost.
     note: Callable[[Takeover], None] = lambda takeover: None
-    largest: frozenset[str] = frozenset()  # plain numbers of which it tells the largest
+    largest: frozenset[str] = frozenset()  # plain numbers whose maximum is reported, not the mean
     aggregator: int | None = None
     elapsed: float = 0.0
-    steps: list[TimeStep] = field(default_factory=list)  # that `elapsed` is made of
+    steps: list[TimeStep] = field(default_factory=list)  # what `elapsed` is made of
     macs: int = 0
-    gone: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)  # members that have left
     takeovers: list[Takeover] = field(default_factory=list)
     transfers: dict[HopClient, Transfer] = field(default_factory=dict)
-    losses: dict[HopClient, Loss] = field(default_factory=dict)  # of members, in every hop so far
+    losses: dict[HopClient, Loss] = field(default_factory=dict)  # of members, in all hops so far
     wasted: int = 0  # bytes that members sent to an aggregator that was gone
-    from_server: int = 0  # bytes, to the aggregator
+    from_server: int = 0  # bytes from the server to the aggregator
     to_server: int = 0
-    mean: Reply | None = None
+    mean: Reply | None = None  # of the latest hop
 
     @property
     def members(self) -> set[int]:
         return {order.client for order in self.orders}
 
-    def due(self, hop: int) -> list[Order]:
-        """The orders of the next hop: whoever left is not asked again."""
+    def orders_of_hop(self, hop: int) -> list[Order]:
+        """The orders of the next hop, without the members that have left."""
         orders = []
         for order in self.orders:
             if order.client not in self.gone and not self.clock.is_gone(order.client, hop):
@@ -112,7 +115,10 @@ class ClusterRound:
         self._note_step(TimeStep(doing, seconds))
 
     def _note_step(self, step: TimeStep) -> None:
-        """As one with the step before it, if that was the same; each lost heartbeat is told."""
+        """Append a step, or join it with the one before if both are of the same kind.
+
+        Waits for a heartbeat are not joined: each is listed by itself.
+        """
         if step.seconds <= 0:
             return
         if self.steps and self.steps[-1].doing == step.doing != "heartbeat":
@@ -120,9 +126,10 @@ class ClusterRound:
         self.steps.append(step)
 
     def ranked_by_delay(self, works: Sequence[HopWork]) -> tuple[int, ...]:
-        """Members by how long the cluster's round takes with each; of equals, the lowest id.
+        """Members by how long the cluster's round takes with each of them as aggregator.
 
-        By the work of the first hop, as the clock counts it: all hops are as long.
+        Ties are broken by the lowest id. The clock counts the work of the first hop, and assumes
+        that all hops take as long.
         """
         if not self.clock.devices or not works:
             return tuple(sorted(work.client for work in works))
@@ -142,7 +149,10 @@ class ClusterRound:
         return tuple(work.client for work in sorted(works, key=seconds))
 
     def begin(self, works: Sequence[HopWork], ranking: tuple[int, ...]) -> None:
-        """The server's model comes down to the aggregator, as long as the first hop's order is."""
+        """Choose the aggregator, and let the server's model come down to it.
+
+        The model is as large as the aggregator's order of the first hop.
+        """
         self.cluster = replace(self.cluster, ranking=ranking)
         if self.relayed:
             return
@@ -155,9 +165,9 @@ class ClusterRound:
                 self._pass("aggregation", work.down / self.clock.devices[work.client].wan_down)
 
     def time(self, works: Sequence[HopWork], refused: Collection[int], hop: int) -> HopTimes:
-        """One hop: when its members' replies are there, who leaves, and who takes over.
+        """The times of one hop: when replies arrive, who leaves, and who takes over.
 
-        `refused`: whose replies cannot be used for other reasons.
+        The replies of the clients in `refused` cannot be used for other reasons.
         """
         if not works:
             return HopTimes()
@@ -187,17 +197,17 @@ class ClusterRound:
         self.elapsed += of_client[slowest]
         for step in visits[slowest].steps_until(of_client[slowest]):
             self._note_step(step)
-        there = {}
+        present = {}
         for work in works:
             if work.client not in losses and work.client not in refused:
-                there[work.client] = work
-        self._replace_if_gone(there, losses, hop)
+                present[work.client] = work
+        self._replace_if_gone(present, losses, hop)
         for client, loss in losses.items():
             self.losses[HopClient(hop, client)] = loss
         return HopTimes(of_client[slowest], of_client, losses)
 
     def _visits(self, works: Sequence[HopWork]) -> dict[int, Visit]:
-        """How long after the hop's beginning each reply is there, and what that is made of."""
+        """By client, how long after the hop's beginning its reply arrives, split into parts."""
         if not self.clock.devices:
             return {work.client: Visit(0.0, 0.0, 0.0) for work in works}
         if self.aggregator is None:
@@ -213,7 +223,7 @@ class ClusterRound:
         return departure is not None and departure.hop == hop
 
     def _leaves_after(self, client: int, hop: int, arrival: float) -> float:
-        """How long after the hop's beginning a member leaves; infinity: it stays."""
+        """How long after the hop's beginning a member leaves; infinity if it stays."""
         leaves = self.clock.stays.get(client, inf) - self.elapsed
         if self._departs(client, hop):
             leaves = min(leaves, self.clock.departures[client].share * arrival)
@@ -228,34 +238,37 @@ class ClusterRound:
 
     def _replace_if_gone(
         self,
-        there: dict[int, HopWork],
+        present: dict[int, HopWork],
         losses: dict[int, Loss],
         hop: int,
     ) -> None:
-        """`there`: the members that still have their models, with what they did for them."""
-        while self.aggregator is not None and self.aggregator not in there:
+        """Let members take over until one of those that are present is the aggregator.
+
+        `present` are the members that still have their models, with their work of this hop.
+        """
+        while self.aggregator is not None and self.aggregator not in present:
             lost = self.aggregator
             self._pass("heartbeat", self.heartbeats.wait)
-            for client in list(there):
+            for client in list(present):
                 if self.clock.stays.get(client, inf) < self.elapsed:
                     self.gone.add(client)
-                    losses[client] = self._dropped(there.pop(client), hop, 1.0)
-            for work in there.values():
+                    losses[client] = self._dropped(present.pop(client), hop, 1.0)
+            for work in present.values():
                 self.wasted += self._transfer(work, lost).up
-            self.aggregator = self.cluster.aggregator(there)
+            self.aggregator = self.cluster.aggregator(present)
             takeover = Takeover(hop, self.cluster.number, lost, self.aggregator)
             self.takeovers.append(takeover)
             self.note(takeover)
-            self._collect_again(list(there.values()), hop)
+            self._collect_again(list(present.values()), hop)
 
     def replace_if_refused(self, accepted: Spooled, works: Sequence[HopWork], hop: int) -> None:
-        """An aggregator whose own update is refused by its size speaks for nobody either."""
+        """Replace an aggregator whose own update was refused for its size."""
         answered = {place.client for place in accepted.places}
-        there = {work.client: work for work in works if work.client in answered}
-        self._replace_if_gone(there, {}, hop)
+        present = {work.client: work for work in works if work.client in answered}
+        self._replace_if_gone(present, {}, hop)
 
     def _collect_again(self, works: Sequence[HopWork], hop: int) -> None:
-        """Members send the hop's reply once more, to the one that took over."""
+        """Let the members send the hop's reply again, to the one that took over."""
         aggregator = self.aggregator
         if aggregator is None:
             return
@@ -273,6 +286,7 @@ class ClusterRound:
     # Bytes
 
     def _book(self, works: Sequence[HopWork], losses: Mapping[int, Loss], hop: int) -> None:
+        """Record over which links the bytes of this hop went."""
         for work in works:
             if work.client in losses:
                 work = replace(work, up=losses[work.client].up)
@@ -282,7 +296,10 @@ class ClusterRound:
             self.transfers[HopClient(hop, work.client)] = transfer
 
     def _transfer(self, work: HopWork, aggregator: int) -> Transfer:
-        """An aggregator talks with itself for nothing, and with another place over the WAN."""
+        """Over which links a member's bytes go.
+
+        An aggregator sends nothing to itself, and uses the WAN to reach another place.
+        """
         if work.client == aggregator:
             return Transfer()
         if self._is_near(work.client, aggregator):
@@ -296,7 +313,7 @@ class ClusterRound:
     # Means
 
     def average(self, replies: Spooled) -> None:
-        """The mean of the hop, and the next orders, which start from it."""
+        """Compute the mean of the hop, and let the next orders start from it."""
         self.mean = self._mean(replies)
         if self.mean is None:
             return
@@ -304,7 +321,10 @@ class ClusterRound:
         self.orders = [replace(order, tensors=tensors) for order in self.orders]
 
     def _mean(self, replies: Spooled) -> Reply | None:
-        """What the cluster sends up, if this was the last hop; None: it has nothing to send."""
+        """The mean of the members' replies, which the cluster sends up after its last hop.
+
+        None: the cluster has nothing to send.
+        """
         of_cluster = replies.of(self.members)
         if not of_cluster:
             return None
@@ -316,7 +336,7 @@ class ClusterRound:
         first = self.orders[0]
         if any(order.region != first.region for order in self.orders):
             rule = "all clients of a cluster must work in one region"
-            raise FedloomError(rule, "their orders differ", "mend the method's plan")
+            raise FedloomError(rule, "their orders differ", "fix the method's plan")
         fold = Fold(first.tensors)
         numbers = PlainNumbers(self.largest)
         for reply in of_cluster:
@@ -325,7 +345,7 @@ class ClusterRound:
         return replace(fold.reply(speaker), meta=numbers.result())
 
     def finish(self) -> None:
-        """The cluster's mean goes up to the server."""
+        """Send the cluster's mean up to the server."""
         if self.mean is None or self.relayed:
             return
         self.to_server = sum(map(len, reply_chunks(self.mean)))
@@ -335,7 +355,7 @@ class ClusterRound:
 
     @property
     def is_late(self) -> bool:
-        """Whether the round was over before the cluster's mean came."""
+        """Whether the round ended before the cluster's mean arrived."""
         return self.clock.deadline is not None and self.elapsed > self.clock.deadline
 
     @property
@@ -344,10 +364,10 @@ class ClusterRound:
         return self.mean is None and len(self.takeovers) > 0
 
     def totals(self) -> Totals:
-        """What the cluster cost beside its members' own work and messages.
+        """What the cluster cost in addition to its members' own work and messages.
 
-        Of a cluster whose mean does not come in time, or not at all, everything is wasted; what its
-        members lost by themselves is told with their own work.
+        If the cluster's mean arrives too late or not at all, everything is wasted. What its members
+        lost by themselves is already counted with their own work.
         """
         totals = Totals(
             down=self.from_server,
@@ -390,14 +410,14 @@ class ClusterRound:
 
 
 class PlainNumbers:
-    """The plain numbers that replies carry, of a whole cluster: a loss, an accuracy.
+    """Combines the plain numbers in the replies of a cluster, such as a loss or an accuracy.
 
-    They are sample-weighted means, and the largest of those that a method wants so. Admission has
-    seen to it that they are those which the method declares.
+    The result is their sample-weighted mean, or their maximum where the method asks for it.
+    Admission has already checked that the method declares these numbers.
     """
 
     def __init__(self, largest: frozenset[str]) -> None:
-        self.of_largest = largest
+        self.names_of_largest = largest
         self.largest: dict[str, float] = {}
         self.sums: dict[str, float] = {}
         self.weights: dict[str, float] = {}
@@ -405,7 +425,7 @@ class PlainNumbers:
     def add(self, reply: Reply) -> None:
         weight = samples_of(reply)
         for name, value in plain_numbers(reply.meta).items():
-            if name in self.of_largest:
+            if name in self.names_of_largest:
                 self.largest[name] = max(value, self.largest.get(name, value))
                 continue
             self.sums[name] = self.sums.get(name, 0.0) + weight * value
@@ -420,7 +440,7 @@ class PlainNumbers:
 
 
 def samples_of(reply: Reply) -> float:
-    """The samples that a reply stands for: where it weighs key by key, the most that a key saw."""
+    """The number of samples behind a reply: where weights are by key, the largest of them."""
     if isinstance(reply.weight, Mapping):
         return max(reply.weight.values(), default=0.0)
     return reply.weight

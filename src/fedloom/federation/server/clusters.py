@@ -1,8 +1,8 @@
-"""Who is together, from one clustering to the next: what a checkpoint keeps of it.
+"""Which clients form a cluster, from one clustering to the next, as a checkpoint stores it.
 
-Clusters are made of the clients that a round asks, and stay for `recluster` rounds; so does the
-cohort, because clusters of everybody would leave most of a small cohort alone. Each cluster has a
-ranking of its members, best first: the first one that is there aggregates.
+Clusters are formed among the clients that a round asks, and stay for `recluster` rounds. So does
+the cohort: if clusters were formed among all clients, most members of a small cohort would be alone
+in theirs. Each cluster ranks its members, best first, and the first one that is present aggregates.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 
 from fedloom.types import Json, Order, Tensors
 
-Choice = Literal["delay", "random", "lowest"]  # of an aggregator
-SKETCH = 256  # numbers that stand for an update
+Choice = Literal["delay", "random", "lowest"]  # how an aggregator is chosen
+SKETCH = 256  # the length of the sketch of an update
 
 
 @dataclass(frozen=True)
 class Formed:
-    """One cluster, as it stands until the next clustering."""
+    """One cluster, which stays as it is until the next clustering."""
 
     number: int
     members: tuple[int, ...]  # in the order in which they joined
-    ranking: tuple[int, ...] = ()  # of aggregators, best first; empty: not chosen yet
-    level: float | None = None  # distance of its labels to the population's (Eq. 7)
+    ranking: tuple[int, ...] = ()  # members as aggregators, best first; empty: not ranked yet
+    level: float | None = None  # the distance of its labels from the population's (Eq. 7)
     histogram: tuple[int, ...] | None = None  # of its labels, as the server saw them
 
     def aggregator(self, present: Collection[int]) -> int | None:
-        """The best of those that are there; None: nobody is."""
+        """The best aggregator among those present, or None if no member is."""
         for client in self.ranking:
             if client in present:
                 return client
@@ -67,12 +67,12 @@ class Clustering:
     """The clusters of one cohort."""
 
     stage: str
-    since: int  # the round in which they were made
+    since: int  # the round in which the clusters were formed
     clusters: tuple[Formed, ...]
 
     @property
     def numbers(self) -> dict[int, int]:
-        """The cluster of every client."""
+        """The number of each client's cluster."""
         numbers = {}
         for cluster in self.clusters:
             for client in cluster.members:
@@ -81,15 +81,18 @@ class Clustering:
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """The cohort, sorted."""
+        """The clients of the cohort, sorted."""
         return tuple(sorted(self.numbers))
 
     def holds(self, stage: str, number: int, recluster: int) -> bool:
-        """Whether a round of this number still works in these clusters."""
+        """Whether the round of this number still works in these clusters."""
         return stage == self.stage and self.since <= number < self.since + recluster
 
     def fits(self, orders: Iterable[Order]) -> bool:
-        """Whether all these clients are in its clusters, in the method's own if it chose them."""
+        """Whether all these clients are in a cluster.
+
+        If the method chose the groups itself, each client must be in the cluster of its group.
+        """
         numbers = self.numbers
         for order in orders:
             if order.client not in numbers:
@@ -99,7 +102,7 @@ class Clustering:
         return True
 
     def with_rankings(self, rankings: Mapping[int, tuple[int, ...]]) -> Clustering:
-        """With the aggregators of these clusters, by number."""
+        """The same clustering with these rankings, by the number of the cluster."""
         chosen = []
         for cluster in self.clusters:
             ranking = rankings.get(cluster.number, cluster.ranking)
@@ -123,16 +126,17 @@ class Clustering:
 
 @dataclass
 class Sketches:
-    """Every client's update as a few numbers, whose distances are about those of the updates.
+    """Count sketches of the clients' updates, whose distances approximate those of the updates.
 
-    A count sketch, drawn by the seed: so nobody keeps the updates of all clients side by side.
+    With sketches, the updates of all clients need not be in memory at the same time. The random
+    numbers depend on the seed alone.
     """
 
     rng: Callable[[str], np.random.Generator]
     by_client: dict[int, np.ndarray] = field(default_factory=dict)
 
     def add(self, client: int, update: Tensors, sent: Tensors) -> None:
-        """`update` is what the client brings of what it was sent, by the same names."""
+        """Add a client's sketch. `update` has the names of the tensors that the client was sent."""
         sketch = np.zeros(SKETCH)
         for name in sorted(update):
             if name not in sent or not update[name].is_floating_point():

@@ -1,7 +1,7 @@
-"""What clients said of themselves, as a checkpoint keeps it: tables of whole numbers.
+"""The descriptions of clients in a checkpoint, stored as tables of whole numbers.
 
-As JSON, what 100,000 clients said of ten labels took seconds to read. Whoever said more than counts
-is still written so.
+As JSON, the label counts of 100,000 clients with ten labels took seconds to read. A description
+that contains more than counts is still written as JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from fedloom.types import ClientDescription, Json, SampleCounts, Tensors
 
-RESERVED = "checkpoint/"  # of a checkpoint's tensors: these are not the method's state
+RESERVED = "checkpoint/"  # prefix of tensors in a checkpoint that are not the method's state
 CLIENTS = f"{RESERVED}described.clients"
 SAMPLES = f"{RESERVED}described.samples"
 HISTOGRAMS = f"{RESERVED}described.histograms"
@@ -22,14 +22,15 @@ MOST = 2**62  # a larger count does not fit a table
 
 @dataclass(frozen=True)
 class WrittenDescriptions:
-    """Tables of those who told counts alone, and JSON of the others, by client."""
+    """Tables for the clients that described counts only, and JSON for the others, by client."""
 
     tables: dict[str, torch.Tensor]
     others: dict[str, Json]
 
 
 def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
-    labels = labels_told(described)
+    """Descriptions as a checkpoint stores them; `read_again` is the inverse."""
+    labels = labels_described(described)
     clients = []
     samples = []
     histograms = []
@@ -54,8 +55,8 @@ def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
     return WrittenDescriptions(tables, others)
 
 
-def labels_told(described: Mapping[int, ClientDescription]) -> int | None:
-    """How many labels the first client told of; None: it did not."""
+def labels_described(described: Mapping[int, ClientDescription]) -> int | None:
+    """How many labels the first client's histogram has, or None if it has no histogram."""
     for description in described.values():
         if description.histogram is None:
             return None
@@ -64,7 +65,7 @@ def labels_told(described: Mapping[int, ClientDescription]) -> int | None:
 
 
 def fits_table(description: ClientDescription, labels: int | None) -> bool:
-    """Whether this is nothing but counts, of as many labels as the table has."""
+    """Whether a description is nothing but counts, of as many labels as the table has."""
     if description.extra:
         return False
     counts = description.samples
@@ -78,7 +79,7 @@ def fits_table(description: ClientDescription, labels: int | None) -> bool:
 
 
 def read_again(tensors: Tensors, others: Mapping[str, Json]) -> dict[int, ClientDescription]:
-    """Of a checkpoint's tensors and JSON; one of an earlier version has JSON alone."""
+    """The descriptions in a checkpoint's tensors and JSON. Earlier versions wrote JSON alone."""
     described = {}
     for name, description in others.items():
         described[int(name)] = ClientDescription.from_json(description)
@@ -99,5 +100,5 @@ def read_again(tensors: Tensors, others: Mapping[str, Json]) -> dict[int, Client
 
 
 def without_reserved(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The method's own."""
+    """The tensors of the method's state."""
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(RESERVED)}

@@ -1,6 +1,6 @@
-"""What a run tells whoever listens while it goes on.
+"""The events that a run reports to a listener while it runs.
 
-A deployment's server passes events on as lines of JSON.
+The server of a deployment writes them as lines of JSON.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fedloom.types import Json
 
 @dataclass(frozen=True)
 class Replied:
-    """A client's reply, or why there is none, is in the journal."""
+    """A client's reply, or the reason why there is none, is in the journal."""
 
     client: int
-    of: int  # clients that were asked
+    of: int  # the number of clients that were asked
     round: int
 
     def to_json(self) -> Json:
@@ -28,8 +28,10 @@ class Replied:
 
 @dataclass(frozen=True)
 class ClientEvaluated:
+    """A client has evaluated the model, or has failed to."""
+
     client: int
-    of: int  # clients that are evaluated
+    of: int  # the number of clients that are evaluated
     round: int
 
     def to_json(self) -> Json:
@@ -41,7 +43,7 @@ class RoundEnded:
     """The round is saved."""
 
     row: MetricsRow
-    share: float  # of the run's budget that is spent
+    share: float  # the share of the run's budget that is spent
 
     def to_json(self) -> Json:
         return {**self.row.to_json(), "event": "round", "share": self.share}
@@ -49,7 +51,7 @@ class RoundEnded:
 
 @dataclass(frozen=True)
 class Notice:
-    """What nobody may miss: that a file was damaged, or that several versions took part."""
+    """Something the user must not miss, such as a damaged file or a change of version."""
 
     text: str
 
@@ -62,7 +64,7 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 def event_from_json(raw: Json) -> Event | None:
-    """None: another event, which only a deployment has, or one that cannot be read."""
+    """The event that JSON describes; None if only deployments have it, or if it is unreadable."""
     kind = raw["event"]
     if kind == "reply":
         return Replied(raw["client"], raw["of"], raw["number"])

@@ -1,8 +1,9 @@
-"""A round's exchange of messages with its clients.
+"""The messages that a round exchanges with its clients.
 
-Who is described, asked and accepted, which versions of client state follow, and what it cost.
+An exchange describes clients, sends them orders, accepts or refuses their replies, keeps track of
+the versions of their private states, and adds up what all this cost.
 
-The journal comes first: an order that it knows of is not sent again.
+The journal comes first: an order whose outcome is in the journal is not sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fedloom.federation.server.ledger import (
 )
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
-from fedloom.federation.server.receiving import Judges, receive
+from fedloom.federation.server.receiving import Judges, Received, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
@@ -46,49 +47,57 @@ from fedloom.types import ClientDescription, Fields, Json, Order, Reply, Stamp, 
 
 log = logging.getLogger("fedloom")
 
-# Bytes of a hop's replies that stay as they were read on arrival; the others are read again.
+# Up to this many bytes of a hop's replies are kept in memory; the others are read again later.
 MOST_KEPT = 1 << 24
 
 
 class Answer(NamedTuple):
-    """What became of an order."""
+    """The outcome of an order."""
 
     order: Order
     receipt: Receipt
     envelope: Envelope
-    reply: Reply | None  # if it was accepted
+    reply: Reply | None  # None if it was refused
 
 
 @dataclass
 class Exchange:
+    """The exchange of one round, or of one evaluation."""
+
     settings: Settings
     engine: Engine
     spool: Spool
     stage: Stage
-    number: int  # the round
-    # The client states that a checkpoint needs, by its round.
+    number: int  # of the round
+    # The versions of client states that each checkpoint needs, by the checkpoint's round.
     named: Mapping[int, Mapping[int, str]]
-    versions: dict[int, str]  # of every client's state, as it changes
+    versions: dict[int, str]  # the current version of every client's state
     described: dict[int, ClientDescription]
     listen: Listener = lambda event: None
     bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
     receipts: list[Receipt] = field(default_factory=list)
-    failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but refused nobody
-    groups: dict[int, int | None] = field(default_factory=dict)
-    forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
-    capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
-    # Replies of the hop as they were read on arrival, while there is room for them.
+    # Attempts after which a client was asked again. They are booked, but are not refusals.
+    failed_attempts: list[Receipt] = field(default_factory=list)
+    groups: dict[int, int | None] = field(default_factory=dict)  # by client
+    # Receipts of this round from before it was resumed, kept for the deaths they record.
+    forgotten: list[Receipt] = field(default_factory=list)
+    # By client, the share of the total weight that a client with a lowered weight had claimed.
+    capped: dict[int, float] = field(default_factory=dict)
+    # Replies of the current hop, as they were read on arrival, up to `MOST_KEPT` bytes.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
     latest_stamp: Stamp | None = None
     losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
-    # Whether a hop had too few replies because of these: then nothing of the round is taken.
+    # Whether losses left a hop with too few replies. Then the result of the round is discarded.
     is_lost: bool = False
-    # By which way the bytes of clients in clusters went.
+    # In clusters, over which links the bytes of each client went.
     transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
-        """Describe clients before their first work, and leave out those that do not fit."""
+        """Ask clients to describe themselves before their first work.
+
+        Returns the orders without those of clients that do not fit the task.
+        """
         self.forgotten = self.spool.forgotten(self.number)
         questions = []
         for order in orders:
@@ -99,13 +108,13 @@ class Exchange:
         self.receipts += receipts
         for receipt in receipts:
             if receipt.reason is None:
-                # Its shape and labels are the task's: admission saw to it.
+                # Admission has checked that shape and labels are those of the task.
                 description = ClientDescription.from_json(self.reply(receipt).meta)
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
     def work(self, orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
-        """One hop of work, judged by the simulated clock: the accepted replies, in client order."""
+        """One hop of work: the accepted replies, in client order, and the hop's simulated times."""
         self.kept_replies = {}
         self.kept_bytes = 0
         for order in orders:
@@ -131,9 +140,9 @@ class Exchange:
         return Worked(self._weighed(Spooled(tuple(places))), works, times)
 
     def _timed(self, receipts: Sequence[Receipt], times: HopTimes) -> list[Receipt]:
-        """With those refused who left during their work, or came too late.
+        """The receipts, with a refusal for clients that left during their work or came too late.
 
-        Not journaled: the same receipts give it again.
+        This is not journaled, because it can be derived from the same receipts again.
         """
         timed = []
         for receipt in receipts:
@@ -148,13 +157,13 @@ class Exchange:
         return timed
 
     def _content(self, receipt: Receipt) -> Path | bytes | Reply:
-        """Where an accepted reply is found: one that was kept need not be read again."""
+        """Where an accepted reply is. One that was kept in memory need not be read again."""
         if receipt.client in self.kept_replies:
             return self.kept_replies[receipt.client]
         return self.spool.content(receipt)
 
     def _too_few(self, accepted: int) -> RunStopped:
-        """The round cannot go on: who was refused, why, and what helps."""
+        """The error for a round that cannot go on: who was refused, why, and what helps."""
         refused = [receipt for receipt in self.receipts if receipt.reason is not None]
         reasons = []
         deaths: list[Death] = []
@@ -170,7 +179,7 @@ class Exchange:
             advice += f"; if the model itself was spoiled, {command} goes back"
         least = f"{self.settings.min_replies} replies (--min-replies)"
         kind: type[RunStopped] = TooFewReplies
-        if deaths:  # a process may live longer the next time
+        if deaths:  # the processes may survive the next attempt
             kind = RunStopped
         return kind(
             f"round {self.number} must get at least {least}",
@@ -179,9 +188,9 @@ class Exchange:
         )
 
     def _weighed(self, replies: Spooled) -> Spooled:
-        """The complete hop, with nobody above --max-weight-share of its weight.
+        """The replies of a complete hop, with no client above --max-weight-share of their weight.
 
-        The share is of all clusters together.
+        The share refers to all clusters together.
         """
         largest_share = self.settings.max_weight_share
         if largest_share is None:
@@ -192,7 +201,10 @@ class Exchange:
         return replace(replies, weights=capping.weights)
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
-        """Ask those the journal does not know yet; the receipts of all, in client order."""
+        """Send the orders that are not in the journal yet.
+
+        Returns the receipts of all orders, in client order.
+        """
         journal = self.spool.settled(self.number, hop)
         for attempt in journal.failed_attempts:
             self._begin_afresh(attempt)
@@ -220,20 +232,21 @@ class Exchange:
         return sorted(receipts, key=lambda receipt: receipt.client)
 
     def _keep(self, answer: Answer) -> None:
+        """Keep an accepted reply in memory if there is room for it."""
         size = answer.receipt.up
         if answer.reply is not None and self.kept_bytes + size <= MOST_KEPT:
             self.kept_replies[answer.order.client] = answer.reply
             self.kept_bytes += size
 
     def _may_begin_afresh(self, answer: Answer) -> bool:
-        """Whether a client that lost its state is asked once more, to go on without one."""
+        """Whether a client that lost its state is asked again, to go on without one."""
         fault = answer.envelope.fault
         if fault is None or fault.kind != "lost":
             return False
         return self.settings.lost_state == "fresh" and answer.order.client in self.versions
 
     def _ask(self, orders: Sequence[Order]) -> Iterator[Answer]:
-        """Send orders, all of one hop, and yield what became of each, as it arrives."""
+        """Send orders, all of one hop, and yield the outcome of each as it arrives."""
         by_client = {order.client: order for order in orders}
         parcels = list(encoded(orders, self.spool))
         judges = Judges(self.fields)
@@ -243,19 +256,33 @@ class Exchange:
             name = self.settings.called(order.client)
             judge = judges.of(parcel, order)
             received = receive(order, parcel, envelope, judge, self.check, update_of, name)
-            receipt = received.receipt
+            receipt = self._computed(order, received)
             if receipt.reason is not None:
                 self._warn_of_refusal(receipt)
             yield Answer(order, receipt, envelope, received.reply)
+
+    def _computed(self, order: Order, received: Received) -> Receipt:
+        """The receipt, with MACs by the method's formula where the client does not report them.
+
+        The MACs behind a refused reply stay unknown.
+        """
+        receipt = received.receipt
+        reply = received.reply
+        if reply is None or receipt.hop < 0 or receipt.macs is not None:
+            return receipt
+        if not self.settings.macs_by_formula:
+            return receipt
+        macs = self.stage.method.macs_by_formula(self.settings.task, order, reply)
+        return replace(receipt, macs=macs, macs_by_formula=True)
 
     def _warn_of_refusal(self, receipt: Receipt) -> None:
         name = self.settings.called(receipt.client)
         log.warning("round %d: %s refused: %s", receipt.round, name, receipt.reason)
 
     def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
-        """With those refused whose updates are absurdly large.
+        """The receipts, with a refusal for clients whose updates are absurdly large.
 
-        Not journaled: the same receipts give it again.
+        This is not journaled, because it can be derived from the same receipts again.
         """
         norms = {}
         for receipt in receipts:
@@ -271,7 +298,7 @@ class Exchange:
         return judged
 
     def succeeded(self) -> bool:
-        """Whether at least half of those that worked, and came in time, were accepted."""
+        """Whether at least half of the clients that worked and answered in time were accepted."""
         worked = 0
         accepted = 0
         for receipt in self.receipts:
@@ -283,13 +310,13 @@ class Exchange:
         return 2 * accepted >= worked
 
     def _begin_afresh(self, attempt: Receipt) -> None:
-        """A client whose state was lost goes on without one; that it said so is booked too."""
+        """Let a client whose state was lost go on without one, and book its failed attempt."""
         log.warning("%s goes on with a fresh state", self.settings.called(attempt.client))
         self.failed_attempts.append(attempt)
         self.versions.pop(attempt.client, None)
 
     def evaluate(self, orders: Sequence[Order]) -> list[ClientEvaluation]:
-        """What each client answered, in the order of the orders. Not journaled."""
+        """The evaluation by each client, in the order of the orders. It is not journaled."""
         evaluations: dict[int, ClientEvaluation] = {}
         stamped = [self.stamped(order, EVALUATE) for order in orders]
         for answer in self._ask(stamped):
@@ -302,10 +329,11 @@ class Exchange:
         return [evaluations[order.client] for order in orders]
 
     def ask_beforehand(self, orders: Sequence[Order]) -> list[Reply]:
-        """What clients answer to a method's own questions before a round is planned.
+        """The clients' replies to questions that a method asks before it plans a round.
 
-        They are as evaluations are: not journaled, and no client's state changes. Clients are
-        described first, which is what their answers are held against. Who is refused is left out.
+        Questions are like evaluations: they are not journaled, and they change no client's state.
+        Clients are described first, because their replies are checked against their descriptions.
+        Refused replies are left out.
         """
         replies = []
         stamped = [self.stamped(order, EVALUATE) for order in self.describe(orders)]
@@ -319,13 +347,16 @@ class Exchange:
         return sorted(replies, key=lambda reply: reply.client)
 
     def take_questions(self) -> Totals:
-        """What was asked beforehand, which is booked apart from the round's own exchanges."""
+        """The cost of the questions asked beforehand, which is booked separately from the round's.
+
+        Their receipts are removed.
+        """
         questions = [booking for booking in self.bookings() if booking.line.hop == EVALUATE]
         self.receipts = [receipt for receipt in self.receipts if receipt.hop != EVALUATE]
         return evaluation_of(questions)
 
     def _evaluation(self, answer: Answer) -> ClientEvaluation:
-        """Figures, or the reason why there are none."""
+        """A client's metrics, or the reason why there are none."""
         receipt = answer.receipt
         if receipt.reason is not None:
             return ClientEvaluation.unanswered(receipt.client, receipt.reason)
@@ -334,9 +365,9 @@ class Exchange:
         return ClientEvaluation.answered(receipt.client, reply, answer.envelope.facts)
 
     def stamped(self, order: Order, hop: int) -> Order:
-        """An order with its stamp: where it stands, and which client states it touches.
+        """An order with its stamp: its place in the run, and the client states that it touches.
 
-        Only the loop writes one.
+        Orders of work, with hops from 0 on, are the only ones that write a state.
         """
         read = None
         if hop != DESCRIBE:
@@ -348,8 +379,8 @@ class Exchange:
         for versions in self.named.values():
             if order.client in versions:
                 keep.add(versions[order.client])
-        # Until the round's checkpoint is written, any of its hops may be asked for again: a power
-        # cut may cost the journal's last lines.
+        # Until the round's checkpoint is written, any of its hops may have to be repeated, because
+        # a power cut may destroy the last lines of the journal.
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
         return Order(
             order.client,
@@ -368,7 +399,7 @@ class Exchange:
         write: str | None,
         keep: tuple[str, ...],
     ) -> Stamp:
-        """The same object for orders with the same stamp, so that it is encoded once for them."""
+        """A stamp; orders with equal stamps share one object, so that it is encoded only once."""
         latest = self.latest_stamp
         if latest is not None and (latest.hop, latest.read, latest.keep) == (hop, read, keep):
             return latest
@@ -386,12 +417,13 @@ class Exchange:
         return stamp
 
     def fields(self, kind: str) -> Fields:
+        """What a reply to an order of this kind may hold."""
         if kind in BASIC:
             return BASIC[kind]
         return fields_of(self.stage.method, kind)
 
     def check(self, reply: Reply, order: Order, expected: admission.Expected) -> str | None:
-        """Admission: why this reply may not be used, or None."""
+        """Why admission refuses this reply, or None if it may be used."""
         trained_on = 0
         most_samples: float = inf
         if order.client in self.described:
@@ -420,9 +452,9 @@ class Exchange:
         return admission.refuse_by_method(method, order, reply, trained_on)
 
     def _refuse_counts(self, reply: Reply) -> str | None:
-        """A client may not describe more samples than it had when the run began.
+        """Refuse a client that describes more samples than it had when the run began.
 
-        They bound the weight that it may claim.
+        Its samples bound the weight that it may claim.
         """
         if not self.settings.registered:
             return None
@@ -437,9 +469,10 @@ class Exchange:
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.spool.content(receipt)))
 
-    # Figures
+    # Costs, and the round's row in metrics.jsonl
 
     def bookings(self) -> list[Booking]:
+        """A ledger entry for every receipt."""
         bookings = []
         for receipt in (*self.failed_attempts, *self.receipts):
             group = self.groups.get(receipt.client)
@@ -462,7 +495,10 @@ class Exchange:
         return bookings
 
     def _sent(self, receipt: Receipt) -> Transfer:
-        """Where there are clusters, a hop's bytes may have gone twice, or nowhere."""
+        """The bytes that were sent for an order.
+
+        In clusters, they may have been sent twice or not at all.
+        """
         transfer = self.transfers.get(HopClient(receipt.hop, receipt.client))
         if transfer is None:
             return Transfer(wan_down=receipt.down, wan_up=receipt.up)
@@ -471,7 +507,7 @@ class Exchange:
         return transfer
 
     def note_takeover(self, takeover: Takeover) -> None:
-        """Into the journal, once: a resumed round comes to the same again."""
+        """Write a takeover into the journal, unless a round that was resumed has done so before."""
         log.warning("round %d: %s", self.number, takeover.text)
         lost = self.spool.receipts(self.number, takeover.place)
         if takeover.lost not in lost:
@@ -509,10 +545,7 @@ class Exchange:
         )
 
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
-        """What metrics.jsonl says of the round.
-
-        Its evaluation and the run's totals are the loop's.
-        """
+        """The round's row in metrics.jsonl, to which the loop adds evaluation and totals."""
         accepted = self._accepted_work()
         refused = []
         for receipt in self.receipts:
@@ -536,13 +569,14 @@ class Exchange:
             updates=self.bound.updates,
             observed=observed,
             deaths=self.deaths(),
+            macs_by_formula=any(receipt.macs_by_formula for receipt in self.receipts),
             notes=notes,
         )
 
     def deaths(self) -> tuple[WorkerDeath, ...]:
-        """Deaths of processes that worked for this round, in client order.
+        """The deaths of processes that worked for this round, in client order.
 
-        They count even if another process did the work in the end.
+        They count even if another process completed the work.
         """
         receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
         deaths = []
@@ -551,7 +585,7 @@ class Exchange:
         return tuple(deaths)
 
     def _accepted_work(self) -> list[Receipt]:
-        """The receipts of work that was accepted, in order."""
+        """The receipts of accepted work, in the order of hops and clients."""
         accepted = []
         for receipt in self.receipts:
             if receipt.hop >= 0 and receipt.reason is None:
@@ -560,7 +594,10 @@ class Exchange:
 
 
 def describe_order(client: int, method: Method, settings: Settings) -> Order:
-    """What the method asks, and what the run asks beside it, whatever the method."""
+    """The order that asks a client to describe itself.
+
+    It contains the method's own question, and what the run asks whatever the method.
+    """
     question: dict[str, Json] = {"ask": method.describe}
     if settings.histograms is not None:
         question["histograms"] = str(settings.histograms)
@@ -568,9 +605,9 @@ def describe_order(client: int, method: Method, settings: Settings) -> Order:
 
 
 def asks_everybody(method: Method, stage: int, settings: Settings) -> bool:
-    """Whether all clients are described before this stage, and not at their first work.
+    """Whether all clients are described before this stage, rather than before their first work.
 
-    Clusters by labels need everybody's histogram, once a run.
+    Clusters by labels need the histograms of all clients, once per run.
     """
     if method.describe is not None:
         return True
@@ -578,13 +615,13 @@ def asks_everybody(method: Method, stage: int, settings: Settings) -> bool:
 
 
 def work_in(receipt: Receipt) -> HopWork:
-    """What the clock must know of an exchange; what an engine did not measure took no time."""
+    """A client's work as the clock needs it. MACs that no engine measured count as 0."""
     training = (receipt.macs or 0) - receipt.search_macs
     return HopWork(receipt.client, receipt.down, receipt.up, training, receipt.search_macs)
 
 
 def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Plain numbers that accepted replies carry (a loss), averaged over clients, for the curve."""
+    """The plain numbers in accepted replies, such as a loss, averaged over clients for a curve."""
     by_name: dict[str, list[float]] = {}
     for numbers in replies:
         for name, value in numbers.items():
@@ -593,13 +630,14 @@ def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
-    """By client.
+    """The weights that clients claim, by client.
 
-    Where one weighs key by key, all do: a single weight is that of every tensor it brings.
+    If one client's weight is by key, all are returned by key: a single weight applies to every
+    tensor of its reply.
     """
     weights: dict[int, Weight] = {}
     names: dict[int, tuple[str, ...]] = {}
-    for reply in replies:  # each is read from its file: once is enough
+    for reply in replies:  # in one pass, because each reply is read from its file
         weights[reply.client] = reply.weight
         names[reply.client] = tuple(reply.tensors)
     if not any(isinstance(weight, Mapping) for weight in weights.values()):

@@ -1,6 +1,6 @@
-"""The first state of a run that begins with another run's shared weights, `--init`.
+"""The first state of a run that begins with the shared weights of another run (`--init`).
 
-They must fit, name by name.
+Every tensor that the run shares must be among them, with the same name and shape.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from fedloom.types import State, Tensors
 def fitted(state: State, start: State) -> State:
     """`state` with the weights of `start`.
 
-    What `start` has beyond them is not used: a head, if a body is shared.
-
-    A server optimiser's memory is not taken over: it begins anew with the run.
+    Tensors of `start` that the run does not share are ignored, such as the head if only the body is
+    shared. The memory of a server optimiser is not taken over, so it starts fresh.
     """
     wanted = shared(state)
     if not wanted:
@@ -27,7 +26,7 @@ def fitted(state: State, start: State) -> State:
     for name, tensor in wanted.items():
         start_tensor = start.tensors.get(name)
         if start_tensor is None:
-            raise misfit(wanted, start, name, "it is not there")
+            raise misfit(wanted, start, name, "it is missing")
         if start_tensor.shape != tensor.shape or start_tensor.dtype != tensor.dtype:
             raise misfit(wanted, start, name, f"its shape is {list(start_tensor.shape)}")
     weights = {name: start.tensors[name].clone() for name in wanted}

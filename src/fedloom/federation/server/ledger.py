@@ -1,9 +1,10 @@
-"""What was really sent and computed, per client and round.
+"""What was actually sent and computed, per client and round.
 
-Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None
-where it has none). In a clustered topology clients talk to their aggregator on the LAN and
-aggregators to the server on the WAN; a flat one is all WAN. What the server itself asks clients,
-describing them, is WAN in any. Evaluation is booked apart.
+Bytes are those of the encoded messages. MACs, seconds and memory come from the engine's meter, and
+are None where it has none. In a clustered topology clients talk to their aggregator over the LAN,
+and aggregators talk to the server over the WAN. In a flat topology all messages use the WAN. When
+the server asks clients to describe themselves, it uses the WAN in every topology. Evaluation is
+booked separately.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class HopClient(NamedTuple):
 
 @dataclass(frozen=True)
 class Transfer:
-    """The bytes of a message and its answer, by the way they went.
+    """The bytes of a message and its answer, by the links over which they were sent.
 
-    What an aggregator says to itself goes nowhere.
+    An aggregator's messages to itself are not sent at all.
     """
 
     lan_down: int = 0
@@ -50,7 +51,7 @@ class Transfer:
         )
 
     def same_way(self, down: int, up: int) -> Transfer:
-        """Other bytes between the same two."""
+        """Another message and its answer, sent over the same link."""
         if self.lan_down:
             return Transfer(lan_down=down, lan_up=up)
         if self.wan_down:
@@ -64,7 +65,7 @@ class Booking:
 
     line: LedgerLine
     group: int | None = None  # the client's cluster
-    transfer: Transfer | None = None  # by which way its bytes went; None: all over the WAN
+    transfer: Transfer | None = None  # the links that its bytes used; None: the WAN for all
 
     @property
     def sent(self) -> Transfer:
@@ -74,9 +75,9 @@ class Booking:
 
 
 def work_of(bookings: Iterable[Booking]) -> Totals:
-    """The sum of exchanges with clients.
+    """The totals of exchanges with clients.
 
-    Hops of a cluster follow one another, clusters run side by side.
+    The hops of a cluster follow one another. Clusters run in parallel.
     """
     bookings = list(bookings)
     describing = Sums.of(booking for booking in bookings if booking.line.hop < 0)
@@ -98,7 +99,7 @@ def work_of(bookings: Iterable[Booking]) -> Totals:
 
 
 def clock_of(bookings: Iterable[Booking]) -> float:
-    """How long the exchanges take if all clients of a hop work at once."""
+    """How long the exchanges take if all clients of a hop work in parallel."""
     slowest: dict[int | None, dict[int, float]] = {}  # by cluster and hop
     for booking in bookings:
         line = booking.line
@@ -108,14 +109,14 @@ def clock_of(bookings: Iterable[Booking]) -> float:
 
 
 def evaluation_of(bookings: Iterable[Booking]) -> Totals:
-    """The sum of exchanges in which clients were evaluated."""
+    """The totals of exchanges in which clients were evaluated."""
     sums = Sums.of(bookings)
     return Totals(evaluate_down=sums.down, evaluate_up=sums.up, evaluate_macs=sums.macs)
 
 
 @dataclass
 class Sums:
-    """Of the lines of a ledger; what an engine did not measure counts as nothing."""
+    """Sums over the lines of a ledger. What an engine did not measure counts as 0."""
 
     down: int = 0
     up: int = 0

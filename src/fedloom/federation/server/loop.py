@@ -1,7 +1,7 @@
-"""The round loop: stages under one budget, rounds, evaluation, the best so far, checkpoints.
+"""The round loop: it runs stages under one budget, evaluates rounds, and writes checkpoints.
 
-It takes a method and never knows which. All it may lose to a kill is the round it is in, and of
-that only the replies not yet in the journal.
+It runs any method without knowing which one it is. If the process is killed, only the current round
+is lost, and of that round only the replies that are not in the journal yet.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ MOST_EVALUATED = 1000  # clients in the final evaluation
 
 @dataclass(frozen=True)
 class Outcome:
+    """The result of a finished run."""
+
     clients: tuple[ClientEvaluation, ...]  # on their test parts
     totals: Totals
     rounds: int
     selected: int  # the round that is reported
-    validation: (
-        float | None
-    )  # its mean validation figure, if rounds were selected by it or it was asked for
+    # Its mean validation metric, if rounds were selected by it or it was asked for.
+    validation: float | None
     state: State
     taken_back: tuple[TakenBack, ...] = ()
     clustering: Clustering | None = None  # the last one
     stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
-    over_budget: OverBudget | None = None  # the last round that went over a limit
+    over_budget: OverBudget | None = None  # the last round that exceeded a limit
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ class Reported:
     """The round whose model is the run's result."""
 
     round: int
-    value: float | None  # its mean validation figure, if there is one
+    value: float | None  # its mean validation metric, if there is one
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation brought."""
+    """The result of an evaluation."""
 
     clients: tuple[ClientEvaluation, ...]
     totals: Totals
@@ -98,7 +99,7 @@ class Evaluated:
 
     @property
     def own(self) -> list[Figures]:
-        """Of the models that clients use, as far as clients answered, in client order."""
+        """The metrics of the models that clients use, in client order, for those that answered."""
         figures = []
         for client in self.clients:
             if client.own.figures is not None:
@@ -107,12 +108,14 @@ class Evaluated:
 
     @property
     def shared(self) -> list[Figures]:
-        """The same of the shared model."""
+        """The metrics of the shared model, for the clients that have evaluated it."""
         return [client.shared for client in self.clients if client.shared is not None]
 
 
 @dataclass
 class Loop:
+    """One run of a method's stages, from the last checkpoint or the beginning to the end."""
+
     settings: Settings
     stages: Sequence[Stage]
     engine: Engine
@@ -120,46 +123,50 @@ class Loop:
     topology: Topology
     archive: Archive
     server_data: Samples | None = None
-    holds_back: bool = False  # whether clients keep a validation part for selection
+    holds_back: bool = False  # whether clients hold back a validation part for selection
     listen: Listener = lambda event: None
-    # The first stage begins with this instead of what the seed would give.
+    # If given, the first stage begins with these weights instead of random ones.
     start: State | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
-        # Everybody was described before a stage: its first round books these receipts.
+        # Receipts of describing all clients before a stage. The stage's first round books them.
         self.prologue: list[Receipt] = []
         self.over_budget: OverBudget | None = None
-        # The versions of clients' states, by the round of a checkpoint to come back to.
+        # The versions of clients' states, by the round of each checkpoint that is kept.
         self.named: dict[int, Mapping[int, str]] = {}
 
     def _begin(self) -> Checkpoint | None:
-        """The last checkpoint that can be used.
+        """The last checkpoint that can be used, or None if the run starts at the beginning.
 
-        What a kill, a power cut or a failing disk damaged is named, and done without.
+        The user is told what a kill, a power cut or a failing disk has damaged, and the run goes on
+        without it.
         """
         reached = self.archive.rounds()
         at = self.archive.resumable()
         if reached and at is None:
-            self._tell("no checkpoint can be used: the run begins anew at round 0")
+            self._notify("no checkpoint can be used: the run starts again at round 0")
         elif at is not None and at.round < reached[-1]:
             damaged = f"the checkpoint of round {reached[-1]} cannot be used"
-            self._tell(f"{damaged}: the run goes back to round {at.round}")
+            self._notify(f"{damaged}: the run goes back to round {at.round}")
         finished = 0
         if at is not None:
             finished = at.round
-        damage = self.spool.mend(finished + 1)
+        damage = self.spool.repair(finished + 1)
         if damage is not None:
-            self._tell(damage)
+            self._notify(damage)
         if at is not None:
             self.named = {number: self._versions(number) for number in self.archive.needed(at)}
-        self._look_at_left(at)
+        self._check_left_states(at)
         return at
 
-    def _look_at_left(self, at: Checkpoint | None) -> None:
-        """What finished stages left must be whole; what others left is of rounds that are gone."""
+    def _check_left_states(self, at: Checkpoint | None) -> None:
+        """Check the states that finished stages left, and delete those of later stages.
+
+        The latter come from rounds that were taken back.
+        """
         running = 0
         if at is not None:
             running = at.stage
@@ -172,25 +179,25 @@ class Loop:
             try:
                 self.archive.left(stage.leaves)
             except FedloomError as error:
-                self._tell(f"what stage {stage.name} left cannot be used: {error}")
+                self._notify(f"the state that stage {stage.name} left cannot be used: {error}")
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         log.warning("%s", text)
         self.listen(Notice(text))
 
     def _versions(self, number: int) -> Mapping[int, str]:
         try:
             return self.archive.load(number).versions
-        except (OSError, WireError):  # damaged: there is nothing to come back to
+        except (OSError, WireError):  # it is damaged, so the run cannot return to it
             return {}
 
     def run(self) -> Outcome:
-        """From the last checkpoint, or the beginning, to the end."""
+        """Run from the last checkpoint, or from the beginning, to the end."""
         at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
         if at is None:
             at = self._enter(0, Checkpoint())
-        elif at.round == 0:  # taken back to its beginning, a run remembers nothing but that
+        elif at.round == 0:  # a run that was taken back to its beginning keeps only that fact
             at = self._enter(0, Checkpoint(taken_back=at.taken_back))
         self._keep_scores(at)
         while at.stage < len(self.stages):
@@ -198,7 +205,7 @@ class Loop:
         return self._finish(at)
 
     def _after(self, at: Checkpoint) -> Checkpoint:
-        """One more round, or the next stage if this one is over."""
+        """The checkpoint after one more round, or at the start of the next stage."""
         stopped = self._stopped_by(at)
         if stopped is None:
             after = self._round(at)
@@ -212,7 +219,7 @@ class Loop:
         return self._enter(at.stage + 1, at)
 
     def _drop(self, at: Checkpoint, over: OverBudget) -> None:
-        """A round that went over a limit never happened: nothing of it is taken."""
+        """Discard a round that exceeded a limit, as if it had never happened."""
         self.spool.clear()
         self.over_budget = over
         limit = self.settings.limits[over.limit]
@@ -224,15 +231,16 @@ class Loop:
                 "raise it",
             )
         spent = charged(at.totals)[over.limit]
-        self._tell(
-            f"round {over.round} was dropped: it would have cost {cost:g} {over.limit} "
-            f"of the limit's last {limit - spent:g}"
+        self._notify(
+            f"round {over.round} was dropped: it would have cost {cost:g} {over.limit}, "
+            f"and {limit - spent:g} are left of the limit"
         )
 
     def _keep_scores(self, at: Checkpoint) -> None:
-        """Write scores.jsonl as the state has it.
+        """Write scores.jsonl from the state.
 
-        A kill may have come between a checkpoint and this, and a run may have been taken back.
+        The file may be out of date: the process may have been killed between a checkpoint and this
+        step, or the run may have been taken back.
         """
         if at.stage == len(self.stages):
             return
@@ -243,7 +251,10 @@ class Loop:
     # Stages and budget
 
     def _enter(self, stage: int, at: Checkpoint) -> Checkpoint:
-        """The beginning of a stage: its share of what is left, and its method's first state."""
+        """The checkpoint at the start of a stage.
+
+        It has the stage's share of the remaining budget, and the first state of its method.
+        """
         chosen = self._chosen(at)
         if stage > 0:
             leaves = self.stages[stage - 1].leaves
@@ -289,9 +300,9 @@ class Loop:
         return self._stopped_by(at) is not None
 
     def _stopped_by(self, at: Checkpoint) -> Unit | None:
-        """What ends the stage: its budget, whose number of rounds is the nearest, or a limit.
+        """The unit in which the stage has spent its budget or a limit; None if it goes on.
 
-        None: it goes on.
+        A stage ends where it comes nearest to its budget, even if that is a little over.
         """
         reserved = self.settings.reserve(self.shares, at.stage)
         limit = at.allowance.stopped_by(at.totals, reserved)
@@ -302,14 +313,17 @@ class Loop:
         return None
 
     def _chosen(self, at: Checkpoint) -> Checkpoint:
-        """What a finished stage hands on: its last round, or its best on validation."""
+        """The checkpoint that a finished stage hands on: its last round, or its best one.
+
+        The best round is the one with the best validation metric.
+        """
         if at.best is None or at.best.round == at.round:
             return at
-        # It was whole when the run went on, or was saved since.
+        # Its file was checked when the run resumed, or was written since.
         return self.archive.load(at.best.round)
 
     def _selects(self, stage: int) -> bool:
-        """Whether the best round of a stage goes on, by the clients' validation figures."""
+        """Whether a stage hands on its best round, by the clients' validation metrics."""
         if not self.holds_back:
             return False
         return self.settings.select == "best" or self.stages[stage].select == "best"
@@ -317,10 +331,11 @@ class Loop:
     # One round
 
     def _round(self, at: Checkpoint) -> Checkpoint | OverBudget | None:
-        """The checkpoint after one more round; None: the method plans no more.
+        """The checkpoint after one more round, or None if the method plans no more rounds.
 
-        A round whose plan has no orders asks nobody: its work is the server's own, in `plan` and
-        `merge`. It costs what the server computed, but no round, and needs no replies.
+        A round whose plan has no orders asks no client: the server alone works, in `plan` and
+        `merge`. Such a round costs what the server computed, but does not count as a round, and it
+        needs no replies.
         """
         started = time.perf_counter()
         number = at.round + 1
@@ -352,15 +367,15 @@ class Loop:
                 state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
-        own = Totals(rounds=1, server_macs=planned.macs + merging.macs)
+        server = Totals(rounds=1, server_macs=planned.macs + merging.macs)
         if asks_nobody:
             check_change(at.state, state)
-            own = replace(own, rounds=0)
+            server = replace(server, rounds=0)
         span = Span(view.now, view.now + gathered.seconds)
-        own = replace(own, simulated=span.end - at.totals.simulated)
-        spent = exchange.totals().plus(gathered.traffic).plus(own)
+        server = replace(server, simulated=span.end - at.totals.simulated)
+        spent = exchange.totals().plus(gathered.traffic).plus(server)
         totals = at.totals.plus(spent).plus(asked_before)
-        totals = replace(totals, simulated=span.end)  # a sum would be rounded
+        totals = replace(totals, simulated=span.end)  # exactly: the sum would be rounded
         limit = exceeded(self.settings.limits, totals)
         if limit is not None:
             return OverBudget(number, limit, charged(spent))
@@ -381,14 +396,14 @@ class Loop:
         )
         row = replace(
             exchange.row(view.progress, notes),
-            server_macs=own.server_macs,
+            server_macs=server.server_macs,
             clusters=with_notes(gathered.clusters, stage.method.note_clusters(planned.state)),
             population=gathered.population,
             paces=gathered.paces,
         )
         if self.settings.devices:
             row = replace(row, simulated=span)
-        if self._due(at, asks_nobody=asks_nobody):
+        if self._is_evaluated(at, asks_nobody=asks_nobody):
             at, evaluation = self._assess(at)
             row = replace(row, evaluation=evaluation)
         wall = time.perf_counter() - started
@@ -397,7 +412,7 @@ class Loop:
         at = self.archive.save(at, row)
         self._keep_scores(at)
         self._forget(at)
-        self.listen(RoundEnded(row, self._done(at)))
+        self.listen(RoundEnded(row, self._share_spent(at)))
         return at
 
     def _held(
@@ -407,10 +422,10 @@ class Loop:
         *,
         asks_nobody: bool,
     ) -> tuple[int, ...]:
-        """Checkpoints that stay until a round succeeds.
+        """The rounds whose checkpoints are kept until a round succeeds.
 
-        Where most clients fail, an earlier round may have spoiled the model. A round that asks
-        nobody cannot tell.
+        If most clients fail, an earlier round may have spoiled the model. A round that asks no
+        client gives no evidence about that.
         """
         if asks_nobody:
             return at.held
@@ -430,7 +445,10 @@ class Loop:
         clock: RoundClock,
         exchange: Exchange,
     ) -> Situation:
-        """The clusters are those that the plan was told of, or the latest."""
+        """What the topology needs to know about the round besides its orders.
+
+        Its clusters are those that the plan asked for, or else the latest ones.
+        """
         histograms = {}
         for client, description in exchange.described.items():
             if description.histogram is not None:
@@ -467,8 +485,9 @@ class Loop:
         now: float,
         present: Collection[int] | None,
     ) -> Round:
+        """The round as its method sees it while planning."""
         settings = self.settings
-        by_limits = at.allowance.share_spent(at.totals) * at.budget
+        spent_by_limits = at.allowance.share_spent(at.totals) * at.budget
         stage = self.stages[at.stage]
         topology = self._topology(stage)
         number = exchange.number
@@ -478,7 +497,7 @@ class Loop:
             kept = clustering.clients
         view = Round(
             number=number,
-            spent=max(at.spent, by_limits),
+            spent=max(at.spent, spent_by_limits),
             budget=at.budget,
             clients=range(settings.population),
             participation=settings.participation,
@@ -491,14 +510,15 @@ class Loop:
             hops=topology.hops,
             allowance=settings.allowance_a_round,
             asking=exchange.ask_beforehand,
+            unit=settings.unit,
         )
         clock = RoundClock(settings.devices, settings.phases)
         return with_grouping(view, topology, self._situation(at, view, clock, exchange))
 
     def _forget(self, at: Checkpoint) -> None:
-        """After a checkpoint, nobody needs the round's replies any more.
+        """After a checkpoint, forget the round's replies.
 
-        Neither does anybody need versions that only older checkpoints named.
+        Versions of client states that only deleted checkpoints named are forgotten too.
         """
         self.named[at.round] = at.versions
         kept = set(self.archive.rounds())
@@ -507,8 +527,8 @@ class Loop:
                 del self.named[number]
         self.spool.clear()
 
-    def _done(self, at: Checkpoint) -> float:
-        """The share of the whole budget that is spent, or of a limit, if that is more."""
+    def _share_spent(self, at: Checkpoint) -> float:
+        """The spent share of the whole budget, or of a limit if that is more."""
         if self.settings.budget <= 0:
             return 1.0
         largest = at.charged / self.settings.budget
@@ -534,14 +554,15 @@ class Loop:
     # Describing
 
     def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
-        """Before a stage that asks everybody first."""
+        """Describe all clients before a stage, if the stage needs it."""
         if not asks_everybody(method, stage, self.settings):
             return at
-        unknown = replace(at, described={})  # a later stage may ask for more than the one before
-        exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
+        # All clients are asked again: this stage may ask for more than the one before.
+        undescribed = replace(at, described={})
+        exchange = self._exchange(self.stages[stage], at.round + 1, undescribed)
         exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = exchange.receipts
-        # The sample counts of a client's first contact stand.
+        # The sample counts that a client described first remain valid.
         for client in exchange.described.keys() & at.described.keys():
             samples = at.described[client].samples
             exchange.described[client] = replace(exchange.described[client], samples=samples)
@@ -549,28 +570,28 @@ class Loop:
 
     # Evaluation
 
-    def _due(self, at: Checkpoint, *, asks_nobody: bool) -> bool:
+    def _is_evaluated(self, at: Checkpoint, *, asks_nobody: bool) -> bool:
         """Whether this round is evaluated.
 
-        One that asks nobody is not, unless it may be the one that its stage ends with.
+        A round that asks no client is not, unless it may be the last one of its stage.
         """
         if at.round % self.settings.evaluate_every == 0 and not asks_nobody:
             return True
         is_last_stage = at.stage == len(self.stages) - 1
-        if self._over(at) and not is_last_stage:  # else nobody would know what a stage ended with
+        if self._over(at) and not is_last_stage:  # so that the result of every stage is known
             return True
-        open_ended = self.stages[at.stage].share is None  # it may end after any round
+        open_ended = self.stages[at.stage].share is None  # the stage may end after any round
         may_be_last = open_ended or self._over(at)
         return self._selects(at.stage) and may_be_last
 
     def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
-        """Evaluate the round, and note it if it is the best so far."""
+        """Evaluate the round, and record it if it is the best so far."""
         part: Part = "test"
         if self.holds_back:
             part = "validation"
         evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
-        values = known(evaluated.own, self.metric.name)
+        values = values_of(evaluated.own, self.metric.name)
         value = mean(values)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
@@ -580,7 +601,7 @@ class Loop:
             clients=len(values),
             metric=self.metric.name,
             value=value,
-            shared=mean(known(evaluated.shared, self.metric.name)),
+            shared=mean(values_of(evaluated.shared, self.metric.name)),
             deaths=evaluated.deaths,
             **self._beside(evaluated.own),
             **{f"shared_{name}": value for name, value in shared_beside.items()},
@@ -588,9 +609,9 @@ class Loop:
         return at, evaluation
 
     def _beside(self, clients: Sequence[Figures]) -> dict[str, float | None]:
-        """Means of the figures in which every class counts the same, by their names.
+        """The means of the additional metrics, in which every class counts the same, by name.
 
-        AUC is told of two classes alone.
+        AUC is reported for two classes only.
         """
         means = {}
         for name in BESIDE:
@@ -598,13 +619,14 @@ class Loop:
                 continue
             if name == "auc" and len(self.settings.task.labels) != 2:
                 continue
-            means[name] = mean(known(clients, name))
+            means[name] = mean(values_of(clients, name))
         return means
 
     def _improves(self, value: float, best: Best | None) -> bool:
         return best is None or self.metric.better(value, best.value)
 
     def _sample(self, most: int) -> Sequence[int]:
+        """All clients, or a random sample if there are more than `most`."""
         population = self.settings.population
         if population <= most:
             return range(population)
@@ -623,10 +645,10 @@ class Loop:
         *,
         final: bool = False,
     ) -> Evaluated:
-        """Read-only orders; a client that gives no answer has null figures, with a reason.
+        """Let clients evaluate the model of a checkpoint, which changes no client's state.
 
-        In the final evaluation clients are also asked for the models that the method names, for one
-        after the other.
+        A client that does not answer has no metrics, but a reason. In the final evaluation clients
+        also evaluate the models that the method names, one after the other.
         """
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         method = stage.method
@@ -654,19 +676,19 @@ class Loop:
         return Evaluated(tuple(evaluations), totals, exchange.deaths())
 
     def _reported(self, at: Checkpoint) -> tuple[Checkpoint, Reported]:
-        """The round that the report is of, which the last stage ended with."""
+        """The round that is reported, which is the result of the last stage."""
         if at.best is not None:
             return at, Reported(at.best.round, at.best.value)
         if not self.settings.judges_reported:
             return at, Reported(at.round, None)
         evaluated = self.evaluate(at, "validation", self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
-        return at, Reported(at.round, mean(known(evaluated.own, self.metric.name)))
+        return at, Reported(at.round, mean(values_of(evaluated.own, self.metric.name)))
 
     def _finish(self, at: Checkpoint) -> Outcome:
-        """The report: test figures with the model of the chosen round.
+        """The outcome of the run: test metrics with the model of the chosen round.
 
-        It is of every client, or of a sample above 1,000.
+        All clients are evaluated, or a sample of 1,000 if there are more.
         """
         started = time.perf_counter()
         at, reported = self._reported(at)
@@ -695,10 +717,10 @@ def evaluation_order(
     final: bool,
     tells_confusion: bool = True,
 ) -> Order:
-    """What a method serves, as an order to evaluate it on a part of the client's data.
+    """An order to evaluate what a method serves on a part of the client's data.
 
-    `final`: the reply tells more of the model than its figures; counts per pair of classes are
-    among that, if `tells_confusion`.
+    With `final`, the reply tells more about the model than its metrics. This includes a confusion
+    matrix if `tells_confusion` is set.
     """
     meta = {**order.meta, "part": part, "final": final}
     if final and not tells_confusion:
@@ -711,7 +733,7 @@ def with_model(
     name: str,
     of_model: Sequence[ClientEvaluation],
 ) -> list[ClientEvaluation]:
-    """The same clients' evaluations, with that of a model which the method names."""
+    """The same clients' evaluations, extended by those of a model that the method names."""
     joined = []
     for evaluation, answer in zip(evaluations, of_model, strict=True):
         assert evaluation.client == answer.client
@@ -720,8 +742,8 @@ def with_model(
     return joined
 
 
-def known(clients: Iterable[Figures], name: str) -> list[float]:
-    """The figures of this name, of the clients that have one."""
+def values_of(clients: Iterable[Figures], name: str) -> list[float]:
+    """The metric of this name, for the clients that have it."""
     values = []
     for figures in clients:
         value = figures.of(name)
@@ -731,14 +753,14 @@ def known(clients: Iterable[Figures], name: str) -> list[float]:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """None: there are none."""
+    """The mean of the values, or None if there are none."""
     if not values:
         return None
     return sum(values) / len(values)
 
 
 def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
-    """Whether these stages can run so: to be asked before anything is made or trained."""
+    """Raise an error if these stages cannot run, before anything is created or trained."""
     least = sum(stage.share is not None for stage in stages)
     if settings.unit == "rounds" and settings.rounds < least:
         rule = f"--rounds must be at least {least} for a method of {least} stages"
@@ -769,32 +791,32 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
 
 
 def check_leaves(stages: Sequence[Stage]) -> None:
-    """Whether what stages leave can be files of their own in the run's folder."""
-    taken = ["init"]  # what --init made a run begin with
+    """Raise an error unless the state that each stage leaves can have a file of its own."""
+    used_names = ["init"]  # --init stores the weights that a run begins with under this name
     for stage in stages:
         if stage.leaves is None:
             continue
-        if stage.leaves in taken or not stage.leaves.isidentifier():
+        if stage.leaves in used_names or not stage.leaves.isidentifier():
             raise FedloomError(
-                "what a stage leaves must have a name of its own, of letters, digits and _",
+                "the state that a stage leaves must have a unique name of letters, digits and _",
                 f"stage {stage.name} leaves {stage.leaves!r}",
-                "mend the method",
+                "fix the method",
             )
-        taken.append(stage.leaves)
+        used_names.append(stage.leaves)
 
 
 def with_notes(
     rows: Sequence[ClusterRow],
     notes: Mapping[int, ClusterNote],
 ) -> tuple[ClusterRow, ...]:
-    """What the round was in every cluster, with what the method says of it."""
+    """The rows of the clusters, with what the method reports about each."""
     return tuple(row.with_note(notes.get(row.cluster)) for row in rows)
 
 
 def check_change(before: State, after: State) -> None:
-    """Whether a round that asked nobody did something.
+    """Raise an error if a round that asked no client left the state unchanged.
 
-    One that did not would be planned again and again, for ever: it costs nothing.
+    Such a round costs nothing, so it would be planned again and again without end.
     """
     if before.meta != after.meta or before.tensors.keys() != after.tensors.keys():
         return
@@ -803,18 +825,18 @@ def check_change(before: State, after: State) -> None:
         if tensor is not old and not torch.equal(tensor, old):
             return
     raise FedloomError(
-        "a round that asks nobody must change the server's state",
+        "a round that asks no client must change the server's state",
         "it has no orders and left the state as it was",
-        "mend the method: its plan must ask clients, change the state, or say None",
+        "fix the method: its plan must ask clients, change the state, or return None",
     )
 
 
 def check_notes(notes: Mapping[str, Json]) -> None:
-    """A row of metrics.jsonl has names of its own, which a method's note would hide."""
-    taken = sorted(MetricsRow.OWN & notes.keys())
-    if taken:
+    """Raise an error if a method's note uses a name that every row of metrics.jsonl has."""
+    clashes = sorted(MetricsRow.OWN & notes.keys())
+    if clashes:
         raise FedloomError(
-            "a method's note must have names of its own",
-            f"it has {taken[0]!r}",
-            "mend the method",
+            "a method's note must not use the names of a row of metrics.jsonl",
+            f"it has {clashes[0]!r}",
+            "fix the method",
         )

@@ -1,15 +1,15 @@
-"""How far a reply moves the model, and the rule that refuses one that moves it absurdly far.
+"""How far a reply moves the model, and the rule that refuses replies that move it absurdly far.
 
-A reply that is finite can still end a run: one client that sends 1e30 makes everybody diverge in
-the next round. So the size of every update (what came back minus what was sent) is measured on
-arrival, the root of its mean square, and written into the journal. When all replies of a hop are
-there, one rule looks at all sizes in client order: refused is who exceeds a generous multiple of
-what is usual, in this hop or in earlier rounds of the stage. The rule sees nothing but the journal
-and the checkpoint, so its verdict is the same for any number of workers, order of arrival and
-resume.
+A reply can ruin a run even if it is finite: if one client sends 1e30, all clients diverge in the
+next round. So the size of every update (what came back minus what was sent) is measured on arrival,
+as its root mean square, and written into the journal. When all replies of a hop have arrived, one
+rule compares all sizes, in client order: it refuses a client that exceeds a generous multiple of
+the usual size, in this hop or in earlier rounds of the stage. The rule uses only the journal and
+the checkpoint, so its verdict does not depend on the number of workers, the order of arrival, or
+whether the run was resumed.
 
 Parameters, running statistics and α move at different rates, and so do replies to different kinds
-of orders: each of these groups is judged by itself.
+of orders. Each of these groups is judged separately.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
 from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 
-Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
-# What was usual in each earlier round of a stage, by group.
+Norms: TypeAlias = Mapping[str, float]  # by group, the root mean square of an update's elements
+# By group, the usual size in each earlier round of a stage.
 History: TypeAlias = Mapping[str, Sequence[float]]
 
 PARAMETERS = "parameters"
 STATISTICS = "statistics"
 ARCHITECTURE = "alpha"
 GROUPS = (PARAMETERS, STATISTICS, ARCHITECTURE)
-ENOUGH = 3  # replies whose median says what is usual: of two, one may be absurd
-REMEMBERED = 100  # rounds
-LARGEST = sys.float_info.max  # JSON has no infinity
-SWEEP = 1 << 16  # elements that are looked at in one step, so that they stay in the cache
+ENOUGH = 3  # replies whose median counts as usual; of two, one may be absurd
+REMEMBERED = 100  # rounds in a history
+LARGEST = sys.float_info.max  # stands for infinity, which JSON does not have
+SWEEP = 1 << 16  # elements that are processed in one step, so that they stay in the cache
 
 
 def group_of(name: str) -> str:
-    """Which updates are measured together with that of this tensor."""
+    """The group in which the update of this tensor is measured."""
     if name.startswith(ALPHA):
         return ARCHITECTURE
     if name.rpartition(".")[2] in ("running_mean", "running_var"):
@@ -53,7 +53,10 @@ def group_of(name: str) -> str:
 
 
 class Ruler:
-    """Measures replies against those tensors of one or many orders that may come back."""
+    """Measures how far replies are from the tensors that were sent.
+
+    Its tensors are those that may come back, of one order or of many orders that share them.
+    """
 
     def __init__(self, sent: Tensors) -> None:
         self.sent = sent
@@ -62,19 +65,19 @@ class Ruler:
         self.table: SweepTable | None = None
         if floats and all(entry.dtype == torch.float32 for entry in floats):
             self.table = SweepTable(sent, floats)
-        # The layout of replies that bring exactly what was sent.
+        # The layout of replies that contain exactly the tensors that were sent.
         self.layout: Layout | None = None
 
     def measure(self, reply: Tensors) -> dict[str, float]:
         """By group, the root mean square of what came back minus what was sent.
 
-        Tensors beyond those do not count.
+        Tensors that were not sent do not count.
         """
         if self.table is not None and isinstance(reply, Packed) and self._fits(reply.layout):
             return self.table.measure(reply.float_array())
         totals = dict.fromkeys(GROUPS, 0.0)
         counts = dict.fromkeys(GROUPS, 0)
-        for entry in self.entries:  # always in one order: a sum's last bits depend on it
+        for entry in self.entries:  # in a fixed order, on which the last bits of a sum depend
             name = entry.name
             old = self.sent[name]
             if name in reply and old.is_floating_point():
@@ -88,29 +91,34 @@ class Ruler:
         return sizes
 
     def _fits(self, layout: Layout) -> bool:
-        """Compared once for all replies that share it."""
+        """Whether replies of this layout contain exactly the tensors that were sent.
+
+        Layouts are compared once for all replies that share one.
+        """
         if layout is not self.layout and layout.entries == self.entries:
             self.layout = layout
         return layout is self.layout
 
 
 class SweepStep(NamedTuple):
-    """A part of the sweep: from where to where, and which pieces of tensors lie in it."""
+    """A step of the sweep: its range of elements, and the pieces of tensors within it."""
 
     begin: int
     end: int
-    begins: np.ndarray  # where each piece begins in it
-    groups: np.ndarray  # and which group it belongs to
+    begins: np.ndarray  # where each piece begins, relative to the step
+    groups: np.ndarray  # the group of each piece
 
 
 class SweepPlan(NamedTuple):
+    """How adjacent tensors are measured, step by step."""
+
     steps: list[SweepStep]
     counts: list[int]  # elements of each group
 
 
 @lru_cache(maxsize=8)  # the rounds of a run have few different tables
 def sweep_plan(entries: tuple[Entry, ...]) -> SweepPlan:
-    """How tensors that lie side by side are measured."""
+    """The plan for tensors that lie side by side in this order."""
     lengths = np.array([math.prod(entry.shape) for entry in entries])
     groups = np.array([GROUPS.index(group_of(entry.name)) for entry in entries])
     ends = np.cumsum(lengths)
@@ -132,7 +140,7 @@ def sweep_plan(entries: tuple[Entry, ...]) -> SweepPlan:
 class SweepTable:
     """float32 tensors side by side, as they lie in a message.
 
-    All groups are measured in one sweep.
+    So all groups can be measured in one sweep.
     """
 
     def __init__(self, sent: Tensors, entries: Sequence[Entry]) -> None:
@@ -153,13 +161,13 @@ class SweepTable:
 
 
 def flat_array(tensor: torch.Tensor) -> np.ndarray:
-    """Its elements, wherever it lies and whatever it is part of."""
+    """The elements of a tensor on any device, with or without gradients, as a flat array."""
     array: np.ndarray = tensor.numpy(force=True).reshape(-1)
     return array
 
 
 def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """The squares of the differences, in float64; those of absurd numbers may be infinite."""
+    """The squared differences, in float64. For absurd numbers they may be infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         difference: np.ndarray = np.subtract(new, old, dtype=np.float64)
         np.square(difference, out=difference)
@@ -167,7 +175,7 @@ def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
-    """Summed up step by step: a large tensor is not copied as a whole."""
+    """The sum of the squared differences, step by step so that a large tensor is never copied."""
     total = 0.0
     for begin in range(0, len(old), SWEEP):
         end = begin + SWEEP
@@ -176,7 +184,7 @@ def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
 
 
 def magnitude(sent: Tensors, group: str) -> float:
-    """The root mean square of what was sent."""
+    """The root mean square of the tensors of a group that were sent."""
     total = 0.0
     count = 0
     for name, tensor in sent.items():
@@ -187,7 +195,7 @@ def magnitude(sent: Tensors, group: str) -> float:
 
 
 def root_mean(total: float, count: int) -> float:
-    """Always finite: JSON has no infinity, and what is beyond it is absurd enough."""
+    """The square root of total / count, at most `LARGEST` so that JSON can hold it."""
     if count == 0:
         return 0.0
     root = math.sqrt(total / count)
@@ -198,14 +206,14 @@ def root_mean(total: float, count: int) -> float:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the updates of one group were in one hop, and what is usual for it."""
+    """How large the updates of one group were in one hop, and which size is usual."""
 
     sizes: Mapping[int, float]  # by client
     usual: float
 
     @property
     def largest(self) -> float:
-        """In multiples of what is usual."""
+        """The largest update, in multiples of the usual size."""
         return min(max(self.sizes.values()) / self.usual, LARGEST)
 
 
@@ -214,11 +222,11 @@ def scales(
     history: History,
     size_of_sent: Callable[[str], float],
 ) -> dict[str, Scale]:
-    """The groups of one hop that can be judged. `norms` are by client.
+    """The scales of those groups of a hop that can be judged. `norms` are by client.
 
-    Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves
-    at all (frozen statistics), the size of what was sent stands in. With too few replies and no
-    history nobody can tell.
+    The usual size is the larger of the hop's median and the median of earlier rounds. Where updates
+    are usually zero (frozen statistics), the size of the tensors that were sent takes its place. A
+    group with too few replies and no history cannot be judged.
     """
     judged: dict[str, Scale] = {}
     groups = sorted(set().union(*norms.values()))
@@ -235,7 +243,7 @@ def scales(
 
 
 def sizes_in(norms: Mapping[int, Norms], group: str) -> dict[int, float]:
-    """By client, in order: how large the updates of one group were."""
+    """How large the updates of one group were, by client, in client order."""
     sizes = {}
     for client in sorted(norms):
         if group in norms[client]:
@@ -244,7 +252,7 @@ def sizes_in(norms: Mapping[int, Norms], group: str) -> dict[int, float]:
 
 
 def excessive(judged: Mapping[str, Scale], factor: float) -> dict[int, str]:
-    """Which clients' updates are absurdly large, each with the reason."""
+    """The clients whose updates are absurdly large, each with the reason for its refusal."""
     reasons: dict[int, str] = {}
     for group, scale in judged.items():
         for client, size in scale.sizes.items():
@@ -254,12 +262,12 @@ def excessive(judged: Mapping[str, Scale], factor: float) -> dict[int, str]:
 
 
 def reason(group: str, size: float, usual: float, factor: float) -> str:
-    measured = f"its update of {group} is {size:.3g} an element"
+    measured = f"its update of {group} is {size:.3g} per element"
     return f"{measured}, usual is {usual:.3g} (--norm-bound {factor:g})"
 
 
 def medians(norms: Sequence[Norms]) -> dict[str, float]:
-    """By group, what is usual among these."""
+    """By group, the median size of these updates."""
     by_group: dict[str, list[float]] = {}
     for sizes in norms:
         for group, size in sizes.items():
@@ -268,7 +276,7 @@ def medians(norms: Sequence[Norms]) -> dict[str, float]:
 
 
 def extended(history: History, usual: Norms) -> dict[str, list[float]]:
-    """The history after one more round."""
+    """The history after one more round, in which these sizes were usual."""
     longer = {group: list(values) for group, values in history.items()}
     for group, value in usual.items():
         longer[group] = [*longer.get(group, []), value][-REMEMBERED:]
@@ -276,16 +284,16 @@ def extended(history: History, usual: Norms) -> dict[str, list[float]]:
 
 
 class UpdateBound:
-    """The rule of one round: what earlier rounds told, and what its own hops add to it."""
+    """The rule for one round, by the history of earlier rounds and the round's own hops."""
 
     def __init__(self, history: History, factor: float | None) -> None:
         self.history = history
-        self.factor = factor  # None: nobody is refused
-        self.hops: list[Norms] = []  # what was usual in each
-        self.updates: dict[str, UpdateNorms] = {}  # of the hop with the largest update
+        self.factor = factor  # None: no client is refused
+        self.hops: list[Norms] = []  # the usual sizes in each hop
+        self.updates: dict[str, UpdateNorms] = {}  # by group, for the hop with the largest update
 
     def refuse(self, orders: Sequence[Order], norms: Mapping[int, Norms]) -> dict[int, str]:
-        """Of one complete hop: whose update is absurdly large, and why."""
+        """The clients of a complete hop whose updates are absurdly large, with the reasons."""
         judged = scales(norms, self.history, lambda group: size_of_sent(orders, group))
         self._note(judged)
         reasons = {}
@@ -302,12 +310,15 @@ class UpdateBound:
                 self.updates[group] = UpdateNorms(scale.usual, scale.largest)
 
     def history_after(self) -> History:
-        """With what was usual in this round."""
+        """The history including this round."""
         return extended(self.history, medians(self.hops))
 
 
 def size_of_sent(orders: Sequence[Order], group: str) -> float:
-    """How large the tensors of a group were in the first order of its kind."""
+    """The size of a group's tensors in the first order of its kind.
+
+    `group` is the kind of order and the group's own name, separated by a space.
+    """
     kind, _, name = group.rpartition(" ")
     for order in orders:
         if order.kind == kind:

@@ -1,4 +1,4 @@
-"""Orders as parcels: how the server lays them out before an engine carries them."""
+"""How the server encodes orders as parcels, which an engine then delivers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedloom.types import Order
 
 
 def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:
-    """Tensors that several orders share are laid out once."""
+    """The orders as parcels. Tensors that several orders share are encoded once."""
     bodies: dict[tuple[tuple[str, int], ...], Body] = {}
     stamps = StampText()
     for order in orders:

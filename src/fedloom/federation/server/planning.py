@@ -1,4 +1,4 @@
-"""A round as its method plans it, for those who are there by the simulated clock."""
+"""How a method plans a round for the clients that are available by the simulated clock."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.settings import Settings
 from fedloom.types import Asking, Draw, Order, Reply, Round, State
 
-# A round that begins then, with those who are there; None: everybody is.
+# The view of a round that begins at this time with these clients; None: with all clients.
 ViewOf = Callable[[float, Collection[int] | None], Round]
 
 
 @dataclass(frozen=True)
 class Planned:
+    """A planned round."""
+
     view: Round
     state: State
-    orders: Sequence[Order]  # for those who are there
-    macs: int  # of planning
-    asks_nobody: bool
-    spare: int  # orders beyond the replies that are waited for
+    orders: Sequence[Order]  # for clients that are available
+    macs: int  # that planning has computed
+    asks_nobody: bool  # whether the plan has no orders, so that the server works alone
+    spare: int  # how many more orders there are than replies that the round waits for
 
 
 def planned_round(
@@ -35,9 +37,10 @@ def planned_round(
     now: float,
     population: int,
 ) -> Planned | None:
-    """What a method plans when somebody whom it would ask is there; None: no more.
+    """The next round that a method plans, or None if it plans no more.
 
-    While nobody is, the simulated clock moves on to the first who comes.
+    While none of the clients that the method would ask is available, the simulated clock moves on
+    to the time at which the first of them is.
     """
     while True:
         present = attendance.present(now)
@@ -53,22 +56,25 @@ def planned_round(
             return None
         planned_state, orders = planned
         check_orders(orders, population)
-        there = [order for order in orders if present is None or order.client in present]
+        deliverable = [order for order in orders if present is None or order.client in present]
         absent = awaited(view.draws, orders)
-        if not there and absent:
+        if not deliverable and absent:
             now = attendance.first_return(absent, now)
             continue
         spare = spare_in(view.draws)
         macs = planning.macs - questions.macs
-        return Planned(view, planned_state, there, macs, not orders, spare)
+        return Planned(view, planned_state, deliverable, macs, not orders, spare)
 
 
 @dataclass
 class Questions:
-    """What a plan asks clients. Their work is not the server's, though one process may do both."""
+    """Asks clients the questions of a plan, and counts what they compute to answer.
+
+    Their work is not the server's, even if one process does both.
+    """
 
     asking: Asking | None
-    macs: int = 0
+    macs: int = 0  # that clients have computed
 
     def __call__(self, orders: Sequence[Order]) -> Sequence[Reply]:
         assert self.asking is not None, "nobody can be asked here"
@@ -79,7 +85,7 @@ class Questions:
 
 
 def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
-    """Whom a plan that asks nobody who is there could ask later: all whom it wanted are away."""
+    """The clients that a plan could ask later, if none of those that it wants is available now."""
     clients = {order.client for order in orders}
     for draw in draws:
         if draw.clients:
@@ -89,7 +95,7 @@ def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
 
 
 def spare_in(draws: Sequence[Draw]) -> int:
-    """How many were drawn beyond those whose replies are waited for."""
+    """How many more clients were drawn than replies that the round waits for."""
     spare = {draw.clients: len(draw.clients) - draw.wanted for draw in draws}
     return sum(spare.values())
 
@@ -100,7 +106,7 @@ def clock_of(
     settings: Settings,
     hops: int,
 ) -> RoundClock:
-    """The clock of a round, which knows who will leave."""
+    """The clock of a round, which knows which clients will leave."""
     clients = [order.client for order in orders]
     begin = planned.view.now
     wanted = None
@@ -118,18 +124,18 @@ def clock_of(
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:
-    """A method's own mistakes, named before they do harm."""
+    """Raise an error for a plan that breaks the rules, before it does any harm."""
     clients = [order.client for order in orders]
     if len(set(clients)) != len(clients):
         raise FedloomError(
-            "a plan must have at most one order a client",
-            f"it has {len(clients)}",
-            "mend the method",
+            "a plan must have at most one order per client",
+            f"it has {len(clients)} orders for {len(set(clients))} clients",
+            "fix the method",
         )
-    strange = [client for client in clients if not 0 <= client < population]
-    if strange:
+    unregistered = [client for client in clients if not 0 <= client < population]
+    if unregistered:
         raise FedloomError(
             "a plan must name registered clients",
-            f"it names {strange[0]}",
+            f"it names {unregistered[0]}",
             "use r.cohort() or r.clients",
         )

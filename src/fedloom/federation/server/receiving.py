@@ -1,4 +1,4 @@
-"""A reply as it arrives: admitted or refused, measured, and written down as a receipt."""
+"""What happens to a reply when it arrives: it is admitted or refused, measured, and receipted."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fedloom.types import Fields, Meta, Order, Reply, Tensors
 
 log = logging.getLogger("fedloom")
 
-MOST_REASON = 500  # characters: it may quote what a client sent
-MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
+MOST_REASON = 500  # characters of a reason, which may quote what a client sent
+MOST_PLAIN = 1e100  # the bound of a plain number in a reply, so that even large sums stay finite
 
-# Says why a reply may not be used; None: it may.
+# Returns why a reply may not be used, or None if it may.
 Check = Callable[[Reply, Order, admission.Expected], str | None]
-# What a reply brings, by the names and in the shapes of what was sent.
+# Returns the tensors of a reply, with the names and shapes of those that were sent.
 UpdateOf = Callable[[Order, Reply], Tensors]
 
 
 class Received(NamedTuple):
-    """A receipt, and the reply that it is of, if there is one and it may be used."""
+    """The receipt for an order, and the client's reply if it was accepted."""
 
     receipt: Receipt
-    reply: Reply | None
+    reply: Reply | None  # None if it was refused
 
 
 def receive(
@@ -43,7 +43,7 @@ def receive(
     update_of: UpdateOf,
     name: str,
 ) -> Received:
-    """What became of an order. `name` is what messages call its client."""
+    """The outcome of an order. `name` is what log messages call its client."""
     assert order.stamp is not None
     stamp = order.stamp
     if envelope.fault is None:
@@ -61,9 +61,9 @@ def receive(
         reason = readable(verdict.reason or "there is no reply")
     else:
         held = parcel.reply.held
-        if held is None:  # else it stands in the journal, whose lines have checksums of their own
+        if held is None:  # else it is in the journal, whose lines have checksums of their own
             checksum = checksum_of(verdict.content)
-        if is_work:  # else it has neither facts nor an update
+        if is_work:  # other replies have neither facts nor an update
             facts = envelope.facts
             norms = judged_by.norms(update_of(order, reply), order.kind)
     wrote = False
@@ -96,15 +96,15 @@ def receive(
 
 
 class Judge:
-    """What the replies to orders of one kind and with the same tensors are judged by."""
+    """Checks and measures the replies to orders of one kind that share their tensors."""
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
-        # It is made when it is first needed, because it holds a copy of the tensors.
+        # It is created when it is first needed, because it holds a copy of the tensors.
         self._ruler: Ruler | None = None
 
     def norms(self, update: Tensors, kind: str) -> dict[str, float]:
-        """How far what a reply brings moves each group of tensors."""
+        """How far a reply moves each group of tensors."""
         if self._ruler is None:
             self._ruler = Ruler(self.expected.tensors)
         norms = self._ruler.measure(update)
@@ -112,13 +112,13 @@ class Judge:
 
 
 class Judges:
-    """Of the bodies that are out: orders of one kind that share one share its judge."""
+    """The judges of the bodies that were sent. Orders of one kind and body share a judge."""
 
-    # Where every client has a body of its own, keeping them all would take too much memory.
+    # If every client has a body of its own, keeping all judges would take too much memory.
     MOST = 4
 
     def __init__(self, fields: Callable[[str], Fields]) -> None:
-        self.fields = fields  # of a kind of order
+        self.fields = fields  # returns what the reply to a kind of order may hold
         self.judges: dict[tuple[int, str], Judge] = {}  # by body and kind of order
 
     def of(self, parcel: Parcel, order: Order) -> Judge:
@@ -131,16 +131,16 @@ class Judges:
 
 
 class Verdict(NamedTuple):
-    """What admission says of a reply."""
+    """Admission's decision about a reply."""
 
-    reason: str | None  # why it is refused
-    size: int = 0
+    reason: str | None  # why it is refused; None if it is accepted
+    size: int = 0  # bytes
     reply: Reply | None = None
     content: Buffer = b""  # what the reply was read from
 
 
 def no_reply(fault: Fault, name: str) -> Verdict:
-    """Why there is none; a disk that cannot keep a client's state stops the run."""
+    """The verdict if there is no reply. A disk that cannot save a client's state stops the run."""
     if fault.detail:
         log.error("%s:\n%s", name, fault.detail)
     if fault.kind == "store":
@@ -153,6 +153,7 @@ def no_reply(fault: Fault, name: str) -> Verdict:
 
 
 def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) -> Verdict:
+    """Read a reply and check it, its size first."""
     size = slot.size()
     if size > expected.most_bytes:
         return Verdict(f"it has {size} bytes, at most {expected.most_bytes} are expected", size)
@@ -160,31 +161,31 @@ def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) 
     try:
         reply = read_reply(content)
     except WireError as error:
-        return Verdict(f"it is no valid message: {error}", size)
+        return Verdict(f"it is not a valid message: {error}", size)
     return Verdict(check(reply, order, expected), size, reply, content)
 
 
 def readable(text: str) -> str:
-    """What somebody else wrote, fit for a log and a terminal.
+    """A text from outside, made safe for a log and a terminal.
 
-    It is one line without control characters, and not too long.
+    The result is one line without control characters, and not too long.
     """
-    signs = []
-    for sign in text[:MOST_REASON]:
-        if sign.isprintable():
-            signs.append(sign)
+    characters = []
+    for character in text[:MOST_REASON]:
+        if character.isprintable():
+            characters.append(character)
         else:
-            signs.append(" ")
+            characters.append(" ")
     if len(text) > MOST_REASON:
-        signs.append("…")
-    return "".join(signs)
+        characters.append("…")
+    return "".join(characters)
 
 
 def plain_numbers(meta: Meta) -> dict[str, float]:
-    """What of a reply's values can be averaged for a curve; absurd ones are left out."""
+    """The values of a reply that can be averaged for a curve, without absurdly large ones."""
     numbers = {}
     for name, value in meta.items():
-        is_number = type(value) in (int, float)  # True and False are none
+        is_number = type(value) in (int, float)  # True and False are not numbers here
         if is_number and abs(value) < MOST_PLAIN:
             numbers[name] = value
     return numbers

@@ -1,12 +1,12 @@
-"""No client has more than its share of a round's weight: `--max-weight-share`.
+"""`--max-weight-share`: a cap on the share of a round's weight that one client can have.
 
-A client says itself how many samples it trained on. With a cap, whoever claims more than a share S
-of the round's whole weight is counted as if it had claimed less, just so much that it has S of the
-*new* total; the others keep their weights to the bit. With K clients that weigh anything, S is
-never below 1/K: then all weigh the same.
+Clients report themselves how many samples they trained on. With a cap, the weight of a client that
+claims more than a share S of the round's total weight is lowered until it has the share S of the
+*new* total. The other clients keep their weights, bit for bit. With K clients of positive weight,
+S is at least 1/K, where all weights are equal.
 
-The cap looks at all replies of a hop together, so it is a pure function of their weights: neither
-the order in which they arrived nor the number of workers nor a resume changes it.
+The cap considers all replies of a hop together, so it is a pure function of their weights. It does
+not depend on the order of arrival, the number of workers, or whether the run was resumed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from math import fsum, inf
 
 from fedloom.types import Weight
 
-TOLERANCE = 1e-12  # relative; a weight so near the cap is as good as on it
+TOLERANCE = 1e-12  # relative; a weight this close to the cap counts as equal to it
 
 
 @dataclass(frozen=True)
 class Capped:
-    """Whose weight was lowered, and to what."""
+    """The clients whose weights were lowered."""
 
-    # The new weights of the clients whose weight was lowered.
+    # Their new weights.
     weights: Mapping[int, Weight] = field(default_factory=dict)
-    # The share of the total that each of them claimed; by key: its largest one.
+    # The share of the total that each of them claimed; with weights by key, the largest share.
     shares: Mapping[int, float] = field(default_factory=dict)
 
 
 def capped(claimed: Mapping[int, Weight], share: float) -> Capped:
-    """The weights of one hop, by client.
+    """Cap the weights of one hop, which are by client.
 
-    Weights by key are capped key by key, over the clients that weigh it.
+    Weights by key are capped separately for each key, among the clients that weigh it.
     """
     by_key: dict[str, dict[int, float]] = {}
     for client, weight in claimed.items():
@@ -54,17 +54,18 @@ def capped(claimed: Mapping[int, Weight], share: float) -> Capped:
 
 
 def replaced(weight: Weight, lowered: Mapping[str, float]) -> Weight:
-    """One client's weight with what was lowered of it."""
+    """A client's weight after the cap. `lowered` has the new values by key."""
     if isinstance(weight, Mapping):
         return {**weight, **lowered}
     return lowered[""]
 
 
 def level(weights: Sequence[float], share: float) -> float:
-    """The weight above which a client is capped; infinite if nobody is.
+    """The weight at which clients are capped; infinity if no client is.
 
-    With the m largest capped at c and R the sum of the others, c is `share` of m·c + R: c = share ·
-    R / (1 − m·share). The right m is the smallest for which nobody left exceeds c.
+    If the m largest weights are capped at c and R is the sum of the others, then c is the share
+    `share` of m·c + R, so c = share · R / (1 − m·share). The right m is the smallest one for which
+    none of the other weights exceeds c.
     """
     falling = sorted((weight for weight in weights if weight > 0), reverse=True)
     if not falling:

@@ -1,10 +1,11 @@
-"""Replies of the running round on disk, and the journal that says which were accepted or refused.
+"""Replies of the running round on disk, and the journal of which were accepted or refused.
 
-A large reply is a file of its own; a small one stands in its line of the journal, because making,
-renaming and deleting a file costs more than all else that happens to it. A resumed round uses what
-the journal names and asks nobody again. Neither is fsynced: a killed process loses nothing of them,
-a power cut may cost the running round. So every line ends with a checksum of itself and names the
-one of its reply's file; what does not fit is asked for again.
+A large reply has a file of its own. A small one is part of its line in the journal, because
+creating, renaming and deleting a file costs more than everything else that happens to it. A resumed
+round uses the replies in the journal and does not ask for them again. Neither is fsynced: if the
+process is killed nothing is lost, but a power cut may cost the running round. So every line ends
+with its own checksum and contains that of the reply's file. Whatever does not match is asked for
+again.
 """
 
 from __future__ import annotations
@@ -28,42 +29,43 @@ from fedloom.federation.protocol.wire import read_reply
 from fedloom.files import checksum, cut_torn_line, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 
-# These have hops of their own, so that no such reply stands in a work reply's place.
+# Other messages than work have negative hops, so that they cannot be confused with work.
 DESCRIBE = -1
 EVALUATE = -2
-FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
-TAKEN_OVER = -4  # and from here down, a place for each hop: which aggregators were lost in it
+FORGOTTEN = -3  # no message has this hop: it keeps the deaths of orders that will be sent again
+TAKEN_OVER = -4  # minus a hop: which aggregators were lost in that hop
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of one order."""
+    """The outcome of one order."""
 
     round: int
     hop: int
     client: int
     reason: str | None  # why the reply was refused; None: accepted
-    wrote: bool
-    down: int  # bytes
-    up: int
+    wrote: bool  # whether the client saved a new private state
+    down: int  # bytes of the order
+    up: int  # bytes of the reply
     macs: int | None
     seconds: float | None
-    # The plain numbers of the reply's meta, which curves are drawn from.
+    # The plain numbers in the reply's meta, from which curves are drawn.
     plain: Mapping[str, float] = field(default_factory=dict)
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
-    # How far the update moves each group of tensors; server/norms.py measures it.
+    # How far the update moves each group of tensors, as server/norms.py measures it.
     norms: Mapping[str, float] | None = None
-    deaths: tuple[Death, ...] = ()  # of processes that worked at it
-    # Whether its state was lost: what it answered without one has a receipt of its own.
+    deaths: tuple[Death, ...] = ()  # of processes that worked on the order
+    # Whether the client had lost its state and was asked again, which has its own receipt.
     asked_again: bool = False
-    search_macs: int = 0  # of its MACs, those of searching
-    # By the simulated clock. Not journaled: the receipts of a hop give it again.
+    search_macs: int = 0  # the part of its MACs that were spent on searching
+    macs_by_formula: bool = False  # whether the method computed its MACs, rather than a meter
+    # Seconds by the simulated clock. Not journaled: they can be derived from a hop's receipts.
     simulated: float | None = None
 
-    # A journal may be damaged, so nothing else is read as a receipt.
+    # A journal may be damaged, so nothing with other fields is read as a receipt.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
 
     def to_line(self) -> bytes:
@@ -74,28 +76,28 @@ class Receipt:
         fields = {**vars(self), "held": held, "deaths": codes}
         try:
             text = to_json(fields)
-        except PydanticSerializationError:  # facts of an odd kind, which the slower way can write
+        except PydanticSerializationError:  # unusual facts, which the slower encoder can write
             text = json.dumps(fields).encode()
         return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
     def from_line(cls, line: bytes) -> Receipt:
-        """A line without its end.
+        """The receipt in a line, which comes without its newline.
 
-        Raises ValueError for one that is damaged, or none of a journal's.
+        Raises ValueError if the line is damaged, or is not from a journal.
         """
         text = line
-        if not line.endswith(b"}"):  # a journal of an earlier version has no checksums
+        if not line.endswith(b"}"):  # journals of earlier versions have no checksums
             text, _, written = line.rpartition(b" ")
             if checksum(text).encode() != written:
-                raise ValueError("its checksum does not fit")
+                raise ValueError("its checksum does not match")
         try:
             fields = json.loads(text)
-            if isinstance(fields.get("held"), str):  # a journal of an earlier version may have none
+            if isinstance(fields.get("held"), str):  # journals of earlier versions may lack it
                 fields["held"] = b64decode(fields["held"], validate=True)
             fields["deaths"] = [{"code": code} for code in fields.get("deaths", [])]
         except (AttributeError, RecursionError, TypeError) as error:
-            raise ValueError("it is not an object of JSON") from error
+            raise ValueError("it is not a JSON object") from error
         return receipt_checker().validate_python(fields)
 
 
@@ -106,29 +108,31 @@ def receipt_checker() -> TypeAdapter[Receipt]:
 
 @dataclass(frozen=True)
 class Settled:
-    """Of one hop, what need not be asked again."""
+    """The orders of one hop that are settled and need not be sent again."""
 
     receipts: dict[int, Receipt]  # by client
-    # After these exchanges a client was asked again, because its state was lost.
+    # Attempts after which a client was asked again, because its state was lost.
     failed_attempts: list[Receipt]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the journal, as it stands there and as what it says."""
+    """A line of the journal, as bytes and as the receipt that it contains."""
 
     line: bytes
     receipt: Receipt
 
 
 class Spool:
+    """The folder of a running round's replies, and its journal."""
+
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
         self.folder = folder
         self.journal = folder / "journal.jsonl"
         self._file: IO[bytes] | None = None
-        self._is_cleared = False  # since when nothing was recorded
+        self._is_cleared = False  # whether nothing was recorded since the last `clear`
 
     def path(self, number: int, hop: int, client: int) -> Path:
         return self.slot(number, hop, client).path
@@ -137,7 +141,7 @@ class Spool:
         return Slot(str(self.folder), f"{number}.{hop}.{client}.reply")
 
     def content(self, receipt: Receipt) -> Path | bytes:
-        """Where an accepted reply is."""
+        """Where an accepted reply is: the path of its file, or its bytes."""
         if receipt.held is not None:
             return receipt.held
         return self.path(receipt.round, receipt.hop, receipt.client)
@@ -150,12 +154,12 @@ class Spool:
             self._file.write(receipt.to_line())
             self._file.flush()
         except OSError:
-            with suppress(OSError):  # closing tries to write it once more
+            with suppress(OSError):  # closing the file tries to write the line again
                 self._close()
             raise
 
     def settled(self, number: int, hop: int) -> Settled:
-        """What the journal knows of one hop of one round."""
+        """The outcomes in the journal for one hop of one round."""
         receipts: dict[int, Receipt] = {}
         failed_attempts = []
         for receipt in self._of_hop(number, hop):
@@ -166,7 +170,7 @@ class Spool:
         return Settled(receipts, failed_attempts)
 
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
-        """By client, for one hop of one round."""
+        """The receipts of one hop of one round, by client."""
         return self.settled(number, hop).receipts
 
     def _of_hop(self, number: int, hop: int) -> list[Receipt]:
@@ -174,9 +178,9 @@ class Spool:
         return [row for row in recorded if row.round == number and row.hop == hop]
 
     def _entries(self) -> list[Entry]:
-        """What the journal says, up to the first line that cannot be read.
+        """The entries of the journal up to the first unreadable line.
 
-        What stands after such a line may be anything.
+        What follows such a line cannot be trusted.
         """
         entries: list[Entry] = []
         for line in self._lines():
@@ -187,15 +191,15 @@ class Spool:
         return entries
 
     def _lines(self) -> list[bytes]:
-        """All whole lines. A last one torn by a kill never happened."""
+        """All complete lines. A last line that a kill cut short is ignored."""
         if self._is_cleared or not self.journal.exists():
             return []
         return self.journal.read_bytes().split(b"\n")[:-1]
 
-    def mend(self, running: int) -> str | None:
-        """After a kill or a power cut, keep of the running round what can be used.
+    def repair(self, running: int) -> str | None:
+        """After a kill or a power cut, keep the outcomes of the running round that are intact.
 
-        Returns a sentence about what was damaged, or None.
+        Returns a sentence about the damage, or None if there is none.
         """
         self._close()
         written = len(self._lines())
@@ -210,7 +214,7 @@ class Spool:
                 kept.append(entry)
             else:
                 damaged.append(entry)
-        if damaged:  # later hops began with the mean that the lost reply was part of
+        if damaged:  # later hops began with a mean that included the damaged reply
             first_hop = max(0, min(entry.receipt.hop for entry in damaged))
             kept = [entry for entry in kept if entry.receipt.hop <= first_hop]
         if len(kept) == written:
@@ -218,7 +222,7 @@ class Spool:
             return None
         write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
         if not unreadable and not damaged:
-            return None  # only what a round that is over had left
+            return None  # all that was removed belongs to a round that has ended
         return (
             f"replies to round {running} were damaged "
             f"(journal lines: {unreadable}, replies: {len(damaged)}); "
@@ -226,24 +230,24 @@ class Spool:
         )
 
     def _is_whole(self, receipt: Receipt) -> bool:
-        """Whether an accepted reply is there as it was admitted."""
+        """Whether an accepted reply is still as it was when it was admitted."""
         if receipt.reason is not None:
             return True
         try:
             reply = content(self.content(receipt))
             if receipt.checksum is not None:
                 return checksum(reply) == receipt.checksum
-            # A small reply, or one of an earlier version, must be a message at least.
+            # A small reply, or one that an earlier version wrote, must at least be a message.
             read_reply(reply)
         except (OSError, ValueError):
             return False
         return True
 
     def forget(self, number: int, hop: int, refused: Collection[int]) -> None:
-        """After a hop with too few replies: those it refused will be asked again.
+        """After a hop with too few replies, forget its refusals, so that they are asked again.
 
-        Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do
-        failed attempts: they were made, and their clients go on with a fresh state.
+        Refusals of earlier hops stay, because this hop's orders were made from a mean without them.
+        Failed attempts stay too: they were made, and their clients go on with a fresh state.
         """
         self._close()
         kept = []
@@ -258,29 +262,29 @@ class Spool:
         write_whole(self.journal, kept, durable=False)
 
     def remove(self) -> None:
-        """After the last round: nothing of it is left."""
+        """Delete everything, after the last round."""
         self.clear()
         self._close()
         self.journal.unlink(missing_ok=True)
         remove_leftovers(self.folder)
-        with suppress(OSError):  # somebody put a file of his own there
+        with suppress(OSError):  # somebody else may have put a file there
             self.folder.rmdir()
 
     def forgotten(self, number: int) -> list[Receipt]:
         """Receipts of orders that were or will be sent again.
 
-        They are kept for the deaths that they tell of.
+        They are kept for the deaths of processes that they record.
         """
         return self._of_hop(number, FORGOTTEN)
 
     def clear(self) -> None:
-        """After a checkpoint: the round is over."""
+        """Delete replies and journal after a checkpoint, when the round is over."""
         for name in os.listdir(self.folder):
             if name.endswith(".reply"):
                 (self.folder / name).unlink(missing_ok=True)
         if self._file is None:
             self.journal.unlink(missing_ok=True)
-        else:  # to delete it, and make it anew every round, takes the kernel ten times as long
+        else:  # deleting it and creating it again every round takes the kernel ten times as long
             self._file.truncate(0)
         self._is_cleared = True
 
@@ -294,7 +298,7 @@ class Spool:
 def is_asked_again(receipt: Receipt, hop: int, refused: Collection[int]) -> bool:
     """Whether an order is sent again after a hop with too few replies.
 
-    So are those that could not even be described, if it was the round's first hop.
+    If it was the round's first hop, clients whose descriptions were refused are asked again too.
     """
     if receipt.hop == hop and not receipt.asked_again:
         return receipt.client in refused
@@ -310,18 +314,18 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Spooled(Collection[Reply]):
-    """Accepted replies, opened one at a time in client order.
+    """Accepted replies, which are opened one at a time in client order.
 
     So memory does not grow with their number.
     """
 
     places: tuple[Place, ...]  # sorted by client
-    # The weights of clients that do not weigh what they claim.
+    # The weights of clients whose claimed weights were lowered.
     weights: Mapping[int, Weight] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Reply]:
         for place in self.places:
-            yield self._opened(place)  # without a name here: one file is open at a time
+            yield self._opened(place)  # not bound to a name, so that one file is open at a time
 
     def _opened(self, place: Place) -> Reply:
         reply = place.content
@@ -340,5 +344,6 @@ class Spooled(Collection[Reply]):
         return any(place.client == reply.client for place in self.places)
 
     def of(self, clients: Collection[int]) -> Spooled:
+        """The replies of these clients."""
         places = tuple(place for place in self.places if place.client in clients)
         return replace(self, places=places)

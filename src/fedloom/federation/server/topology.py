@@ -1,9 +1,9 @@
-"""Who talks to whom: everybody with the server, or clients with the aggregator of their cluster.
+"""Topologies: all clients talk to the server, or each talks to the aggregator of its cluster.
 
-Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on
-the LAN, before each cluster's mean goes to the server, on the WAN. An aggregator is one of its
-clients, which trains too and talks with itself for nothing; what it sends up is an ordinary reply.
-A method says by `relays` whether that mean makes sense.
+In a clustered topology, clients train and are averaged `hops` times (λ₂) per round inside their
+cluster, over the LAN. Then each cluster's mean goes to the server, over the WAN. An aggregator is
+one of the cluster's clients. It trains too, and its messages to itself cost nothing. What it sends
+to the server is an ordinary reply. A method declares with `relays` whether such a mean makes sense.
 """
 
 from __future__ import annotations
@@ -48,48 +48,50 @@ from fedloom.types import Order, Reply, Round, Tensors, Together
 
 @dataclass(frozen=True)
 class Worked:
-    """What one hop of work brought."""
+    """The result of one hop of work."""
 
     replies: Spooled  # the accepted ones
-    works: tuple[HopWork, ...] = ()  # of all who were asked, in client order
+    works: tuple[HopWork, ...] = ()  # of all clients that were asked, in client order
     times: HopTimes = field(default_factory=HopTimes)
 
 
-# Judges a hop by the clock: who was asked, and whose replies cannot be used for other reasons.
+# Returns the simulated times of a hop. Its arguments are the work of all clients that were asked,
+# and the clients whose replies cannot be used for other reasons.
 Timing = Callable[[Sequence[HopWork], Collection[int]], HopTimes]
-Exchange = Callable[[Sequence[Order], int, Timing], Worked]  # orders of one hop, as they were met
+# Carries out the orders of one hop.
+Exchange = Callable[[Sequence[Order], int, Timing], Worked]
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a topology knows of a round beside its orders."""
+    """What a topology knows about a round in addition to its orders."""
 
     stage: str
     round: Round
     clock: RoundClock = field(default_factory=RoundClock)
-    clustering: Clustering | None = None  # None: nobody is in a cluster yet
-    # What clients told of their labels, if they were asked.
+    clustering: Clustering | None = None  # None: no clusters have been formed yet
+    # The label counts that clients reported, if they were asked.
     histograms: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    # What a reply brings, by the names and in the shapes of what was sent.
+    # Returns the tensors of a reply, with the names and shapes of those that were sent.
     update_of: Callable[[Order, Reply], Tensors] = lambda order, reply: reply.tensors
-    # Told of every aggregator that was lost, when it happens.
+    # Called whenever an aggregator is lost.
     note: Callable[[Takeover], None] = lambda takeover: None
-    # Plain numbers of replies of which a cluster tells the largest, not the mean.
+    # Plain numbers in replies for which a cluster reports the maximum, not the mean.
     largest: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a round brought the server."""
+    """What the server has gathered in a round."""
 
-    replies: Collection[Reply]  # that it merges
+    replies: Collection[Reply]  # the replies to merge
     traffic: Totals = field(default_factory=Totals)  # between aggregators and server
     clusters: tuple[ClusterRow, ...] = ()
     seconds: float = 0.0  # simulated
-    # By which way members' bytes went; who is not here talked with the server.
+    # Over which links members' bytes went. Clients that are missing here talked to the server.
     transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
-    clustering: Clustering | None = None  # that the next round begins with
-    # Labels of everybody who told, in the first round of a clustering.
+    clustering: Clustering | None = None  # with which the next round begins
+    # In the first round of a clustering, the label counts of all clients that reported them.
     population: tuple[int, ...] | None = None
     paces: tuple[Pace, ...] = ()  # of a round without clusters
 
@@ -97,17 +99,21 @@ class Gathered:
 class Topology(Protocol):
     @property
     def hops(self) -> int:
-        """Of work in one round."""
+        """The hops of work in one round."""
         ...
 
-    def check(self, method: Method) -> None: ...
+    def check(self, method: Method) -> None:
+        """Raise an error if a method does not work in this topology."""
+        ...
 
     def gather(
         self,
         orders: Sequence[Order],
         exchange: Exchange,
         situation: Situation,
-    ) -> Gathered: ...
+    ) -> Gathered:
+        """Carry out the orders of a round."""
+        ...
 
     def holding(
         self,
@@ -115,7 +121,10 @@ class Topology(Protocol):
         stage: str,
         number: int,
     ) -> Clustering | None:
-        """The clustering in which a round works, whose clients are its cohort; None: a new one."""
+        """The clustering that is still valid for a round, whose clients are the round's cohort.
+
+        None: the round needs a new clustering.
+        """
         ...
 
     def formed(
@@ -124,12 +133,14 @@ class Topology(Protocol):
         situation: Situation,
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> Clustering | None:
-        """The clusters of these clients, before a round is planned; None: there are none."""
+        """The clusters of these clients, for planning a round; None in a flat topology."""
         ...
 
 
 @dataclass(frozen=True)
 class Flat:
+    """All clients talk to the server."""
+
     hops = 1
 
     def check(self, method: Method) -> None:
@@ -168,17 +179,19 @@ UPDATES = "updates"
 
 @dataclass(frozen=True)
 class Clustered:
-    groups: int | None = None  # None: `size` says how many
+    """Each client talks to the aggregator of its cluster."""
+
+    groups: int | None = None  # the number of clusters; None: it follows from `size`
     hops: int = 1  # λ₂
-    size: int | None = None  # Q; None: by `groups`, or a third of those that are asked
+    size: int | None = None  # Q; None: by `groups`, or a third of the clients that are asked
     rule: str = ROUND  # of --clusters, where the method does not choose
-    recluster: int = 10
+    recluster: int = 10  # rounds after which clusters are formed again
     aggregator: Choice = "delay"
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     relayed: bool = False  # whether the server's own process does the aggregators' work
-    assigned: tuple[tuple[int, ...], ...] = ()  # the clusters of a file
-    h_max: float | None = None  # simulated seconds of a cluster's round
-    # What clients' work in a hop will be, by client; needed where there is an `h_max`.
+    assigned: tuple[tuple[int, ...], ...] = ()  # the clusters that a file assigns
+    h_max: float | None = None  # the longest round of a cluster, in simulated seconds
+    # The clients' expected work in a hop, by client. It is needed if there is an `h_max`.
     expected: Mapping[int, HopWork] = field(default_factory=dict)
 
     def check(self, method: Method) -> None:
@@ -190,7 +203,7 @@ class Clustered:
             )
 
     def check_clients(self, active: int, clock: RoundClock) -> None:
-        """Whether so many clients a round, on these devices, can be put into clusters."""
+        """Raise an error if `active` clients per round, on these devices, cannot be clustered."""
         if self.groups is not None:
             size_for(self.groups, active)
         if self.rule == UPDATES and self.recluster == 1:
@@ -204,7 +217,7 @@ class Clustered:
             check_h_max(self.h_max, alone)
 
     def size_of(self, active: int) -> int:
-        """Q, the most members of a cluster."""
+        """Q, the maximum number of members in a cluster."""
         if self.size is not None:
             return self.size
         if self.groups is not None:
@@ -250,7 +263,7 @@ class Clustered:
         orders: Sequence[Order],
         situation: Situation,
     ) -> list[ClusterRound]:
-        """The clusters that somebody works in, in the order of their numbers."""
+        """The clusters with orders in this round, in the order of their numbers."""
         numbers = clustering.numbers
         by_number: dict[int, list[Order]] = {}
         for order in orders:
@@ -281,28 +294,28 @@ class Clustered:
         exchange: Exchange,
         r: Round,
     ) -> bool:
-        """One mean inside every cluster; False: nobody's reply can be used.
+        """One hop, which ends with a mean inside every cluster. False: no reply can be used.
 
         Aggregators are chosen in the first hop.
         """
-        due = []
+        orders = []
         for cluster in clusters:
-            due += cluster.due(hop)
+            orders += cluster.orders_of_hop(hop)
 
         def timing(works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
             times = []
             for cluster in clusters:
-                own_works = [work for work in works if work.client in cluster.members]
+                members_work = [work for work in works if work.client in cluster.members]
                 if hop == 0:
-                    cluster.begin(own_works, self._ranking(cluster, own_works, r))
-                times.append(cluster.time(own_works, refused, hop))
+                    cluster.begin(members_work, self._ranking(cluster, members_work, r))
+                times.append(cluster.time(members_work, refused, hop))
             return together(times)
 
-        worked = exchange(due, hop, timing)
+        worked = exchange(orders, hop, timing)
         for cluster in clusters:
-            own_works = [work for work in worked.works if work.client in cluster.members]
+            members_work = [work for work in worked.works if work.client in cluster.members]
             if worked.replies:
-                cluster.replace_if_refused(worked.replies, own_works, hop)
+                cluster.replace_if_refused(worked.replies, members_work, hop)
             cluster.average(worked.replies)
         return bool(worked.replies)
 
@@ -312,7 +325,10 @@ class Clustered:
         works: Sequence[HopWork],
         r: Round,
     ) -> tuple[int, ...]:
-        """Who aggregates, best first. It is chosen once, and stays until the next clustering."""
+        """The members as aggregators, best first.
+
+        The ranking is made once and stays until the next clustering.
+        """
         if cluster.cluster.ranking:
             return cluster.cluster.ranking
         members = sorted(cluster.cluster.members)
@@ -365,7 +381,7 @@ class Clustered:
         situation: Situation,
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> Clustering | None:
-        """Those that still hold, if they have all these clients; else new ones."""
+        """The clusters that are still valid if they contain all these clients, else new ones."""
         orders = [Order(client, "") for client in clients]
         clustering = self.holding(situation.clustering, situation.stage, situation.round.number)
         if clustering is not None and clustering.fits(orders):
@@ -378,7 +394,7 @@ class Clustered:
         situation: Situation,
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> Clustering:
-        """Of those that this round asks: in the method's groups, or by the rule."""
+        """New clusters of the clients that this round asks: the method's groups, or by the rule."""
         population = None
         if situation.histograms:
             population = sum_of(situation.histograms.values())
@@ -430,7 +446,7 @@ class Clustered:
         exchange: Exchange,
         situation: Situation,
     ) -> Gathered:
-        """Everybody talks with the server, and their updates decide who will be together."""
+        """A flat round, after which the clients' updates decide the clusters."""
         worked = exchange(orders, 0, situation.clock.flat)
         sketches = Sketches(situation.round.rng)
         by_client = {order.client: order for order in orders}
@@ -453,14 +469,17 @@ class Clustered:
         return self.round_seconds(members, clock) <= self.h_max
 
     def _expected_work(self, client: int) -> HopWork:
-        """Of a client that is asked for the first time later, the most that anybody's is."""
+        """A client's expected work.
+
+        If a client is not among `expected`, the largest expected work of any client is assumed.
+        """
         if client in self.expected:
             return self.expected[client]
         dearest = max(self.expected.values(), key=lambda work: work.macs + work.search_macs)
         return replace(dearest, client=client)
 
     def round_seconds(self, members: Sequence[int], clock: RoundClock) -> float:
-        """What a round will take these clients together, with the best of them as aggregator."""
+        """How long a round will take these clients as a cluster with its best aggregator."""
         works = [self._expected_work(client) for client in members]
         if self.relayed:
             return self.hops * flat_seconds(works, clock.devices, clock.phases)
@@ -481,11 +500,11 @@ class Clustered:
 
 @dataclass
 class PlannedClusters:
-    """The clusters that a plan was told of, and that its round then works in."""
+    """The clusters that a plan asked for, in which its round then works."""
 
     topology: Topology
     situation: Situation  # of the round that is planned
-    clustering: Clustering | None = None  # None: the plan did not ask
+    clustering: Clustering | None = None  # None: the plan has not asked
 
     def of(
         self,
@@ -501,21 +520,21 @@ class PlannedClusters:
 
 
 def with_grouping(view: Round, topology: Topology, situation: Situation) -> Round:
-    """A round whose plan may ask who will be together."""
+    """The view of a round whose plan may ask for the clusters."""
     if isinstance(topology, Flat):
         return view
     return replace(view, grouping=PlannedClusters(topology, situation))
 
 
 def planned_clusters(view: Round) -> Clustering | None:
-    """The clusters that a plan was told of; None: it did not ask."""
+    """The clusters that a plan asked for, or None if it did not."""
     if isinstance(view.grouping, PlannedClusters):
         return view.grouping.clustering
     return None
 
 
 def are_grouped(orders: Sequence[Order]) -> bool:
-    """Whether the method says who is together."""
+    """Whether the method assigns clients to groups itself."""
     return any(order.group is not None for order in orders)
 
 
@@ -525,13 +544,13 @@ def groups_of(orders: Sequence[Order]) -> dict[int, tuple[int, ...]]:
     for order in orders:
         if order.group is None:
             rule = "a plan must name the groups of all its clients, or of none"
-            raise FedloomError(rule, f"client {order.client} has none", "mend the method")
+            raise FedloomError(rule, f"client {order.client} has none", "fix the method")
         groups[order.group] = (*groups.get(order.group, ()), order.client)
     return groups
 
 
 def with_histograms(gathered: Gathered, population: tuple[int, ...]) -> Gathered:
-    """With what the server saw of labels, which the first round of a clustering tells."""
+    """Add the label counts that the server saw, for the first round of a clustering."""
     assert gathered.clustering is not None
     histograms = {}
     for cluster in gathered.clustering.clusters:
@@ -543,13 +562,14 @@ def with_histograms(gathered: Gathered, population: tuple[int, ...]) -> Gathered
 
 
 def speeds_of(orders: Sequence[Order], clock: RoundClock) -> dict[int, float]:
+    """MACs per second of each client; without devices, all are equally fast."""
     if not clock.devices:
         return {order.client: 1.0 for order in orders}
     return {order.client: clock.devices[order.client].macs_per_second for order in orders}
 
 
 def together(times: Sequence[HopTimes]) -> HopTimes:
-    """One hop of all clusters, side by side."""
+    """The times of one hop over all clusters, which work in parallel."""
     of_client: dict[int, float] = {}
     losses: dict[int, Loss] = {}
     seconds = 0.0
@@ -561,6 +581,7 @@ def together(times: Sequence[HopTimes]) -> HopTimes:
 
 
 def size_of(order: Order) -> int:
+    """The bytes of an encoded order."""
     body = Body(order.tensors)
     return len(order_head(order, body)) + body.size
 
@@ -581,7 +602,7 @@ def parse_topology(text: str) -> Topology:
         raise FedloomError(
             f"`--topology {text}` must name a number of clusters above 0",
             f"got {value!r}",
-            "try clustered:2, or clustered:2x3 for three averages inside a cluster a round",
+            "try clustered:2, or clustered:2x3 for three averages per round inside a cluster",
         )
     return Clustered(int(groups), int(hops))
 

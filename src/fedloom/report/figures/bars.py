@@ -1,4 +1,4 @@
-"""Amounts as bars, in groups: a row of bars for each, with its number behind every bar."""
+"""A bar chart of groups: each group has one bar per meaning, with its number beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
 BAR = 16.0  # pixels
-BETWEEN = 12.0  # two groups
+BETWEEN = 12.0  # pixels between two groups
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Group:
 class Bars:
     key: str
     title: str
-    about: str
+    description: str
     groups: Sequence[Group]
     meanings: Sequence[str]  # of a group's bars
     text: Text
@@ -54,7 +54,7 @@ class Bars:
             y += BETWEEN
         line = f"M{near(left)} 4V{near(y - BETWEEN + 4)}"
         parts.append(tag("path", d=line, class_="axis"))
-        drawing = svg(self.key, self.title, self.about, (WIDE, y), parts)
+        drawing = svg(self.key, self.title, self.description, (WIDE, y), parts)
         return joined(drawing, self._legend())
 
     def _bar(self, left: float, y: float, length: float, amount: float, number: int) -> Safe:

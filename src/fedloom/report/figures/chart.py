@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 from fedloom.report.html import Child, Safe, joined, tag
 
-# The size of a chart: readable at the width of a phone, and two beside each other on a screen.
+# The size of a chart in pixels: it is readable on a phone, and two fit side by side on a screen.
 WIDE = 460.0
 HIGH = 290.0
-MOST_TICKS = 8  # of an axis that counts powers
-LETTER = 7.0  # pixels of a character, about
-Text = Callable[[float], str]
+MOST_TICKS = 8  # of a logarithmic axis
+LETTER = 7.0  # pixels: about the width of a character
+Text = Callable[[float], str]  # how a value is written
 
 
 def svg(
     key: str,
     title: str,
-    about: str,
+    description: str,
     size: tuple[float, float],
     *content: Child,
     kind: str = "chart",
 ) -> Safe:
-    """A drawing with a name and a description for those who cannot see it.
+    """Return a drawing with a title and a description for readers who cannot see it.
 
-    `key` is unique in the page.
+    `key` must be unique in the page.
     """
     width, height = size
     return tag(
         "svg",
         tag("title", title, id=f"{key}-title"),
-        tag("desc", about, id=f"{key}-about"),
+        tag("desc", description, id=f"{key}-about"),
         *content,
         role="img",
         aria_labelledby=f"{key}-title {key}-about",
@@ -54,23 +54,23 @@ def words(
 
 
 def near(value: float) -> float:
-    """A tenth of a pixel is enough, and keeps pages small."""
+    """Round to a tenth of a pixel: that is precise enough, and keeps pages small."""
     return round(value, 1)
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """Those that are numbers."""
+    """Return the values that are finite numbers."""
     return [value for value in values if value is not None and math.isfinite(value)]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From figures to pixels, and where its ticks are."""
+    """Maps values to pixels, and knows the axis's ticks."""
 
     low: float
     high: float
-    begin: float  # pixels
-    end: float
+    begin: float  # the place of `low`, in pixels
+    end: float  # the place of `high`
     ticks: tuple[float, ...]
 
     def __call__(self, value: float) -> float:
@@ -85,7 +85,10 @@ def scale(
     bounds: tuple[float, float] | None = None,
     ticks: int = 5,
 ) -> Scale:
-    """Round ends around all values, inside of `bounds` where figures cannot leave them."""
+    """Return a scale with round ends around all values.
+
+    The ends stay within `bounds`, which values cannot leave.
+    """
     low = min(values, default=0.0)
     high = max(values, default=1.0)
     if high - low < 1e-12:
@@ -108,7 +111,7 @@ def scale(
 
 @dataclass(frozen=True)
 class LogScale(Scale):
-    """The same distance for the same ratio; all that is shown is above 0."""
+    """A logarithmic scale; all values are above 0."""
 
     def __call__(self, value: float) -> float:
         share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -116,7 +119,10 @@ class LogScale(Scale):
 
 
 def log_scale(values: Sequence[float], begin: float, end: float) -> LogScale:
-    """Around positive values that differ: from one of 1, 2, 5, 10, … to another."""
+    """Return a logarithmic scale around positive, differing values.
+
+    Its ends are among 1, 2, 5, 10, 20, ….
+    """
     ticks = [step_below(min(values))]
     while ticks[-1] < max(values) * 0.999999:
         ticks.append(next_step(ticks[-1]))
@@ -125,7 +131,7 @@ def log_scale(values: Sequence[float], begin: float, end: float) -> LogScale:
 
 
 def step_below(value: float) -> float:
-    """The last of 1, 2, 5, 10, … that is not larger."""
+    """Return the largest of 1, 2, 5, 10, … that is not above the value."""
     power = 10.0 ** math.floor(math.log10(value) + 1e-9)
     for step in (5.0, 2.0):
         if step * power <= value * 1.000001:
@@ -134,12 +140,12 @@ def step_below(value: float) -> float:
 
 
 def next_step(step: float) -> float:
-    """After 1 comes 2, then 5, then 10."""
+    """Return the next of 1, 2, 5, 10, … after this one."""
     return round_step(step * 1.01)
 
 
 def round_step(size: float) -> float:
-    """The next of 1, 2, 5, 10, …"""
+    """Return the smallest of 1, 2, 5, 10, … that is not below the size."""
     power = 10.0 ** math.floor(math.log10(size))
     for step in (1.0, 2.0, 5.0):
         if step * power >= size * 0.999999:
@@ -149,7 +155,7 @@ def round_step(size: float) -> float:
 
 @dataclass(frozen=True)
 class Frame:
-    """Scales, what is written beside their ticks, and what they are called."""
+    """The axes of a chart: their scales, the texts of their ticks, and their names."""
 
     x: Scale
     y: Scale
@@ -178,15 +184,25 @@ class Frame:
 
 
 def tick_texts(along: Scale, text: Text) -> list[tuple[float, str]]:
-    """Ticks and their texts, without decimals that say nothing."""
-    texts = [text(tick) for tick in along.ticks]
-    if all(each.endswith(".0") for each in texts):
-        texts = [each.removesuffix(".0") for each in texts]
-    return list(zip(along.ticks, texts, strict=True))
+    """Return ticks and their texts, without useless decimals and without repeated texts."""
+    ticks = along.ticks
+    texts = [text(tick) for tick in ticks]
+    while len(set(texts)) < len(texts):
+        ticks = every_other(ticks)
+        texts = [text(tick) for tick in ticks]
+    if all(tick_text.endswith(".0") for tick_text in texts):
+        texts = [tick_text.removesuffix(".0") for tick_text in texts]
+    return list(zip(ticks, texts, strict=True))
+
+
+def every_other(ticks: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the ticks that are multiples of twice their distance."""
+    step = ticks[1] - ticks[0]
+    return tuple(tick for tick in ticks if round(tick / step) % 2 == 0)
 
 
 def room(texts: Iterable[str]) -> float:
-    """Pixels that the longest of these needs at the left of a chart."""
+    """Return the pixels that the longest of these texts needs at the left of a chart."""
     return 14 + LETTER * max(map(len, texts), default=1)
 
 

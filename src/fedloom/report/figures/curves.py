@@ -1,6 +1,6 @@
-"""Lines over rounds, or over what was spent.
+"""A line chart over rounds, or over what was spent.
 
-Phases are shaded behind them, and there are levels to compare with.
+Phases are shaded behind the lines, and dotted levels show what to compare with.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedloom.report.figures.chart import (
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import DASHES, SERIES
 
-MOST_POINTS = 400  # of a line; more than pixels say nothing
-Point = tuple[float, float | None]  # a round (or what was spent), and a figure or none
+MOST_POINTS = 400  # of a line: more points than pixels show nothing
+Point = tuple[float, float | None]  # a round (or what was spent), and a figure or None
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Level:
-    """A figure that does not change, as a dotted line."""
+    """A constant figure, drawn as a dotted line."""
 
     name: str
     value: float
@@ -57,16 +57,16 @@ class Level:
 class Chart:
     key: str
     title: str
-    about: str
+    description: str
     y_name: str
     y_text: Text
     lines: Sequence[Line]
     bands: Sequence[Band] = ()
     levels: Sequence[Level] = ()
     bounds: tuple[float, float] | None = None
-    floor: float | None = None  # where the scale begins at the latest
+    floor: float | None = None  # a value that the y axis must include
     x_name: str = "round"
-    x_text: Text | None = None  # of what was spent; None: lines go over rounds
+    x_text: Text | None = None  # how amounts spent are written; None: the x axis has rounds
 
     def draw(self) -> Safe:
         frame = self._frame()
@@ -80,7 +80,7 @@ class Chart:
             parts.append(tag("path", d=line_across, class_="level"))
         for line in self.lines:
             parts.append(draw_line(line, frame.x, frame.y))
-        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
+        drawing = svg(self.key, self.title, self.description, (WIDE, HIGH), parts)
         return joined(drawing, self._legend())
 
     def _frame(self) -> Frame:
@@ -96,7 +96,7 @@ class Chart:
             rounds = [0.0, 1.0]
         top = 34.0
         if self.bands:
-            top = 46.0  # their names stand above
+            top = 46.0  # with room for their names
         bottom = HIGH - 46
         y = scale(figures, bottom, top, bounds=self.bounds)
         left = room(map(self.y_text, y.ticks))
@@ -115,7 +115,7 @@ class Chart:
 
 
 def whole_rounds(rounds: Sequence[float], begin: float, end: float) -> Scale:
-    """From the first to the last: a half round is none."""
+    """Return an axis from the first to the last round, with ticks at whole rounds."""
     low = min(rounds)
     high = max(rounds)
     if low == high:
@@ -127,7 +127,7 @@ def whole_rounds(rounds: Sequence[float], begin: float, end: float) -> Scale:
 
 
 def whole_step(least: int) -> int:
-    """The first of 1, 2, 5, 10, 20, … that is not smaller."""
+    """Return the first of 1, 2, 5, 10, 20, … that is not below `least`."""
     power = 1
     while True:
         for step in (1, 2, 5):
@@ -137,7 +137,7 @@ def whole_step(least: int) -> int:
 
 
 def shade(frame: Frame, band: Band, number: int) -> Safe:
-    """Every other phase has a ground of its own, all have their names."""
+    """Shade every other phase, and write its name where it fits."""
     left = max(frame.x.begin, frame.x(band.begin - 0.5))
     right = min(frame.x.end, frame.x(band.end + 0.5))
     ground = None
@@ -157,7 +157,7 @@ def shade(frame: Frame, band: Band, number: int) -> Safe:
 
 
 def draw_line(line: Line, x: Scale, y: Scale) -> Safe:
-    """Rounds without a figure are passed over; one figure alone is a dot."""
+    """Draw a line; rounds without a figure are skipped, and a single figure is a dot."""
     points = [(near(x(number)), near(y(value))) for number, value in thinned(line.points)]
     if not points:
         return Safe("")
@@ -173,7 +173,7 @@ def draw_line(line: Line, x: Scale, y: Scale) -> Safe:
 
 
 def thinned(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Those with a figure; of too many, some at equal distances and the last."""
+    """Return the points that have a figure; of too many, some at equal distances and the last."""
     drawable = []
     for number, value in points:
         if value is not None and math.isfinite(value):
@@ -185,12 +185,12 @@ def thinned(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def dashes_of(number: int) -> str | None:
-    """None: the line has no gaps."""
+    """Return a line's dashes; None: it is solid."""
     return DASHES[number % len(DASHES)] or None
 
 
 def swatch(number: int | None) -> Safe:
-    """A piece of the line; None: of a level."""
+    """Draw a piece of a line for the legend; None stands for a level."""
     kind = "level"
     dashes = None
     if number is not None:

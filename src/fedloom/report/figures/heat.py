@@ -1,4 +1,4 @@
-"""A matrix as shades, with its numbers where they fit."""
+"""A heat map: a matrix as shades, with its numbers where they fit."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from fedloom.report.figures.chart import LETTER, near, short, svg, words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import step
 
-BROAD = 640.0  # pixels at most, without names
-TALL = 900.0
-CELL = 40.0  # pixels of a cell's width at most
-ROW = 24.0  # and of its height
-READABLE = 13.0  # pixels; names of narrower rows and columns are left out
-SLANT = 0.8  # of a name's length is its height, when it stands at an angle
+BROAD = 640.0  # pixels: the largest width of all cells together, without names
+TALL = 900.0  # pixels: their largest height
+CELL = 40.0  # pixels: the largest width of a cell, if there are many columns
+FEW = 6  # columns: so many have room for whole names
+ROW = 24.0  # pixels: its largest height
+READABLE = 13.0  # pixels; narrower rows and columns have no names
+SLANT = 0.8  # the height of a slanted name, as a share of its length
 
 
 @dataclass(frozen=True)
 class Heat:
     key: str
     title: str
-    about: str
+    description: str
     rows: Sequence[str]
     columns: Sequence[str]
     shares: Sequence[Sequence[float | None]]  # from 0 to 1: the shade; None: unknown
     texts: Sequence[Sequence[str]]
     row_name: str
     column_name: str
-    framed: Callable[[int, int], bool] = lambda row, column: False  # cells with a frame around
+    framed: Callable[[int, int], bool] = lambda row, column: False  # which cells have a frame
 
     def draw(self) -> Safe:
-        cell_width = min(CELL, BROAD / max(1, len(self.columns)))
+        cell_width = self._cell_width()
         cell_height = min(ROW, TALL / max(1, len(self.rows)))
         names: list[str] = []
         if cell_height >= READABLE:
             names = [short(name) for name in self.rows]
         heads: list[str] = []
         if cell_width >= READABLE:
-            heads = [short(name, 12) for name in self.columns]
+            heads = [short(name, self._longest_head()) for name in self.columns]
         slanted = any(len(head) * LETTER > cell_width - 2 for head in heads)
         left = 34 + LETTER * longest(names)
         top = 30.0 + 14
@@ -66,7 +67,18 @@ class Heat:
         height = top + cell_height * len(self.rows) + 8
         size = (width, height)
         side = self._side_name(cells)
-        return svg(self.key, self.title, self.about, size, parts, side, kind="chart heat")
+        return svg(self.key, self.title, self.description, size, parts, side, kind="chart heat")
+
+    def _cell_width(self) -> float:
+        """A few columns are as wide as their names; many share the room that there is."""
+        width = CELL
+        if len(self.columns) <= FEW:
+            width = max(CELL, 10 + LETTER * longest([short(name) for name in self.columns]))
+        return min(width, BROAD / max(1, len(self.columns)))
+
+    def _longest_head(self) -> int:
+        """How many letters of a column's name are shown."""
+        return 18 if len(self.columns) <= FEW else 12
 
     def _has_room_for_texts(self, cells: Cells) -> bool:
         longest_text = 0
@@ -75,7 +87,7 @@ class Heat:
         return longest_text * LETTER <= cells.width and cells.height >= READABLE
 
     def _side_name(self, cells: Cells) -> Safe | None:
-        """What rows are, written upwards, where there is room for it."""
+        """Write what rows are, from bottom to top, where there is room for it."""
         if len(self.rows) * cells.height <= 60:
             return None
         middle = near(cells.top + cells.height * len(self.rows) / 2)
@@ -105,9 +117,9 @@ class Heat:
         return joined(parts)
 
     def _shaded(self, cells: Cells) -> Safe:
-        """Cells too small for numbers: one shape for all of a shade.
+        """Draw cells that are too small for numbers: one shape for all cells of a shade.
 
-        Those that are empty or unknown have none.
+        Cells that are empty or unknown are not drawn.
         """
         gap = 1.0
         if min(cells.width, cells.height) < 6:

@@ -1,4 +1,4 @@
-"""A figure for each client with its interval; of many clients, all of them in order."""
+"""A chart of figures with their intervals: one row per item, or for many items a sorted curve."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from fedloom.report.figures.chart import (
 )
 from fedloom.report.html import Safe, joined, tag
 
-ROW = 24.0
-MOST_ROWS = 30  # clients with a row of their own
+ROW = 24.0  # pixels
+MOST_ROWS = 30  # items; more are drawn as a curve
 
 
 @dataclass(frozen=True)
 class Item:
+    """A client or a method: its figure and interval."""
+
     name: str
     value: float
     interval: tuple[float, float] | None
-    other: float | None = None  # the same figure of the model beside it
+    other: float | None = None  # the figure of the model that it is compared with
     worst: bool = False
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of its interval; of one without, its value twice."""
+        """The ends of the interval; without one, the value twice."""
         if self.interval is None:
             return self.value, self.value
         return self.interval
 
     def spoken(self, text: Text) -> str:
-        """For a pointer that rests on it."""
+        """Return the text that a pointer resting on the item shows."""
         sentence = f"{self.name}: {text(self.value)}"
         if self.interval is not None:
             low, high = self.interval
@@ -56,12 +58,12 @@ class Item:
 class Intervals:
     key: str
     title: str
-    about: str
+    description: str
     items: Sequence[Item]
     name: str  # of the figure
     text: Text
     bounds: tuple[float, float]
-    holds_zero: bool = False  # of differences: the axis shows where there is none
+    holds_zero: bool = False  # whether the axis must show 0, as for differences
 
     def draw(self) -> Safe:
         if len(self.items) <= MOST_ROWS:
@@ -69,19 +71,19 @@ class Intervals:
         return self._ordered()
 
     def _values(self) -> list[float]:
-        """All that the axis must show."""
+        """Return every value that the axis must have room for."""
         values = all_values(self.items)
         if self.holds_zero:
             values.append(0.0)
         return values
 
     def _rows(self) -> Safe:
-        """A row a client: a whisker and a dot.
+        """Draw one row per item: a whisker and a dot.
 
-        A ring is the other model, a diamond the worst client.
+        A ring is the other model, a diamond the worst item.
         """
         names = [short(item.name) for item in self.items]
-        left = 28 + LETTER * max(map(len, names))  # room for wide letters, and bold ones
+        left = 28 + LETTER * max(map(len, names))  # with room for wide and for bold letters
         bottom = 30 + ROW * len(self.items)
         x = scale(self._values(), left, WIDE - 22, bounds=self.bounds)
         parts = []
@@ -97,12 +99,12 @@ class Intervals:
             kind = "worst-name" if item.worst else "label"
             parts.append(words(left - 10, y + 4, names[number], kind, "end"))
             parts.append(row(item, x, y, self.text))
-        return svg(self.key, self.title, self.about, (WIDE, bottom + 46), parts)
+        return svg(self.key, self.title, self.description, (WIDE, bottom + 46), parts)
 
     def _ordered(self) -> Safe:
-        """Too many for rows: all clients from the lowest to the highest figure.
+        """Draw items that are too many for rows: a curve from the lowest to the highest figure.
 
-        Their intervals are one area.
+        Their intervals become one area.
         """
         items = sorted(self.items, key=lambda item: item.value)
         y = scale(self._values(), HIGH - 46, 34.0, bounds=self.bounds)
@@ -133,7 +135,7 @@ class Intervals:
         area = tag("path", d=outline, class_="area c0")
         line = tag("path", d="M" + "L".join(values), class_="curve c0")
         drawn = joined(area, frame.draw(), line)
-        return svg(self.key, self.title, self.about, (WIDE, HIGH), drawn, worst)
+        return svg(self.key, self.title, self.description, (WIDE, HIGH), drawn, worst)
 
 
 def row(item: Item, x: Scale, y: float, text: Text) -> Safe:
@@ -153,7 +155,7 @@ def row(item: Item, x: Scale, y: float, text: Text) -> Safe:
 
 
 def dot(x: float, y: float, worst: bool, colour: str) -> Safe:
-    """A diamond for the worst, so that colour is not all that tells."""
+    """Draw a dot, or a diamond for the worst, so that it differs not by colour alone."""
     x = near(x)
     y = near(y)
     if worst:
@@ -163,7 +165,7 @@ def dot(x: float, y: float, worst: bool, colour: str) -> Safe:
 
 
 def all_values(items: Sequence[Item]) -> list[float]:
-    """All that a scale must have room for."""
+    """Return all figures, interval ends and compared figures of the items."""
     values: list[float] = []
     for item in items:
         values.append(item.value)

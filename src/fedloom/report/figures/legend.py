@@ -1,4 +1,4 @@
-"""What the shapes and colours of a chart stand for, below it."""
+"""The legend below a chart: what its shapes and colours stand for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedloom.report.html import Safe, tag
 
 @dataclass(frozen=True)
 class Entry:
-    """A shape as the chart has it, around the middle of a box of 28 × 12, and its meaning."""
+    """A shape as in the chart, centred in a box of 28 × 12 pixels, and its meaning."""
 
     shape: Safe
     meaning: str

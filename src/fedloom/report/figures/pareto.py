@@ -1,4 +1,4 @@
-"""Loss against cost: every scored path, the front, the chosen path and its control."""
+"""A chart of loss against cost: scored paths, their front, the chosen path and its control."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedloom.report.figures.intervals import dot
 from fedloom.report.figures.legend import Entry, legend
 from fedloom.report.html import Safe, joined, tag
 
-MOST_COARSE = 400  # points of the usual size
-LARGE_RANGE = 8  # largest loss to smallest, from which on the axis counts powers
+MOST_COARSE = 400  # points; if there are more, they are drawn finer
+LARGE_RANGE = 8  # ratio of largest to smallest loss above which the axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a path lies."""
+    """Where a path lies in the chart."""
 
     cost: float
     loss: float
@@ -37,12 +37,12 @@ class Place:
 class Pareto:
     key: str
     title: str
-    about: str
+    description: str
     scored: Sequence[Place]
     front: Sequence[Place]
     chosen: Place | None
     control: Place | None
-    limit: float | None  # of the cost, where it is of the same unit
+    limit: float | None  # the limit on the cost, if it has the same unit
     x_name: str
     y_name: str
     x_text: Text
@@ -58,7 +58,7 @@ class Pareto:
             x = frame.x(self.chosen.cost)
             y = frame.y(self.chosen.loss)
             parts.append(self._named("chosen", dot(x, y, True, "mark"), self.chosen))
-        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
+        drawing = svg(self.key, self.title, self.description, (WIDE, HIGH), parts)
         return joined(drawing, self._legend())
 
     def _frame(self) -> Frame:
@@ -87,7 +87,7 @@ class Pareto:
         return joined(line, name)
 
     def _named(self, name: str, shape: Safe, place: Place) -> Safe:
-        """With a sentence for a pointer that rests on it."""
+        """Add the text that a pointer resting on the shape shows."""
         amounts = f"{self.x_text(place.cost)}, {self.y_text(place.loss)}"
         return tag("g", tag("title", f"{name}: {amounts}"), shape)
 
@@ -97,17 +97,17 @@ class Pareto:
             entries.append(Entry(tag("path", d="M14 6h0", class_="speck"), "a scored path"))
         if self.front:
             line = tag("path", d="M1 6H27", class_="curve c0")
-            entries.append(Entry(line, "front: nothing is better in both"))
+            entries.append(Entry(line, "front: no path is better in both"))
         if self.chosen is not None:
             entries.append(Entry(dot(14, 6, True, "mark"), "chosen"))
         if self.control is not None:
             shape = tag("circle", cx=14, cy=6, r=4.5, class_="ring c1")
-            entries.append(Entry(shape, "control: a random path of about its cost"))
+            entries.append(Entry(shape, "control: a random path of about the same cost"))
         return legend(entries)
 
 
 def specks(places: Sequence[Place], frame: Frame) -> Safe | None:
-    """Many small points as one shape."""
+    """Draw many small points as one shape."""
     if not places:
         return None
     points = [f"M{near(frame.x(place.cost))} {near(frame.y(place.loss))}h0" for place in places]
@@ -115,14 +115,14 @@ def specks(places: Sequence[Place], frame: Frame) -> Safe | None:
 
 
 def speck_class(count: int) -> str:
-    """Of many points each is finer."""
+    """Return the CSS class of points: many points are drawn finer."""
     if count > MOST_COARSE:
         return "speck fine"
     return "speck"
 
 
 def staircase(front: Sequence[Place], frame: Frame) -> Safe | None:
-    """From the cheapest on: a dearer path holds from its own cost on."""
+    """Draw the front as a staircase: from its cost on, each path is the best that is affordable."""
     places = sorted(front, key=lambda place: place.cost)
     if not places:
         return None

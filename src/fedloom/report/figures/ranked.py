@@ -1,4 +1,4 @@
-"""Figures of clients in ascending order, group beside group, one or more runs in each."""
+"""A chart of clients' figures in ascending order, group beside group, with one line per run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fedloom.report.figures.curves import dashes_of, swatch
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
-MOST_DOTS = 60  # clients that have a point of their own
-LEAST_GAP = 1.0  # between groups, in clients
-GAP = 0.03  # of all clients, if that is more
+MOST_DOTS = 60  # clients; more have no dots on the line
+LEAST_GAP = 1.0  # the gap between groups, in clients, is at least this wide
+GAP = 0.03  # and at least this share of all clients
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Ranks:
     """One group of clients: the figures of each run, from the lowest to the highest."""
 
     name: str
-    figures: Sequence[Sequence[float]]  # one sequence a run
+    figures: Sequence[Sequence[float]]  # one sequence per run
 
     @property
     def size(self) -> int:
@@ -43,7 +43,7 @@ class Ranks:
 class Ranked:
     key: str
     title: str
-    about: str
+    description: str
     groups: Sequence[Ranks]
     runs: Sequence[str]  # their names
     x_name: str
@@ -70,7 +70,7 @@ class Ranked:
                 parts.append(tag("path", d=line, class_="cut"))
             parts.append(self._group(group, begin, frame))
             begin += group.size + self.gap
-        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
+        drawing = svg(self.key, self.title, self.description, (WIDE, HIGH), parts)
         if len(self.runs) == 1:
             return drawing
         items = [tag("li", swatch(number), name) for number, name in enumerate(self.runs)]

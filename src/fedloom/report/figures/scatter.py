@@ -1,4 +1,4 @@
-"""One figure against another: a point a client or a method, with its interval."""
+"""A scatter plot of one figure against another: one point per client or method."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from fedloom.report.figures.intervals import dot
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
-MOST_NAMED = 25  # points with their names beside them
+MOST_NAMED = 25  # points; more have neither names nor intervals
 
 
 @dataclass(frozen=True)
 class Mark:
+    """A point of the plot: a client or a method."""
+
     name: str
     x: float
     y: float
@@ -39,7 +41,7 @@ class Mark:
 class Scatter:
     key: str
     title: str
-    about: str
+    description: str
     marks: Sequence[Mark]
     x_name: str
     y_name: str
@@ -55,7 +57,7 @@ class Scatter:
         points = []
         for mark, label in zip(self.marks, labels, strict=True):
             points.append(draw_mark(mark, frame, label))
-        return svg(self.key, self.title, self.about, (WIDE, HIGH), frame.draw(), points)
+        return svg(self.key, self.title, self.description, (WIDE, HIGH), frame.draw(), points)
 
     def _frame(self) -> Frame:
         heights: list[float] = []
@@ -97,24 +99,24 @@ class Box:
 
 
 def placed(marks: Sequence[Mark], frame: Frame) -> list[Safe]:
-    """Names beside their points: at the first of four corners where no other name or point is."""
-    taken = []
+    """Place each name at the first corner of its point where no other name or point is."""
+    occupied = []
     for mark in marks:
         x = frame.x(mark.x)
         y = frame.y(mark.y)
-        taken.append(Box(x - 5, y - 5, x + 5, y + 5))
+        occupied.append(Box(x - 5, y - 5, x + 5, y + 5))
     names = []
     for mark in marks:
         name = short(mark.name)
         corners = corners_of(frame.x(mark.x), frame.y(mark.y), len(name) * LETTER)
-        box = best_corner(corners, taken, frame)
-        taken.append(box)
+        box = best_corner(corners, occupied, frame)
+        occupied.append(box)
         names.append(words(box.left, box.bottom - 3, name, "label"))
     return names
 
 
 def corners_of(x: float, y: float, width: float) -> list[Box]:
-    """Where a name of this width may lie beside a point: above it first, and at its right first."""
+    """Return where a name of this width may lie beside a point, the best place first."""
     at_right = x + 8
     at_left = x - 8 - width
     above = y - 17
@@ -131,14 +133,14 @@ def name_box(left: float, top: float, width: float) -> Box:
     return Box(left, top, left + width, top + 15)
 
 
-def best_corner(corners: Sequence[Box], taken: Sequence[Box], frame: Frame) -> Box:
-    """The first that is free; else the first inside the chart; else the first."""
+def best_corner(corners: Sequence[Box], occupied: Sequence[Box], frame: Frame) -> Box:
+    """Return the first free corner, else the first one inside the chart, else the first."""
     inside = []
     for box in corners:
         if box.left >= frame.x.begin - 10 and box.right <= WIDE:
             inside.append(box)
     for box in inside:
-        if not any(box.overlaps(other) for other in taken):
+        if not any(box.overlaps(other) for other in occupied):
             return box
     if inside:
         return inside[0]

@@ -1,4 +1,4 @@
-"""Shares as stacked bars: a bar a row, its pieces in the same order everywhere."""
+"""A chart of shares as stacked bars: one bar per row, its pieces in the same order everywhere."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fedloom.report.palette import SERIES
 
 WIDTH = 760.0
 BAR = 22.0  # pixels
-BETWEEN = 8.0
-AFTER_FIRST = 14.0  # between the bar that others are compared with and them
+BETWEEN = 8.0  # pixels between two bars
+AFTER_FIRST = 14.0  # pixels after the first bar, which the others are compared with
 
 
 @dataclass(frozen=True)
 class Bar:
     name: str
-    amounts: Sequence[float]  # one a piece
-    text: str  # behind the bar
+    amounts: Sequence[float]  # one for each piece
+    text: str  # written at the right of the bar
 
 
 @dataclass(frozen=True)
 class Stacked:
     key: str
     title: str
-    about: str
-    bars: Sequence[Bar]  # the first is the one that others are compared with
-    pieces: Sequence[str]
-    text_name: str  # what stands behind the bars
+    description: str
+    bars: Sequence[Bar]  # the others are compared with the first one
+    pieces: Sequence[str]  # the names of the pieces
+    text_name: str  # what the texts at the right of the bars are
 
     def draw(self) -> Safe:
         left = 14 + LETTER * max((len(short(bar.name)) for bar in self.bars), default=1)
@@ -46,7 +46,7 @@ class Stacked:
             y += BAR + BETWEEN
             if number == 0:
                 y += AFTER_FIRST - BETWEEN
-        return svg(self.key, self.title, self.about, (WIDTH, y), parts, kind="chart wide")
+        return svg(self.key, self.title, self.description, (WIDTH, y), parts, kind="chart wide")
 
     def _pieces(self, bar: Bar, left: float, y: float, room: float) -> Safe:
         total = sum(bar.amounts)
@@ -55,7 +55,7 @@ class Stacked:
             if total <= 0 or amount <= 0:
                 continue
             width = room * amount / total
-            about = tag("title", f"{piece}: {100 * amount / total:.1f} %")
+            description = tag("title", f"{piece}: {100 * amount / total:.1f} %")
             box = tag(
                 "rect",
                 x=round(left, 2),
@@ -67,6 +67,6 @@ class Stacked:
             name = None
             if LETTER * len(piece) + 4 <= width:
                 name = words(left + width / 2, y + BAR / 2 + 4, piece, "on-piece", "middle")
-            parts.append(tag("g", about, box, name))
+            parts.append(tag("g", description, box, name))
             left += width
         return joined(parts)

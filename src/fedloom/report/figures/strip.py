@@ -1,6 +1,6 @@
-"""What became of everybody in every round: a row a client, a column a round.
+"""A chart of what became of every client in every round: one row per client, one column per round.
 
-Outcomes differ in their shape too, so that nothing is said by colour alone.
+Outcomes differ in their shape too, so that nothing is shown by colour alone.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from fedloom.report.figures.chart import LETTER, near, short, svg, words
 from fedloom.report.figures.legend import Entry, legend
 from fedloom.report.html import Safe, joined, tag
 
-Outcome = Literal["took part", "left", "late", "refused", "away"]
+Outcome = Literal["took part", "left", "late", "refused", "absent"]
 
-BROAD = 880.0  # pixels of all cells at most
-TALL = 900.0
-LARGEST = 18.0  # pixels of a cell
-SMALLEST = 8.0
+BROAD = 880.0  # pixels: the width of all cells together, unless they would be too small
+TALL = 900.0  # pixels: their height
+LARGEST = 18.0  # pixels: the largest side of a cell
+SMALLEST = 8.0  # pixels: its smallest side
 READABLE = 14.0  # pixels from one name to the next
-TOP = 44.0
+TOP = 44.0  # pixels above the cells
 CLASSES: Mapping[Outcome, str] = {
     "took part": "dot c0",
     "left": "dot mark",
     "late": "dot c1",
     "refused": "dot c3",
-    "away": "idle",
+    "absent": "idle",
 }
 
 
@@ -35,11 +35,11 @@ CLASSES: Mapping[Outcome, str] = {
 class Strip:
     key: str
     title: str
-    about: str
+    description: str
     rows: Sequence[str]
     columns: Sequence[str]
-    cells: Sequence[Sequence[Outcome | None]]  # None: not asked
-    meanings: Mapping[Outcome, str]  # of the outcomes that are there
+    cells: Sequence[Sequence[Outcome | None]]  # None: the client was not asked
+    meanings: Mapping[Outcome, str]  # of the outcomes that occur
     column_name: str = "round"
 
     def draw(self) -> Safe:
@@ -59,11 +59,11 @@ class Strip:
         parts.append(self._grounds(left, width, height))
         parts.append(self._shapes(left, width, height))
         size = (left + width * len(self.columns) + 20, TOP + height * len(self.rows) + 8)
-        drawing = svg(self.key, self.title, self.about, size, parts, kind="chart wide")
+        drawing = svg(self.key, self.title, self.description, size, parts, kind="chart wide")
         return joined(drawing, self._legend())
 
     def _grounds(self, left: float, width: float, height: float) -> Safe:
-        """Every other row has a ground, which leads the eye."""
+        """Shade every other row, which guides the eye."""
         across = near(width * len(self.columns))
         grounds = []
         for number in range(1, len(self.rows), 2):
@@ -73,7 +73,7 @@ class Strip:
         return joined(grounds)
 
     def _shapes(self, left: float, width: float, height: float) -> Safe:
-        """One shape for all cells of an outcome: there are many."""
+        """Draw all cells of an outcome as one shape, because there are many."""
         outlines: dict[Outcome, list[str]] = {}
         for row, outcomes in enumerate(self.cells):
             for column, outcome in enumerate(outcomes):
@@ -101,12 +101,12 @@ def cell_size(room: float, cells: int) -> float:
 
 
 def cell_outline(outcome: Outcome, x: float, y: float, width: float, height: float) -> str:
-    """A full cell took part; the others have a shape of their own."""
+    """Return a cell's outline: a full box for a client that took part, other shapes for others."""
     if outcome == "took part":
         return box(x, y, width, height)
-    if outcome == "left":  # the upper left half: it began
+    if outcome == "left":  # the upper left half: the client began its work
         return f"M{near(x)} {near(y)}h{near(width)}l{near(-width)} {near(height)}z"
-    if outcome == "late":  # the right half: it came at last
+    if outcome == "late":  # the right half: the reply came in the end
         return box(x + width / 2, y, width / 2, height)
     if outcome == "refused":  # an hourglass
         right = near(x + width)

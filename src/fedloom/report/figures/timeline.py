@@ -1,6 +1,6 @@
-"""Who did what when: a row of blocks for each cluster, rounds one after the other.
+"""A timeline of rounds: one lane of blocks for each cluster, or for the slowest client.
 
-Kinds of blocks differ in their height too, so that nothing is said by colour alone.
+Kinds of blocks differ in their height too, so that nothing is shown by colour alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from fedloom.report.html import Safe, joined, tag
 
 Kind = Literal["training", "transfer", "aggregation", "heartbeat", "waiting"]
 
-NARROW = 980.0  # pixels of a drawing that needs no scrolling on a screen
-BROAD = 6000.0  # and at most
-ROUND = 70.0  # pixels that most rounds have at least
-LANE = 44.0
-BAR = 18.0  # pixels of the tallest block
-TOP = 30.0  # where the rounds' names stand
-THINNEST = 0.4  # pixels of a block
+# All sizes are in pixels.
+NARROW = 980.0  # the smallest width of the drawing: it needs no scrolling on a screen
+BROAD = 6000.0  # the largest width
+ROUND = 70.0  # the width of a round of median length, if the drawing may be so wide
+LANE = 44.0  # the height of a lane
+BAR = 18.0  # the height of the tallest block
+TOP = 30.0  # the height of the rounds' names
+THINNEST = 0.4  # the smallest width of a block
 MARGIN = 24.0  # at the right
-SMALL = 6.2  # pixels of a small character, about
+SMALL = 6.2  # about the width of a small character
 HEIGHTS: dict[Kind, float] = {
     "training": BAR,
     "transfer": 11.0,
@@ -50,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Takeover:
-    """Another aggregator, from then on."""
+    """Another client becomes the aggregator at this moment."""
 
     at: float
     name: str
@@ -60,8 +61,8 @@ class Takeover:
 class Turn:
     """One round of one lane."""
 
-    about: str  # all of it in words, shown where somebody points
-    name: str  # of who aggregates when it begins
+    description: str  # the round in words, shown when a pointer rests on it
+    name: str  # of the aggregator when the round begins
     blocks: Sequence[Block]
     takeovers: Sequence[Takeover] = ()
 
@@ -74,7 +75,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Period:
-    """From when to when a round lasted."""
+    """The begin and the end of a round."""
 
     round: int
     begin: float
@@ -83,11 +84,11 @@ class Period:
 
 @dataclass(frozen=True)
 class Label:
-    """Words above a lane's blocks. Of those that overlap the less important is left out."""
+    """A name above a lane's blocks. Of two that overlap, the less important one is left out."""
 
     x: float
     text: str
-    importance: int
+    importance: int  # 0 is the most important
     marked: bool = False
 
     @property
@@ -99,10 +100,10 @@ class Label:
 class Timeline:
     key: str
     title: str
-    about: str
+    description: str
     lanes: Sequence[Lane]
     periods: Sequence[Period]
-    meanings: dict[Kind, str] = field(default_factory=dict)  # of the kinds that are drawn
+    meanings: dict[Kind, str] = field(default_factory=dict)  # of the kinds that occur
     x_name: str = "simulated seconds"
 
     def draw(self) -> Safe:
@@ -118,18 +119,18 @@ class Timeline:
         for number, lane in enumerate(self.lanes):
             parts.append(draw_lane(lane, TOP + LANE * number, x))
         size = (x.end + MARGIN, bottom + 46)
-        drawing = svg(self.key, self.title, self.about, size, parts, kind="chart timeline")
+        drawing = svg(self.key, self.title, self.description, size, parts, kind="chart timeline")
         return joined(drawing, self._legend())
 
     def _scale(self) -> Scale:
-        """As broad as it must be for most rounds to be seen."""
+        """Return a time axis that is wide enough for a round of median length to be seen."""
         left = 14 + LETTER * max((len(short(lane.name)) for lane in self.lanes), default=1)
         begin = min(period.begin for period in self.periods)
         end = max(period.end for period in self.periods)
-        usual = median(period.end - period.begin for period in self.periods)
+        median_length = median(period.end - period.begin for period in self.periods)
         wanted = NARROW
-        if usual > 0:
-            wanted = left + ROUND * (end - begin) / usual
+        if median_length > 0:
+            wanted = left + ROUND * (end - begin) / median_length
         width = min(BROAD, max(NARROW, wanted)) - MARGIN
         ticks = scale([begin, end], left, width, ticks=max(5, int((width - left) / 110))).ticks
         if end <= begin:
@@ -149,7 +150,7 @@ class Timeline:
 
 
 def draw_period(period: Period, number: int, x: Scale, bottom: float) -> Safe:
-    """Every other round has a ground of its own, and its name where it fits."""
+    """Shade every other round, and write the round's name where it fits."""
     left = x(period.begin)
     right = x(period.end)
     ground = None
@@ -168,9 +169,9 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
     middle = top + LANE - BAR / 2 - 6
     parts = [words(x.begin - 8, middle + 4, short(lane.name), "label", "end")]
     labels: list[Label] = []
-    before = None
+    aggregator_before = None
     for turn in lane.turns:
-        shapes = [tag("title", turn.about)]
+        shapes = [tag("title", turn.description)]
         for block in turn.blocks:
             left = x(block.begin)
             width = max(THINNEST, x(block.end) - left)
@@ -181,12 +182,12 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
             labels.append(takeover_label(takeover, x))
         if turn.blocks:
             importance = 2
-            if turn.name != before:
+            if turn.name != aggregator_before:
                 importance = 1
             labels.append(Label(x(turn.blocks[0].begin) + 2, turn.name, importance))
-        before = turn.name
+        aggregator_before = turn.name
         if turn.takeovers:
-            before = turn.takeovers[-1].name
+            aggregator_before = turn.takeovers[-1].name
         parts.append(tag("g", shapes))
     for label in placed(labels, x.end + MARGIN):
         kind = "small worst-name" if label.marked else "small phase"
@@ -195,7 +196,7 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
 
 
 def takeover_label(takeover: Takeover, x: Scale) -> Label:
-    """Behind its triangle, or before it where the drawing ends."""
+    """Return the label right of the triangle, or left of it where the drawing ends."""
     place = x(takeover.at)
     behind = Label(place + 7, f"→ {takeover.name}", 0, marked=True)
     if behind.end <= x.end + MARGIN:
@@ -205,7 +206,7 @@ def takeover_label(takeover: Takeover, x: Scale) -> Label:
 
 
 def placed(labels: Iterable[Label], end: float) -> list[Label]:
-    """Those that fit without overlapping, the important ones first."""
+    """Return the labels that fit without overlapping; the important ones are placed first."""
     kept: list[Label] = []
     for label in sorted(labels, key=lambda label: (label.importance, label.x)):
         is_free = all(label.end <= other.x or other.end <= label.x for other in kept)
@@ -226,6 +227,6 @@ def rectangle(kind: Kind, x: float, y: float, width: float, height: float) -> Sa
 
 
 def triangle(x: float, tip: float) -> Safe:
-    """Its tip points down, at a moment."""
+    """Draw a triangle whose tip points down at a moment."""
     shape = f"{near(x - 5)},{near(tip - 9)} {near(x + 5)},{near(tip - 9)} {near(x)},{near(tip)}"
     return tag("polygon", points=shape, class_="dot mark")

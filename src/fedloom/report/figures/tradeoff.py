@@ -1,4 +1,4 @@
-"""A figure against a cost, where several points belong together: the tiers of a method."""
+"""A chart of a figure against a cost, where points belong together, as a method's tiers do."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedloom.report.palette import SERIES
 
 @dataclass(frozen=True)
 class Offer:
-    """What a network costs, and how good it is."""
+    """A network's cost and its figure."""
 
-    name: str  # beside its point; short
+    name: str  # a short name, written beside the point
     cost: float
     figure: float
-    spread: float | None = None  # as much above and below
+    spread: float | None = None  # drawn as a whisker of this length above and below
 
 
 @dataclass(frozen=True)
 class Offers:
-    """Points that belong together: a line through them, from the cheapest on."""
+    """Points that belong together; a line connects them, from the cheapest to the dearest."""
 
     name: str
     offers: Sequence[Offer]
@@ -35,7 +35,7 @@ class Offers:
 class Tradeoff:
     key: str
     title: str
-    about: str
+    description: str
     lines: Sequence[Offers]
     x_name: str
     y_name: str
@@ -49,7 +49,7 @@ class Tradeoff:
         for line in self.lines:
             parts.append(self._line(line, frame))
         parts += self._names(frame)
-        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
+        drawing = svg(self.key, self.title, self.description, (WIDE, HIGH), parts)
         items = [tag("li", swatch(line.number), line.name) for line in self.lines]
         return joined(drawing, tag("ul", items, class_="legend"))
 
@@ -69,14 +69,14 @@ class Tradeoff:
         return Frame(x, y, self.x_text, self.y_text, self.x_name, self.y_name)
 
     def _names(self, frame: Frame) -> list[Safe]:
-        """Beside the points, one for all that lie on the same spot."""
-        names: dict[tuple[float, float], list[str]] = {}  # by where a point lies
+        """Return the labels of the points; points on the same spot share one label."""
+        names_at: dict[tuple[float, float], list[str]] = {}  # by the point's cost and figure
         for line in self.lines:
             for offer in line.offers:
-                here = names.setdefault((offer.cost, offer.figure), [])
-                if offer.name not in here:
-                    here.append(offer.name)
-        marks = [Mark(", ".join(here), *spot) for spot, here in names.items()]
+                names = names_at.setdefault((offer.cost, offer.figure), [])
+                if offer.name not in names:
+                    names.append(offer.name)
+        marks = [Mark(", ".join(names), *spot) for spot, names in names_at.items()]
         if len(marks) > MOST_NAMED:
             return []
         return placed(marks, frame)
@@ -117,5 +117,5 @@ class Tradeoff:
 
 
 def within(frame: Frame, figure: float) -> float:
-    """In pixels; what lies beyond the scale ends at it."""
+    """Return the figure's height in pixels; one beyond the scale is put at the scale's end."""
     return frame.y(min(max(figure, frame.y.low), frame.y.high))

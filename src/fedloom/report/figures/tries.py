@@ -1,4 +1,4 @@
-"""Figures of what a search tried, in its order, and the best of each group so far."""
+"""A chart of the candidates that a search tried, in order, with the best so far of each group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedloom.report.palette import SERIES
 
 @dataclass(frozen=True)
 class Tried:
-    """One group: the figures of its tries, in their order."""
+    """One group of candidates: their figures, in the order in which they were tried."""
 
     name: str
     figures: Sequence[float]
@@ -34,7 +34,7 @@ class Tried:
 class Tries:
     key: str
     title: str
-    about: str
+    description: str
     groups: Sequence[Tried]
     better: Callable[[float, float], bool]
     x_name: str
@@ -46,7 +46,9 @@ class Tries:
         frame = self._frame()
         specks = [self._specks(group, frame) for group in self.groups]
         lines = [self._line(group, frame) for group in self.groups]
-        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), frame.draw(), specks, lines)
+        drawing = svg(
+            self.key, self.title, self.description, (WIDE, HIGH), frame.draw(), specks, lines
+        )
         items = []
         for group in self.groups:
             items.append(tag("li", swatch(group.number), f"{group.name}: best so far"))

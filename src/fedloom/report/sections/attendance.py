@@ -1,4 +1,4 @@
-"""Who took part in which round, who did not bring a reply and why, and what that wasted."""
+"""Which clients took part in which round, whose replies were lost and why, and the waste."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fedloom.report.parts import Tile, figure, section, table, tiles
 from fedloom.report.story import Story
 from fedloom.report.tables import amount
 
-MOST_ROUNDS = 80  # the last ones, in the drawing
-MOST_CLIENTS = 100  # with a row
-WHY = "why, the last time"
+MOST_ROUNDS = 80  # that are drawn: the last ones
+MOST_CLIENTS = 100  # that are drawn: those lost most often
+WHY = "latest reason"
 MEANINGS: Mapping[Outcome, str] = {
     "took part": "took part: its reply was used",
     "left": "left during its work",
     "late": "came too late",
     "refused": "its reply was refused",
-    "away": "away when the round began",
+    "absent": "absent when the round began",
 }
 
 
 @dataclass
 class Record:
-    """One client over all rounds, in rounds."""
+    """In how many rounds a client had each outcome, and what its lost work wasted."""
 
     took_part: int = 0
     left: int = 0
@@ -47,7 +47,7 @@ class Record:
         return self.took_part + self.lost
 
     def add(self, lost: Lost | None) -> None:
-        """One more round in which it was asked; None: its reply was used."""
+        """Count one more round in which the client was asked; None: its reply was used."""
         if lost is None:
             self.took_part += 1
             return
@@ -72,7 +72,7 @@ def attendance(story: Story) -> Safe:
 
 
 def records_of(story: Story) -> dict[int, Record]:
-    """By client: all of the split, and whoever was asked."""
+    """Return the records by client, of all clients in the split and all that were asked."""
     records = {client: Record() for client in range(len(story.samples))}
     for attended in story.attendance:
         for client in {*attended.asked, *attended.lost}:
@@ -81,7 +81,7 @@ def records_of(story: Story) -> dict[int, Record]:
 
 
 def sums(story: Story, records: Mapping[int, Record]) -> Safe:
-    """The tiles; what was wasted is the clock's own sum, with what aggregators lost."""
+    """Return the tiles. The waste is the clock's sum, which includes that of aggregators."""
     totals = story.rows[-1].totals
     whole = Record()
     for record in records.values():
@@ -112,7 +112,10 @@ def share_text(part: int, whole: int) -> str:
 
 
 def strip(story: Story, records: Mapping[int, Record]) -> Safe:
-    """A row a client, a column a round; of too many clients, those that were lost most often."""
+    """Draw one row per client and one column per round.
+
+    Of too many clients, those that were lost most often are shown.
+    """
     shown = sorted(records)
     if len(shown) > MOST_CLIENTS:
         most_lost = sorted(shown, key=lambda client: (-records[client].lost, client))
@@ -126,14 +129,14 @@ def strip(story: Story, records: Mapping[int, Record]) -> Safe:
     drawing = Strip(
         key="attendance",
         title="what became of every client in every round",
-        about=f"{len(shown)} clients, {len(rounds)} rounds.",
-        rows=[story.called(client) for client in shown],
+        description=f"{len(shown)} clients, {len(rounds)} rounds.",
+        rows=[story.client_name(client) for client in shown],
         columns=rounds,
         cells=[outcomes[-MOST_ROUNDS:] for outcomes in cells],
         meanings={outcome: text for outcome, text in MEANINGS.items() if outcome in present},
     )
-    away = [outcomes.count("away") for outcomes in cells]
-    fallback = listing(story, shown, records, away)
+    absences = [outcomes.count("absent") for outcomes in cells]
+    fallback = listing(story, shown, records, absences)
     about = caption(story, len(rounds), len(shown), len(records))
     return figure("attendance", "Clients and rounds", drawing.draw(), about, fallback)
 
@@ -143,38 +146,40 @@ def outcomes_of(
     client: int,
     schedule: Schedule | None,
 ) -> list[Outcome | None]:
-    """Of one client, in every round."""
+    """Return what became of one client in every round."""
     outcomes = []
     for row, attended in zip(story.rows, story.attendance, strict=True):
         outcome = attended.outcome(client)
-        if outcome is None and is_away(client, schedule, row.simulated):
-            outcome = "away"
+        if outcome is None and is_absent(client, schedule, row.simulated):
+            outcome = "absent"
         outcomes.append(outcome)
     return outcomes
 
 
-def is_away(client: int, schedule: Schedule | None, span: Span | None) -> bool:
-    """When the round began."""
+def is_absent(client: int, schedule: Schedule | None, span: Span | None) -> bool:
+    """Whether the client was not available when the round began."""
     if schedule is None or span is None or client >= len(schedule.of_client):
         return False
     return not schedule.is_there(client, span.begin)
 
 
 def caption(story: Story, rounds: int, shown: int, clients: int) -> str:
-    sentences = ["A row a client, a column a round; where nothing is drawn it was not asked."]
+    sentences = [
+        "One row per client, one column per round; an empty cell: the client was not asked."
+    ]
     if rounds < len(story.rows):
-        sentences.append(f"The last {rounds} of {len(story.rows):,} rounds.")
+        sentences.append(f"The last {rounds} of {len(story.rows):,} rounds are shown.")
     if shown < clients:
         sentences.append(f"The {shown} of {clients:,} clients that were lost most often.")
     totals = story.rows[-1].totals
     if totals.dropped or totals.late:
         sentences.append(
-            "Who left or was late is so by the simulated clock: what it computed until then and "
-            "the bytes of the hop that was lost are wasted, and spent all the same."
+            "The simulated clock decides which clients left or were late. What they had computed "
+            "and the bytes of the lost hop are wasted, but still count as spent."
         )
     if totals.replaced:
-        sentences.append("Wasted is also what members sent twice, because an aggregator was gone.")
-    sentences.append("The table has every client's sums and why it was lost the last time.")
+        sentences.append("What members sent twice because an aggregator was gone is wasted too.")
+    sentences.append("The table has every client's sums and the latest reason for a loss.")
     return " ".join(sentences)
 
 
@@ -182,16 +187,16 @@ def listing(
     story: Story,
     shown: Sequence[int],
     records: Mapping[int, Record],
-    away: Sequence[int],
+    absences: Sequence[int],
 ) -> Safe:
     rows: list[list[Child]] = []
-    for client, rounds_away in zip(shown, away, strict=True):
+    for client, absent_rounds in zip(shown, absences, strict=True):
         record = records[client]
         counts = [record.asked, record.took_part, record.left, record.late, record.refused]
         wasted = [wasted_text(record.wasted_bytes, "B"), wasted_text(record.wasted_macs, "")]
-        cells = [*map(str, counts), str(rounds_away), *wasted, record.last_reason or "–"]
-        rows.append([story.called(client), *cells])
-    head = ["client", "asked", "took part", "left", "late", "refused", "away"]
+        cells = [*map(str, counts), str(absent_rounds), *wasted, record.last_reason or "–"]
+        rows.append([story.client_name(client), *cells])
+    head = ["client", "asked", "took part", "left", "late", "refused", "absent"]
     head += ["wasted bytes", "wasted MACs", WHY]
     return table(head, rows, words=(WHY,), label="who took part")
 

@@ -1,7 +1,7 @@
-"""Every client's architecture as graphs, or that of every tier of devices.
+"""The architecture of every client, or of every tier of devices, drawn as graphs.
 
-Edges that differ from what most clients have are marked. An architecture of a space that brings no
-drawing, or whose drawing fails, is told in words, slot by slot.
+Edges that differ from what most clients have are marked. An architecture whose space has no
+drawing, or whose drawing fails, is written as text, slot by slot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedloom.records.result import TierResult
 from fedloom.report.architectures import carefully, in_words
 from fedloom.report.figures.chart import svg, words
 from fedloom.report.html import Safe, joined, tag
-from fedloom.report.parts import note, opened, scrolled
+from fedloom.report.parts import collapsible, note, scrollable
 from fedloom.report.story import Story
 from fedloom.spaces import space_of
 from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of, slot_by_slot
@@ -25,71 +25,73 @@ from fedloom.spaces.layout import Graph, Layout
 from fedloom.spaces.space import NONE
 from fedloom.types import Arch, Json
 
-MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
-MOST_SHRUNK = 1300  # pixels of a tier's drawing that a screen may make a little smaller
+MOST_DRAWN = 40  # clients; the table of clients describes the others in words
+MOST_SHRUNK = 1300  # pixels: a tier's drawing that is no wider is shrunk to fit the screen
 MOST_FIXED = 5  # names of fixed networks in one sentence
 
-Operations = tuple[tuple[int, ...], ...]  # the live ones of every slot
+Operations = tuple[tuple[int, ...], ...]  # the chosen operations of every slot
 
 
 @dataclass(frozen=True)
 class ClientArchitecture:
-    """One client's architecture, and the slots in which it differs from most."""
+    """One client's architecture, and the slots in which it differs from most clients'."""
 
     client: int
     arch: Arch
     differs: tuple[int, ...]
-    graphs: tuple[Graph, ...]  # none: its space brings no drawing
-    failed: bool = False  # its space brings a drawing, which raises
-    is_compared: bool = True  # with those of other clients; that of a tier is not
+    graphs: tuple[Graph, ...]  # empty: its space has no drawing
+    failed: bool = False  # whether the space's drawing raised an error
+    is_compared: bool = True  # with those of other clients; a tier's is not
 
 
-def of_tiers(tiers: Sequence[TierResult]) -> list[Safe]:
-    """The network of every tier, which all its clients have.
+def tier_architectures(tiers: Sequence[TierResult]) -> list[Safe]:
+    """Show the network of every tier, which all its clients have.
 
-    One that an earlier tier has too is not opened again.
+    A network that an earlier tier has too is closed at first.
     """
-    drawn = []
-    first_of: dict[str, int] = {}  # the first tier of each network
+    entries = []
+    first_of: dict[str, int] = {}  # the first tier that has each network
     for tier in tiers:
         network = json.dumps(tier.architecture, sort_keys=True)
         first = first_of.setdefault(network, tier.tier)
-        words_on_it = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
+        pill = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
         if first != tier.tier:
-            words_on_it += f", as tier {first}"
+            pill += f", as tier {first}"
         summary = joined(
             tag("b", f"tier {tier.tier}"),
             f" – {in_words(tier.architecture)} ",
-            tag("span", words_on_it, class_="pill"),
+            tag("span", pill, class_="pill"),
         )
-        if isinstance(tier.architecture, str):  # a fixed network, which its name tells
-            drawn.append(tag("p", summary))
+        if isinstance(tier.architecture, str):  # a fixed network: its name says enough
+            entries.append(tag("p", summary))
             continue
         key = f"cell-tier-{tier.tier}"
         is_new = first == tier.tier
-        drawn.append(opened(key, summary, tier_picture(tier), show=is_new, printed=True))
-    return drawn
+        entries.append(collapsible(key, summary, tier_picture(tier), show=is_new, printed=True))
+    return entries
 
 
 def tier_picture(tier: TierResult) -> Safe:
-    """Its layers, drawn and as text."""
+    """Show a tier's network as a drawing and as text."""
     try:
-        one_tier = carefully(lambda: architecture_of(tier.tier, tier.architecture))
-    except FedloomError:  # of a space that does not answer, or edited
+        architecture = carefully(lambda: architecture_of(tier.tier, tier.architecture))
+    except FedloomError:  # its space's code failed, or the file was edited
         return note(f"It cannot be drawn here; architectures/tier-{tier.tier}.json has it.")
-    alone = replace(one_tier, is_compared=False)
-    return picture(alone, f"tier-{tier.tier}", f"tier {tier.tier}")
+    not_compared = replace(architecture, is_compared=False)
+    return picture(not_compared, f"tier-{tier.tier}", f"tier {tier.tier}")
 
 
-def the_only_one(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
-    who = story.called(clients[0].client)
+def single_architecture(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
+    """Show the architecture that all clients have."""
+    who = story.client_name(clients[0].client)
     if len(clients) > 1:
         who = f"all {len(clients):,} clients have it"
     drawn = picture(clients[0], "all", "the architecture")
-    return opened("cell-all", f"One architecture: {who}", drawn, show=True, printed=True)
+    return collapsible("cell-all", f"One architecture: {who}", drawn, show=True, printed=True)
 
 
-def all_of_them(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
+def architecture_list(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
+    """Show the architectures of the first clients, each in an entry that can be opened."""
     shown = clients[:MOST_DRAWN]
     sentences = ["Open a client to see its architecture."]
     if any(client.graphs for client in clients):
@@ -97,15 +99,15 @@ def all_of_them(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
         sentences.append(mark)
     not_shown = len(clients) - len(shown)
     if not_shown:
-        others = f"{not_shown:,} more stand in the table above, in words"
+        others = f"the table above describes {not_shown:,} more in words"
         sentences.append(f"The first {len(shown)} are shown; {others}.")
-    return joined(note(" ".join(sentences)), [one(story, client) for client in shown])
+    return joined(note(" ".join(sentences)), [client_entry(story, client) for client in shown])
 
 
-def fixed(story: Story) -> Safe | None:
-    """What to say where no architecture can be shown."""
+def why_nothing_is_drawn(story: Story) -> Safe | None:
+    """Say why no architecture is shown."""
     if any(client.routes is not None for client in story.clients):
-        return note("Every sample takes a path of its own: see Paths of samples.")
+        return note("Every sample takes its own path: see Paths of samples.")
     names = set()
     for client in story.clients:
         if isinstance(client.architecture, str):
@@ -114,12 +116,12 @@ def fixed(story: Story) -> Safe | None:
         networks = " or ".join(sorted(names)[:MOST_FIXED])
         return note(f"Nothing was searched: every client has {networks}, a fixed network.")
     if story.result is not None and story.federated:
-        return note("Clients of a federation keep their architectures to themselves.")
+        return note("Clients of a federation do not report their architectures.")
     return None
 
 
-def undrawn(story: Story, drawable: int) -> Safe | None:
-    """How many searched architectures are of a space that nobody here knows."""
+def undrawable_note(story: Story, drawable: int) -> Safe | None:
+    """Say how many searched architectures are of a space that is not available here."""
     searched = sum(client.is_searched for client in story.clients)
     if searched == drawable:
         return None
@@ -129,25 +131,25 @@ def undrawn(story: Story, drawable: int) -> Safe | None:
 
 
 def client_architectures(story: Story) -> list[ClientArchitecture]:
-    """Of clients with a searched architecture of a space that can be asked."""
+    """Return the searched architectures whose space is available, compared with each other."""
     clients: list[ClientArchitecture] = []
     for client in story.clients:
         if not client.is_searched:
             continue
         try:
-            whose = partial(architecture_of, client.client, client.architecture)
-            clients.append(carefully(whose))
-        except FedloomError:  # of a space that does not answer, or edited
+            read = partial(architecture_of, client.client, client.architecture)
+            clients.append(carefully(read))
+        except FedloomError:  # its space's code failed, or the file was edited
             continue
     return compared(clients)
 
 
 def compared(clients: Sequence[ClientArchitecture]) -> list[ClientArchitecture]:
-    """Each with the slots in which it differs from what most of them have."""
-    usual = most_common([client.arch for client in clients])
+    """Note for each architecture the slots in which it differs from what most clients have."""
+    usual_by_space = most_common([client.arch for client in clients])
     with_differences = []
     for client in clients:
-        slots = differing(client.arch, usual[client.arch.space])
+        slots = differing_slots(client.arch, usual_by_space[client.arch.space])
         with_differences.append(replace(client, differs=slots))
     return with_differences
 
@@ -155,7 +157,7 @@ def compared(clients: Sequence[ClientArchitecture]) -> list[ClientArchitecture]:
 def architecture_of(client: int, architecture: Json) -> ClientArchitecture:
     arch = Arch.from_plain(architecture)
     space_of(arch.space).check(arch)
-    slot_by_slot(arch)  # what everything here can fall back to
+    slot_by_slot(arch)  # it must work, because everything here falls back to it
     try:
         graphs = carefully(lambda: tuple(graphs_of(arch) or ()))
     except FedloomError:
@@ -164,15 +166,15 @@ def architecture_of(client: int, architecture: Json) -> ClientArchitecture:
 
 
 def most_common(archs: Sequence[Arch]) -> dict[str, Operations]:
-    """Per space and slot the operations that most clients have; of as many, those met first."""
+    """Return, by space, each slot's most frequent operations; of equals, the first met."""
     by_space: dict[str, list[Operations]] = {}
     for arch in archs:
         by_space.setdefault(arch.space, []).append(arch.choice)
-    usual = {}
+    usual_by_space = {}
     for space, choices in by_space.items():
-        slots = zip(*choices, strict=True)  # a slot: what every client has in it
-        usual[space] = tuple(map(most_frequent, slots))
-    return usual
+        slots = zip(*choices, strict=True)  # for each slot, what every client has in it
+        usual_by_space[space] = tuple(map(most_frequent, slots))
+    return usual_by_space
 
 
 def most_frequent(choices: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -180,8 +182,8 @@ def most_frequent(choices: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return choice
 
 
-def differing(arch: Arch, usual: Operations) -> tuple[int, ...]:
-    """The slots whose operations are not the usual ones, in whatever order."""
+def differing_slots(arch: Arch, usual: Operations) -> tuple[int, ...]:
+    """Return the slots whose operations, in any order, are not the usual ones."""
     slots = []
     for number, (own, most) in enumerate(zip(arch.choice, usual, strict=True)):
         if set(own) != set(most):
@@ -189,54 +191,54 @@ def differing(arch: Arch, usual: Operations) -> tuple[int, ...]:
     return tuple(slots)
 
 
-def one(story: Story, client: ClientArchitecture) -> Safe:
-    name = story.called(client.client)
+def client_entry(story: Story, client: ClientArchitecture) -> Safe:
+    name = story.client_name(client.client)
     summary = joined(
         tag("b", name),
         f" – {in_words(client.arch.to_plain())} ",
         tag("span", difference(client), class_="pill"),
     )
     drawn = picture(client, str(client.client), name)
-    return opened(f"cell-{client.client}", summary, drawn, printed=True)
+    return collapsible(f"cell-{client.client}", summary, drawn, printed=True)
 
 
 def difference(client: ClientArchitecture) -> str:
-    """In how many edges it differs; where nothing is drawn there are no edges, but slots."""
-    what = "edge" if client.graphs else "slot"
+    """Say in how many edges, or slots if nothing is drawn, it differs from most clients."""
+    unit = "edge" if client.graphs else "slot"
     count = len(client.differs)
     if not count:
         return "as most clients"
     if count == 1:
-        return f"1 {what} differs"
-    return f"{count} {what}s differ"
+        return f"1 {unit} differs"
+    return f"{count} {unit}s differ"
 
 
 def picture(client: ClientArchitecture, key: str, name: str) -> Safe:
-    """The cells below one another, and the same in text.
+    """Show the cells one below the other, and the same as text.
 
-    Of a space without a drawing, the text alone.
+    For a space without a drawing, there is only the text.
     """
     if not client.graphs:
-        return in_text(client)
+        return as_text_only(client)
     try:
-        return carefully(lambda: in_cells(client, key, name))
+        return carefully(lambda: as_drawing(client, key, name))
     except FedloomError:
-        return in_text(replace(client, graphs=(), failed=True))
+        return as_text_only(replace(client, graphs=(), failed=True))
 
 
-def in_text(client: ClientArchitecture) -> Safe:
+def as_text_only(client: ClientArchitecture) -> Safe:
     text = tag("pre", slot_by_slot(client.arch), class_="cells", tabindex=0)
     failure = None
     if client.failed:
-        failure = note("It is told in words: its space's drawing failed.")
+        failure = note("It is shown as text because its space's drawing failed.")
     return joined(text, failure, missing_edges(client))
 
 
-def in_cells(client: ClientArchitecture, key: str, name: str) -> Safe:
+def as_drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
     text = tag("pre", as_text(client.arch), class_="cells", tabindex=0)
     return joined(
-        scrolled(drawing(client, key, name), f"cells of {name}"),
-        opened(f"cell-{key}-text", "As text", text, missing_edges(client)),
+        scrollable(drawing(client, key, name), f"cells of {name}"),
+        collapsible(f"cell-{key}-text", "As text", text, missing_edges(client)),
     )
 
 
@@ -264,12 +266,12 @@ def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
 
 
 def marked(client: ClientArchitecture, graph: Graph) -> set[tuple[int, int]]:
-    """The edges of this graph that differ."""
+    """Return the edges of this graph that differ from most clients'."""
     return {(link.source, link.target) for link in graph.links if link.slot in client.differs}
 
 
 def missing_edges(client: ClientArchitecture) -> Safe | None:
-    """Edges that differ by not being there have nothing to mark; they are named."""
+    """Name the edges that most clients have and this one lacks: they cannot be marked."""
     slots = space_of(client.arch.space).slots
     missing = []
     for number in client.differs:
@@ -277,8 +279,8 @@ def missing_edges(client: ClientArchitecture) -> Safe | None:
             missing.append(slots[number].name)
     if not missing:
         return None
-    what = "edges" if client.graphs else "slots"
-    return note(f"Most clients have these {what}, this one has not: {', '.join(missing)}.")
+    unit = "edges" if client.graphs else "slots"
+    return note(f"Most clients have these {unit}, this one does not: {', '.join(missing)}.")
 
 
 def is_alive(arch: Arch, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""Every client's figure with its interval, and all that is known of it in a table."""
+"""Every client's figure with its interval, and a table of everything known about clients."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def chart(story: Story) -> Safe | None:
     if not items:
         return None
     worst = next(item for item in items if item.worst)
+    worst_text = f"the worst is {worst.name} with {story.figure(worst.value)}"
     drawing = Intervals(
         key="intervals",
         title=f"{metric.title} of each client",
-        about=f"{len(items)} clients; the worst is {worst.name} with {story.figure(worst.value)}.",
+        description=f"{len(items)} clients; {worst_text}.",
         items=items,
         name=f"{metric.title}{metric.unit}",
         text=metric.text,
@@ -45,7 +46,7 @@ def chart(story: Story) -> Safe | None:
 
 
 def items_of(story: Story) -> list[Item]:
-    """A ring shows the shared model at clients that have another."""
+    """Return the clients that have a figure; those with a personal model also get a ring."""
     worst = worst_client(story)
     items = []
     for client in story.clients:
@@ -66,8 +67,8 @@ def items_of(story: Story) -> list[Item]:
 
 
 def name_of(story: Story, client: ClientResult) -> str:
-    """A client's name, and what the partition does to its samples."""
-    name = story.called(client.client)
+    """Return a client's name, and how the partition transforms its samples."""
+    name = story.client_name(client.client)
     if client.transform is None:
         return name
     return f"{name}, {client.transform_text}"
@@ -93,7 +94,7 @@ def caption(items: list[Item], worst: Item) -> str:
 
 
 def rows_table(story: Story, result: RunResult) -> Safe:
-    """The same cells as in the terminal."""
+    """Return a table with the same cells as in the terminal."""
     worst = worst_client(story)
     rows: list[list[Child]] = []
     for client in result.clients:
@@ -110,13 +111,13 @@ def rows_table(story: Story, result: RunResult) -> Safe:
 
 
 def latencies(result: RunResult) -> Safe | None:
-    """What the milliseconds are of, where a profile was asked for."""
+    """Explain the milliseconds, if latencies were estimated from a profile."""
     latency = result.latency
     if latency is None:
         return None
     machine = f"{latency.processor}, {latency.system}, torch {latency.torch} on {latency.device}"
     profile = f"the profile {latency.profile} of {machine}"
-    sentence = f"ms: milliseconds a sample, added up from {profile}."
+    sentence = f"ms: milliseconds per sample, added up from {profile}."
     if any(client.latency_p95_ms is not None for client in result.clients):
         sentence += (
             " Over the client's test samples: mean / 95th percentile / worst, without samplers and "
@@ -126,7 +127,7 @@ def latencies(result: RunResult) -> Safe | None:
 
 
 def claims(sentences: list[str]) -> Safe | None:
-    """Sites that told of more than twice as many samples as in their last experiment."""
+    """Name sites that claim more than twice as many samples as in their last experiment."""
     if not sentences:
         return None
     return note(f"Ask before you trust their weight: {'; '.join(sentences)}.")

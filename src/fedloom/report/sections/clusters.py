@@ -1,4 +1,4 @@
-"""Who is together: the labels of each cluster beside those of everybody, as the server saw them."""
+"""Clusters of clients: the labels of each beside those of all clients, as the server saw them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedloom.report.parts import figure, note, section, table
 from fedloom.report.story import Story
 from fedloom.report.tables import counted
 
-MOST_BARS = 40  # those farthest from the population
+MOST_BARS = 40  # clusters that are drawn: those farthest from the population
 MOST_NAMED = 12  # members in a cell
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownCluster:
     """One cluster of the last clustering."""
 
     number: int
@@ -43,8 +43,8 @@ def clusters(story: Story) -> Safe:
     )
 
 
-def last_clustering(story: Story) -> list[Shown]:
-    """As result.json has it; of a run that goes on, as its rows tell."""
+def last_clustering(story: Story) -> list[ShownCluster]:
+    """Read the last clustering from result.json, or from the rows of a run that goes on."""
     if story.result is not None and story.result.clusters:
         shown = []
         for cluster in story.result.clusters:
@@ -53,74 +53,76 @@ def last_clustering(story: Story) -> list[Shown]:
                 histogram = tuple(cluster.histogram)
             members = tuple(cluster.members)
             shown.append(
-                Shown(cluster.cluster, members, cluster.aggregator, cluster.level, histogram)
+                ShownCluster(cluster.cluster, members, cluster.aggregator, cluster.level, histogram)
             )
         return shown
     clustered = [row for row in story.rows if row.clusters]
     if not clustered:
         return []
-    told = row_with_labels(story.rows)
+    last_row = row_with_labels(story.rows) or clustered[-1]
     shown = []
-    for row in (told or clustered[-1]).clusters:
-        shown.append(Shown(row.cluster, row.members, row.aggregator, row.level, row.histogram))
+    for row in last_row.clusters:
+        shown.append(
+            ShownCluster(row.cluster, row.members, row.aggregator, row.level, row.histogram)
+        )
     return shown
 
 
 def row_with_labels(rows: Sequence[MetricsRow]) -> MetricsRow | None:
-    """The last first round of a clustering."""
+    """Return the first round of the latest clustering: only that row has label counts."""
     for row in reversed(rows):
         if row.population is not None:
             return row
     return None
 
 
-def population_of(story: Story, last: Sequence[Shown]) -> tuple[int, ...] | None:
-    """Labels of everybody who told; None: not known."""
-    told = row_with_labels(story.rows)
-    if told is not None:
-        return told.population
+def population_of(story: Story, last: Sequence[ShownCluster]) -> tuple[int, ...] | None:
+    """Return the label counts of all clients that reported them; None: not known."""
+    row = row_with_labels(story.rows)
+    if row is not None:
+        return row.population
     histograms = [cluster.histogram for cluster in last if cluster.histogram is not None]
     lengths = {len(histogram) for histogram in histograms}
-    together = sum(len(cluster.members) for cluster in last)
-    is_whole = len(histograms) == len(last) and together == len(story.samples)
+    members = sum(len(cluster.members) for cluster in last)
+    is_whole = len(histograms) == len(last) and members == len(story.samples)
     if not is_whole or len(lengths) != 1:
         return None
     return sum_of(histograms)
 
 
-def labels(story: Story, last: Sequence[Shown]) -> Safe | None:
+def labels(story: Story, last: Sequence[ShownCluster]) -> Safe | None:
     population = population_of(story, last)
     if not population:
         return None
     histograms = {}
     distances = {}
     for cluster in last:
-        # A file that was edited may have another number of labels.
+        # In a file that was edited, the number of labels may differ.
         if cluster.histogram is not None and len(cluster.histogram) == len(population):
             histograms[cluster.number] = cluster.histogram
             distances[cluster.number] = distance(cluster.histogram, population)
     if not distances:
         return None
-    told = sorted(distances, key=lambda number: -distances[number])[:MOST_BARS]
+    farthest = sorted(distances, key=lambda number: -distances[number])[:MOST_BARS]
     pieces = label_names(story, len(population))
-    bars = [Bar("everybody", population, "")]
-    cells: list[list[Child]] = [["everybody", *map(str, population), "–"]]
-    for number in sorted(told):
+    bars = [Bar("overall", population, "")]
+    cells: list[list[Child]] = [["overall", *map(str, population), "–"]]
+    for number in sorted(farthest):
         name = f"cluster {number}"
         text = f"{distances[number]:.3f}"
         bars.append(Bar(name, histograms[number], text))
         cells.append([name, *map(str, histograms[number]), text])
     drawing = Stacked(
         key="cluster-labels",
-        title="labels of each cluster beside those of everybody",
-        about=spoken(distances),
+        title="labels of each cluster beside those of all clients",
+        description=spoken(distances),
         bars=bars,
         pieces=pieces,
         text_name="distance",
     )
     head = ["", *pieces, "distance"]
     fallback = table(head, cells, label="labels of clusters")
-    about = caption(story, len(told), len(distances))
+    about = caption(story, len(farthest), len(distances))
     return figure("cluster-labels", "Labels of each cluster", drawing.draw(), about, fallback)
 
 
@@ -139,63 +141,63 @@ def spoken(distances: dict[int, float]) -> str:
     largest = max(distances, key=lambda number: distances[number])
     mean = sum(distances.values()) / len(distances)
     farthest = f"cluster {largest} is farthest with {distances[largest]:.3f}"
-    return f"Distances to everybody's labels: {mean:.3f} on average; {farthest}."
+    return f"Distances to all clients' labels: {mean:.3f} on average; {farthest}."
 
 
 def caption(story: Story, shown: int, total: int) -> str:
     sentences = [
-        "Shares of labels, in the same order in every bar. Behind it the distance to everybody's: "
-        "the sum of absolute differences of shares, from 0 (the same) to 2 (FINCH, Eq. 6)."
+        "Shares of labels, in the same order in every bar. The distance is to the labels of all "
+        "clients: the sum of absolute differences of shares, from 0 (the same) to 2 (FINCH, Eq. 6)."
     ]
     if shown < total:
-        sentences.append(f"The {shown} of {total} clusters that are farthest.")
+        sentences.append(f"The {shown} of {total} clusters that are farthest are shown.")
     sentences.append(about_noise(story))
     return " ".join(sentences)
 
 
 def about_noise(story: Story) -> str:
-    """How the server came to know these counts."""
+    """Say whether the server saw exact counts or noisy ones."""
     rule: HistogramRule | None = None
     if story.config is not None:
         rule = story.config.topology.histogram_rule
     if rule is None:
         return "Counts are those that the server saw."
     if rule.epsilon is None:
-        return "Counts are exact, as clients told them."
+        return "Counts are exact, as clients reported them."
     return (
         f"Counts are those that the server saw, with discrete Laplace noise (E = {rule.epsilon:g}) "
-        "on each client's: what clients really hold differs."
+        "on each client's counts: the true counts differ."
     )
 
 
-def listing(story: Story, last: Sequence[Shown]) -> Safe:
+def listing(story: Story, last: Sequence[ShownCluster]) -> Safe:
     rows: list[list[Child]] = []
     for cluster in last:
         aggregator = "the server"
         if cluster.aggregator is not None:
-            aggregator = story.called(cluster.aggregator)
+            aggregator = story.client_name(cluster.aggregator)
         level = "–"
         if cluster.level is not None:
             level = f"{cluster.level:.3f}"
         members = counted(len(cluster.members), "client")
         names = member_names(story, cluster.members)
         rows.append([f"cluster {cluster.number}", aggregator, level, members, names])
-    head = ["last clustering", "aggregator", "distance", "size", "members, as they joined"]
-    words = ("aggregator", "members, as they joined")
+    head = ["last clustering", "aggregator", "distance", "size", "members, in order of joining"]
+    words = ("aggregator", "members, in order of joining")
     return table(head, rows, words=words, label="clusters")
 
 
 def member_names(story: Story, members: Sequence[int]) -> str:
     names = [str(client) for client in members]
     if story.names:
-        names = [story.called(client) for client in members]
+        names = [story.client_name(client) for client in members]
     if len(names) > MOST_NAMED:
         return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
     return ", ".join(names)
 
 
 def place_note(story: Story) -> Safe | None:
-    """What the clock takes for near, which flatters clusters by labels."""
+    """Explain which messages are LAN by the clock; without places, that flatters clusters."""
     if story.config is None:
         return None
     devices = story.config.devices.rows or []

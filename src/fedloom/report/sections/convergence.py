@@ -1,6 +1,6 @@
-"""How the figure grew over the rounds, beside what it is to be compared with.
+"""How the figure changed over the rounds, beside the baselines to compare it with.
 
-The phases of the method are shaded behind it.
+The phases of the method are shaded behind the curve.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from fedloom.report.tables import NAMED, percent, schedule
 
 MOST_NAMED = 10  # clients in one sentence
 MOST_COMMON = "baseline: each client's most common class"
-COUNTS = ("samples",)  # values that would flatten the others' curves: a table has them
-MOST_VALUES = 4  # that clients tell of their training, in one chart
-MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
+# Counts and sums over samples, of some rounds only. They would flatten the other curves, so only
+# the table has them.
+COUNTS = ("samples", "plain", "correct", "nll", "up", "down")
+MOST_VALUES = 4  # values reported by clients in one chart
+MOST_ROWS = 500  # rows of a table; of more, about this many are picked at equal distances
 
 
 def convergence(story: Story) -> Safe:
@@ -35,15 +37,15 @@ def curve(story: Story) -> Safe:
     personal = evaluations(story.rows, metric)
     if not personal:
         if story.result is None:
-            return note("No round was evaluated on the way yet.")
-        return note("No round was evaluated on the way.")
+            return note("No round has been evaluated yet.")
+        return note("No round was evaluated during the run.")
     shared = shared_evaluations(story.rows, metric)
     has_shared = any(value is not None for _, value in shared)
     personal_differs = has_shared and shared != personal
     lines = [Line("the model of the run", personal, 0)]
     if personal_differs:
         lines = [
-            Line("what each client ends with", personal, 0),
+            Line("each client's final model", personal, 0),
             Line("baseline: the shared model alone", shared, 1),
         ]
     part = first_part(story)
@@ -52,7 +54,7 @@ def curve(story: Story) -> Safe:
     drawing = Chart(
         key="curve",
         title=f"{metric.title} on {part} data over the rounds",
-        about=spoken(story, personal),
+        description=spoken(story, personal),
         y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
@@ -80,7 +82,7 @@ def curve(story: Story) -> Safe:
 
 
 def evaluations(rows: Iterable[MetricsRow], metric: Metric) -> list[Point]:
-    """Of what each client ends with, wherever clients were evaluated by this metric."""
+    """Return the figures of clients' final models, for rounds evaluated by this metric."""
     points: list[Point] = []
     for row in rows:
         if row.evaluation is not None and row.evaluation.metric == metric.name:
@@ -89,7 +91,7 @@ def evaluations(rows: Iterable[MetricsRow], metric: Metric) -> list[Point]:
 
 
 def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point]:
-    """Of the shared model alone, in the same rounds."""
+    """Return the figures of the shared model alone, for the same rounds."""
     points: list[Point] = []
     for row in rows:
         if row.evaluation is not None and row.evaluation.metric == metric.name:
@@ -103,9 +105,9 @@ def evaluations_beside(
     *,
     of_shared: bool = False,
 ) -> dict[str, dict[float, float]]:
-    """Mean balanced accuracy, and AUC of two classes, by their names and by rounds.
+    """Return the means of balanced accuracy, and of AUC for two classes, by name and round.
 
-    One that no round tells is left out: text has none, nor have runs of earlier versions.
+    A figure that no round has is left out, as for text and for runs of earlier versions.
     """
     by_name: dict[str, dict[float, float]] = {}
     for row in rows:
@@ -121,14 +123,14 @@ def evaluations_beside(
 
 
 def in_head(name: str) -> str:
-    """Of a figure beside the metric's: `balanced accuracy, shared model`."""
+    """Return a column's heading, such as `balanced accuracy, shared model`."""
     if name in SHARED_BESIDE:
         return f"{NAMED[name.removeprefix('shared_')]}, shared model"
     return NAMED[name]
 
 
 def first_part(story: Story) -> str:
-    """Which part of the clients' data the first evaluation was on."""
+    """Return the part of the clients' data that the first evaluation used."""
     parts = [row.evaluation.part for row in story.rows if row.evaluation is not None]
     return parts[0]
 
@@ -141,11 +143,11 @@ def caption(
 ) -> str:
     sentences = [f"Mean over the evaluated clients, on their {part} data."]
     if part == "validation":
-        sentences.append("Rounds are chosen by it; test data is looked at once, at the end.")
+        sentences.append("The best round is selected by it; test data is used once, at the end.")
     if personal_differs:
         sentences.append("Where both lines meet, personal models gain nothing.")
     if levels:
-        guess = "answering each client's most common class, whatever is shown,"
+        guess = "always answering each client's most common class"
         sentences.append(f"The dotted line is what {guess} would give.")
     if phases:
         begins = [f"{band.name} from {band.begin:g}" for band in phases]
@@ -172,10 +174,7 @@ def spoken(story: Story, points: Sequence[Point]) -> str:
 
 
 def bands(rows: Sequence[MetricsRow]) -> list[Band]:
-    """Phases, or stages, as they followed one another.
-
-    A method of one phase has none to tell apart.
-    """
+    """Return the phases, or stages, in order; empty if there is only one."""
     phases: list[Band] = []
     for row in rows:
         if phases and phases[-1].name == row.phase:
@@ -188,7 +187,7 @@ def bands(rows: Sequence[MetricsRow]) -> list[Band]:
 
 
 def losses(story: Story) -> Safe | None:
-    """What clients told of their training, averaged; every method has other values."""
+    """Draw the means of what clients report about their training; methods differ in these."""
     all_names = set(chain.from_iterable(row.meta for row in story.rows))
     names = sorted(all_names)[:MOST_VALUES]
     if not names:
@@ -203,7 +202,7 @@ def losses(story: Story) -> Safe | None:
     drawing = Chart(
         key="losses",
         title="values of training over the rounds",
-        about="Means over clients.",
+        description="Means over clients.",
         y_name=", ".join(drawn),
         y_text=lambda value: f"{value:.3g}",
         lines=lines,
@@ -213,9 +212,9 @@ def losses(story: Story) -> Safe | None:
     for row in story.rows:
         values = [value_text(row.meta.get(name)) for name in names]
         rows.append([str(row.round), *values])
-    about = "Means over the clients that worked in a round."
+    about = "Means over the clients that took part in a round."
     fallback = table(["round", *names], evenly(rows), label="values of training")
-    heading = "What clients tell of their training"
+    heading = "Training values reported by clients"
     return figure("losses", heading, drawing.draw(), about, fallback)
 
 
@@ -226,7 +225,7 @@ def value_text(value: float | None) -> str:
 
 
 def evenly(rows: list[list[str]]) -> list[list[str]]:
-    """All, or about `MOST_ROWS` at equal distances and the last."""
+    """Return all rows, or about `MOST_ROWS` of them at equal distances and the last one."""
     if len(rows) <= MOST_ROWS:
         return rows
     every = math.ceil(len(rows) / MOST_ROWS)
@@ -234,11 +233,11 @@ def evenly(rows: list[list[str]]) -> list[list[str]]:
 
 
 def refusals(story: Story) -> Safe | None:
-    """Replies that were not used, and why."""
+    """List the replies that were refused, with the reasons."""
     cells = []
     for row in story.rows:
         for refusal in row.refused:
-            cells.append([str(row.round), story.called(refusal.client), refusal.reason])
+            cells.append([str(row.round), story.client_name(refusal.client), refusal.reason])
     if not cells:
         return None
     total = note(f"{len(cells)} replies were refused; the rounds went on without them.")
@@ -248,18 +247,18 @@ def refusals(story: Story) -> Safe | None:
 
 
 def deaths(story: Story) -> Safe | None:
-    """Worker processes that ended while they worked, and how."""
+    """List the worker processes that died during their work, and how they ended."""
     cells = []
     for row in story.rows:
         for death in row.all_deaths:
-            cells.append([str(row.round), story.called(death.client), ended_by(death)])
+            cells.append([str(row.round), story.client_name(death.client), ended_by(death)])
     if not cells:
         return None
     processes = "1 worker process"
     if len(cells) > 1:
         processes = f"{len(cells):,} worker processes"
-    consequence = "An order whose process dies is given to another one, once."
-    total = note(f"{processes} died at work. {consequence}")
+    consequence = "The work of a process that dies is given to another one, once."
+    total = note(f"{processes} died while working. {consequence}")
     head = ["round", "client", "ended by"]
     rows = table(head, cells[:MOST_ROWS], words=("client", "ended by"), label="dead processes")
     return joined(total, rows)
@@ -274,8 +273,8 @@ def ended_by(death: WorkerDeath) -> str:
 
 
 def caps(story: Story) -> Safe | None:
-    """Clients whose weight --max-weight-share lowered, and the share that they claimed."""
-    claims: dict[int, list[float]] = {}  # by clients, a share for each round
+    """Name the clients whose weight --max-weight-share lowered, and the share they claimed."""
+    claims: dict[int, list[float]] = {}  # by client, one share for each capped round
     for row in story.rows:
         for client, share in row.capped.items():
             claims.setdefault(client, []).append(share)
@@ -288,7 +287,7 @@ def caps(story: Story) -> Safe | None:
         if len(claims[client]) > 1:
             times = f"{len(claims[client]):,} rounds"
         share = max(claims[client])
-        named.append(f"{story.called(client)} in {times} (it claimed {share:.0%})")
+        named.append(f"{story.client_name(client)} in {times} (it claimed {share:.0%})")
     clients = ", ".join(named)
     if len(claims) > len(named):
         clients += f", and {len(claims) - len(named):,} more"

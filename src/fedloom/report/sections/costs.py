@@ -1,6 +1,6 @@
-"""Traffic and time: what crossed, how long it took.
+"""Traffic and time: the bytes that were sent, and how long the run took.
 
-Beside them: which replies were refused, whose weights were capped, whose processes died.
+Refused replies, capped weights and processes that died are listed here too.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fedloom.records.result import Traffic
+from fedloom.records.rows import are_by_formula
 from fedloom.records.totals import Totals
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
@@ -15,9 +16,9 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import bands, caps, deaths, evenly, refusals
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, duration
+from fedloom.report.tables import BY_FORMULA, amount, duration
 
-# What each line of a chart, and of the table below, is a sum of.
+# What the lines of the charts, and the rows of the table below, add up.
 TRAFFIC: dict[str, Callable[[Totals | Traffic], int]] = {
     "down to clients": lambda sent: sent.down,
     "up to the server": lambda sent: sent.up,
@@ -55,14 +56,16 @@ def traffic(story: Story) -> Safe | None:
     chart = Chart(
         key="traffic",
         title="bytes sent, added up",
-        about="Bytes over the rounds, added up.",
+        description="Bytes over the rounds, added up.",
         y_name="bytes",
         y_text=lambda value: f"{amount(value)}B",
         lines=lines,
         bands=bands(story.rows),
         floor=0.0,
     )
-    about = "Bytes of the encoded messages, added up over the rounds. Evaluation is booked apart."
+    about = (
+        "Bytes of the encoded messages, added up over the rounds. Evaluation is counted separately."
+    )
     fallback = over_rounds(lines, lambda value: f"{value:,.0f}", "traffic")
     return figure("traffic", "Traffic", chart.draw(), about, fallback)
 
@@ -74,7 +77,7 @@ def time(story: Story) -> Safe | None:
     chart = Chart(
         key="time",
         title="seconds, added up",
-        about="Seconds over the rounds, added up.",
+        description="Seconds over the rounds, added up.",
         y_name="seconds",
         y_text=lambda value: f"{value:g}",
         lines=lines,
@@ -90,17 +93,17 @@ def time(story: Story) -> Safe | None:
 
 
 def lines_of(story: Story, sums: Mapping[str, Callable[[Totals], float]]) -> list[Line]:
-    """One for each sum that is not 0 all the time."""
+    """Return a line for each sum that is not always 0."""
     lines = []
-    for number, (about, sum_of) in enumerate(sums.items()):
+    for number, (name, sum_of) in enumerate(sums.items()):
         points: list[Point] = [(row.round, sum_of(row.totals)) for row in story.rows]
         if any(value for _, value in points):
-            lines.append(Line(about, points, number))
+            lines.append(Line(name, points, number))
     return lines
 
 
 def over_rounds(lines: list[Line], text: Text, label: str) -> Safe:
-    """A row a round, a column a line."""
+    """Return a table with one row per round and one column per line."""
     values = [dict(line.points) for line in lines]
     rows = []
     for number, _ in lines[0].points:
@@ -116,7 +119,7 @@ def over_rounds(lines: list[Line], text: Text, label: str) -> Safe:
 
 
 def sums(story: Story) -> Safe:
-    """The ledger's last line; a finished run adds its final evaluation."""
+    """Return a table of the whole run's sums; a finished run's include the final evaluation."""
     totals = story.rows[-1].totals
     sent: Totals | Traffic = totals
     seconds: dict[str, float | None] = {
@@ -127,16 +130,18 @@ def sums(story: Story) -> Safe:
         sent = story.result.traffic
         seconds = {THIS_MACHINE: story.result.seconds, SIDE_BY_SIDE: story.result.side_by_side}
     macs = f"{amount(totals.macs)}MACs"
-    if story.federated:
-        macs = "a site does not tell"
+    if are_by_formula(story.rows):
+        macs = f"{macs}, {BY_FORMULA}"
+    elif story.federated:
+        macs = "sites do not report it"
     rows: list[list[Child]] = [["computed in training", macs]]
     if totals.server_macs:
         on_the_server = f"{amount(totals.server_macs)}MACs"
-        rows.append(["computed by the server, in rounds that asked nobody", on_the_server])
-    for about, bytes_of in TRAFFIC.items():
+        rows.append(["computed by the server, in rounds without clients", on_the_server])
+    for name, bytes_of in TRAFFIC.items():
         if bytes_of(sent):
-            rows.append([about, f"{amount(bytes_of(sent))}B"])
-    for about, taken in seconds.items():
-        if taken:
-            rows.append([f"time, {about}", duration(taken)])
+            rows.append([name, f"{amount(bytes_of(sent))}B"])
+    for name, elapsed in seconds.items():
+        if elapsed:
+            rows.append([f"time, {name}", duration(elapsed)])
     return table(["in the whole run", ""], rows, label="sums of the run")

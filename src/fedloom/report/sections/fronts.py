@@ -1,6 +1,6 @@
-"""What a search for tiers of devices scored: loss against MACs, a figure a tier.
+"""What a search for tiers of devices scored: loss against MACs, in one figure per tier.
 
-Beside it: how often which operation was trained.
+A heat map shows how often each operation was trained.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedloom.report.tier_tables import limit_text
 
 SCORED_BY = {
     "central": "on the server's own samples",
-    "federated": "by clients, on samples that they keep back",
+    "federated": "by clients, on samples that they hold out",
     "pooled": "on clients' samples taken together, which only a simulation can do",
 }
 MOST_LISTED = 200  # paths in a table
-MOST_OPERATIONS = 3  # in words
+MOST_OPERATIONS = 3  # that the caption names
 
 
 def scoring(story: Story) -> Safe | None:
-    """Who scored how many paths, and whether clients and server agree."""
+    """Say how many paths were scored, by whom, and whether clients and server agree."""
     if story.result is None or story.result.search is None:
         return None
     search = story.result.search
@@ -44,13 +44,13 @@ def scoring(story: Story) -> Safe | None:
         sentences.append(f"In the last pool {clients} and the server agree with {agreement}.")
     if search.supernet_bytes:
         largest = amount(max(search.supernet_bytes))
-        part = "the smallest part of the supernet that has a generation's new paths"
+        part = "the smallest part of the supernet that contains a generation's new paths"
         sentences.append(f"At most {largest}B: {part}.")
     return note(" ".join(sentences))
 
 
 def fronts(story: Story) -> list[Safe]:
-    """A figure a tier: of a finished run with its choice, before that what was scored so far."""
+    """Return one figure per tier: with the chosen path, or what has been scored so far."""
     if story.result is None:
         return unfinished_fronts(story.scores)
     figures = []
@@ -62,7 +62,7 @@ def fronts(story: Story) -> list[Safe]:
 
 
 def front(tier: TierResult, scores: Sequence[ScoredPath]) -> Safe | None:
-    scored = [score for score in scores if may_have(tier, score)]
+    scored = [score for score in scores if fits_tier(tier, score)]
     on_front = [Place(point.macs, point.loss) for point in tier.front]
     chosen = None
     if tier.validation is not None:
@@ -85,7 +85,7 @@ def front(tier: TierResult, scores: Sequence[ScoredPath]) -> Safe | None:
     return figure(f"front-{tier.tier}", heading, drawing.draw(), caption, front_table(tier))
 
 
-def may_have(tier: TierResult, score: ScoredPath) -> bool:
+def fits_tier(tier: TierResult, score: ScoredPath) -> bool:
     """Whether the path was scored for this tier or a smaller one, or is known to fit its limit."""
     if 0 < score.tier <= tier.tier:
         return True
@@ -97,7 +97,7 @@ def may_have(tier: TierResult, score: ScoredPath) -> bool:
 
 
 def unfinished_fronts(scores: Sequence[ScoredPath]) -> list[Safe]:
-    """Of a search that goes on: nothing is chosen yet."""
+    """Return the figures of a running search, in which nothing is chosen yet."""
     figures = []
     for number in sorted({score.tier for score in scores}):
         scored = [score for score in scores if score.tier == number]
@@ -119,19 +119,19 @@ def pareto(
     limit: float | None,
 ) -> Pareto:
     best = min([place.loss for place in on_front], default=None)
-    about = "Nothing was scored."
+    description = "Nothing was scored."
     if best is not None:
-        about = f"{len(on_front)} paths on the front; the lowest loss is {best:.3g}."
+        description = f"{len(on_front)} paths on the front; the lowest loss is {best:.3g}."
     return Pareto(
         key=f"front-{number}",
         title=heading,
-        about=about,
+        description=description,
         scored=[Place(score.macs, score.loss) for score in scored],
         front=on_front,
         chosen=chosen,
         control=control,
         limit=limit,
-        x_name="MACs of a sample",
+        x_name="MACs per sample",
         y_name="validation loss",
         x_text=amount,
         y_text=lambda value: f"{value:.3g}",
@@ -139,7 +139,7 @@ def pareto(
 
 
 def best_places(scored: Sequence[ScoredPath]) -> list[Place]:
-    """Those of which no cheaper one has as low a loss."""
+    """Return the Pareto front: the paths than which no cheaper one has as low a loss."""
     best: list[Place] = []
     for score in sorted(scored, key=lambda score: (score.macs, score.loss)):
         if not best or score.loss < best[-1].loss:
@@ -175,7 +175,7 @@ def joined(path: Sequence[str]) -> str:
 
 
 def operations(story: Story) -> Safe | None:
-    """Layers × operations: samples that went through each while the supernet trained."""
+    """Draw layers × operations: the samples each processed while the supernet was trained."""
     result = story.result
     if result is None or not result.ops:
         return None
@@ -198,7 +198,7 @@ def operations_figure(result: RunResult) -> Safe:
     drawing = Heat(
         key="operations",
         title=heading,
-        about=f"{len(result.ops)} layers. {most}",
+        description=f"{len(result.ops)} layers. {most}",
         rows=[f"layer {number}" for number in range(1, len(result.ops) + 1)],
         columns=names,
         shares=shares,
@@ -223,7 +223,7 @@ def count_text(layer: Mapping[str, int], name: str) -> str:
 
 
 def operation_names(layers: Sequence[Mapping[str, int]]) -> list[str]:
-    """Of all layers, in the order in which they are first met."""
+    """Return the names of all layers' operations, in the order in which they are first met."""
     names: dict[str, None] = {}
     for layer in layers:
         names.update(dict.fromkeys(layer))
@@ -231,7 +231,7 @@ def operation_names(layers: Sequence[Mapping[str, int]]) -> list[str]:
 
 
 def largest_share(layers: Sequence[Mapping[str, int]]) -> float:
-    """Of an operation among the samples of its layer; 0: nothing was counted."""
+    """Return the largest share of an operation in its layer's samples; 0: none were counted."""
     largest = 0.0
     for layer in layers:
         largest = max(largest, max(layer.values(), default=0) / max(1, sum(layer.values())))
@@ -239,7 +239,7 @@ def largest_share(layers: Sequence[Mapping[str, int]]) -> float:
 
 
 def shade_of(layer: Mapping[str, int], name: str, darkest: float) -> float | None:
-    """None: the layer does not have this operation."""
+    """Return a cell's shade; None: the layer does not have this operation."""
     if name not in layer:
         return None
     if not darkest:
@@ -258,7 +258,7 @@ def is_chosen(result: RunResult, layer: int, name: str) -> bool:
 
 
 def most_used(layers: Sequence[Mapping[str, int]]) -> str:
-    """In words, over all layers."""
+    """Name the operations that were trained most often, over all layers."""
     totals: dict[str, int] = {}
     for layer in layers:
         for name, count in layer.items():

@@ -1,4 +1,4 @@
-"""What was found, for whom, at what cost; or how far a run is."""
+"""The page's first section: the result and its cost, or the progress of a running run."""
 
 from __future__ import annotations
 
@@ -14,23 +14,33 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
 from fedloom.report.parts import Tile, note, tiles, warning
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, amount, both_ways, counted, duration, percent, seen
+from fedloom.report.tables import (
+    BY_FORMULA,
+    NAMED,
+    amount,
+    both_ways,
+    counted,
+    duration,
+    percent,
+    seen,
+)
 
 
 def headline(story: Story) -> Safe:
-    """Always there: the page's first section has its only first-rank heading."""
+    """Return the headline; every page has it, with the page's only first-level heading."""
     content = underway(story) if story.result is None else finished(story, story.result)
     return tag(
         "section",
         tag("p", story.name, class_="eyebrow"),
-        tag("h1", f"{story.method} on {about_data(story)}"),
+        tag("h1", f"{story.method} on {data_title(story)}"),
         content,
         damage_note(damage.sentence for damage in story.damage),
         id="headline",
     )
 
 
-def about_data(story: Story) -> str:
+def data_title(story: Story) -> str:
+    """Name the data, the partition and the seed."""
     if story.result is not None:
         result = story.result
         return f"{result.data.name}, {result.data.partition}, seed {result.seed}"
@@ -44,7 +54,7 @@ def about_data(story: Story) -> str:
 
 def finished(story: Story, result: RunResult) -> Safe:
     metric = story.metric
-    sentence = f"{metric.heading} is on each client's own test data"
+    sentence = f"{metric.heading} is measured on each client's own test data"
     if metric.lower_is_better:
         sentence += " (lower is better)"
     return joined(
@@ -53,7 +63,7 @@ def finished(story: Story, result: RunResult) -> Safe:
         tiles(*figures(story, result)),
         tiles_beside(result),
         tiles(*costs(result)),
-        note(f"{sentence}. {baseline(story)}{caution(result)}"),
+        note(f"{sentence}. {baseline(story)}{cautions(result)}"),
     )
 
 
@@ -68,7 +78,7 @@ def lead(story: Story, result: RunResult) -> str:
 
 
 def baseline(story: Story) -> str:
-    """What a model must beat that looks at its samples."""
+    """Write the baseline that a model must beat: always answering the most common class."""
     sentence = most_common_sentence(story.most_common_class, story.metric)
     if not sentence:
         return ""
@@ -76,7 +86,7 @@ def baseline(story: Story) -> str:
 
 
 def tiles_beside(result: RunResult) -> Safe | None:
-    """Figures in which every class counts the same, or MAE; text has none."""
+    """Return tiles of figures in which every class counts the same, or of MAE; None for text."""
     metric = result.judged_by
     if metric is PERPLEXITY:
         return None
@@ -105,7 +115,7 @@ def tiles_beside(result: RunResult) -> Safe | None:
 
 
 def networks(story: Story) -> str:
-    """Whether something was searched, and whether each client has its own."""
+    """Say which networks the method trained, whether it searched them, and for whom."""
     architectures = []
     searched = set()
     for client in story.clients:
@@ -126,7 +136,7 @@ def networks(story: Story) -> str:
     if architectures:
         names = sorted(set(map(str, architectures)))
         return f"{story.method} trained {', '.join(names[:3])} for {who}."
-    return f"{story.method} trained networks for {who}, who do not tell what they look like."
+    return f"{story.method} trained networks for {who}, which do not report their architectures."
 
 
 def figures(story: Story, result: RunResult) -> list[Tile]:
@@ -135,7 +145,7 @@ def figures(story: Story, result: RunResult) -> list[Tile]:
     worst = worst_client(story)
     worst_name = ""
     if worst is not None:
-        worst_name = story.called(worst)
+        worst_name = story.client_name(worst)
     about_shared = "pooled"
     if result.shared_pooled is None:
         about_shared = "there is none"
@@ -149,7 +159,7 @@ def figures(story: Story, result: RunResult) -> list[Tile]:
 
 
 def worst_client(story: Story) -> int | None:
-    """Its number; of equals, the first."""
+    """Return the number of the client with the worst figure; of equals, the first."""
     worst: int | None = None
     worst_figure: float | None = None
     for client in story.clients:
@@ -165,28 +175,32 @@ def costs(result: RunResult) -> list[Tile]:
     computed = "–"
     if result.macs is not None:
         computed = f"{amount(result.macs)}MACs"
+    computed_by = "in training, all clients"
+    if result.macs_by_formula:
+        computed_by = f"{computed_by}, {BY_FORMULA}"
     tiles = [
         parameters(result),
         Tile("traffic", f"{amount(result.traffic.of_training)}B", both_ways(result.traffic)),
-        Tile("computed", computed, "in training, all clients"),
+        Tile("computed", computed, computed_by),
         Tile("time", duration(result.seconds), counted(result.rounds, "round")),
     ]
     if result.memory is not None:
-        tiles.append(Tile("memory", f"{amount(result.memory)}B", "at most, a client at work"))
+        tiles.append(Tile("memory", f"{amount(result.memory)}B", "peak of one client"))
     return tiles
 
 
 def parameters(result: RunResult) -> Tile:
     params = [client.params for client in result.clients if client.params is not None]
     if not params:
-        return Tile("parameters", "–", "a site does not tell")
+        return Tile("parameters", "–", "sites do not report them")
     about = "each"
     if len(set(params)) > 1:
         about = f"{amount(min(params))} to {amount(max(params))}"
     return Tile("parameters", amount(fmean(params)), about)
 
 
-def caution(result: RunResult) -> str:
+def cautions(result: RunResult) -> str:
+    """Write what limits the conclusions: one seed, missing clients, incidents, `--init`."""
     advice = "compare methods with `fedloom compare … --seeds 0,1,2`"
     sentences = [f"One seed is an example, not evidence: {advice}."]
     evaluated = len(result.clients)
@@ -201,7 +215,7 @@ def caution(result: RunResult) -> str:
 
 
 def underway(story: Story) -> Safe:
-    """A run without results says what there is."""
+    """Return the headline of a run without a result: its state and the figures so far."""
     done = len(story.rows)
     planned = planned_rounds(story)
     bar = None
@@ -217,15 +231,15 @@ def underway(story: Story) -> Safe:
 
 def state(story: Story) -> str:
     if story.standing == "running":
-        return "This run is going on; its results come at its end."
+        return "This run is going on; its results appear when it ends."
     if story.has_damaged_result:
-        return "This run has no result that can be read, and nobody works on it."
-    advice = f"Go on with `fedloom resume {story.path}`."
-    return f"This run has no result yet, and nobody works on it. {advice}"
+        return "This run has no readable result, and no process is working on it."
+    advice = f"Continue it with `fedloom resume {story.path}`."
+    return f"This run has no result yet, and no process is working on it. {advice}"
 
 
 def planned_rounds(story: Story) -> int | None:
-    """None: the budget is not counted in rounds, so nobody knows how many there will be."""
+    """Return the number of rounds; None: it is not known, as the budget is not in rounds."""
     if story.config is None or story.config.budget.equal != "rounds":
         return None
     return story.config.budget.rounds

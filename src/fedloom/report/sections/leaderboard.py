@@ -1,4 +1,4 @@
-"""What `fedloom auto` found, on its page: the verdict, the leaderboard, decisions, what to do."""
+"""The sections of `fedloom auto`: the leaderboard, how to use the model, and the decisions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedloom.report.leaderboard import (
     COUNTS,
     count_lines,
     interval_text,
-    of_mixed,
+    mixed_sentence,
     use_commands,
 )
-from fedloom.report.parts import code, figure, grid, note, scrolled, section, table
+from fedloom.report.parts import code, figure, grid, note, scrollable, section, table
 from fedloom.report.tables import amount, percent
 
 WORDS = ("chosen", "counts")  # columns of words
@@ -28,7 +28,7 @@ LINKS = {"leaderboard": "Leaderboard", "use": "Use this model", "decisions": "De
 
 
 def sections_of_auto(versus: Versus) -> dict[str, Safe]:
-    """Behind the headline; they are empty before the end."""
+    """Return the sections that follow the headline; they are hidden until the contest ends."""
     return {
         "leaderboard": board(versus),
         "use": use(versus),
@@ -37,25 +37,25 @@ def sections_of_auto(versus: Versus) -> dict[str, Safe]:
 
 
 def board(versus: Versus) -> Safe:
-    found = versus.found
-    if found is None:
+    auto_result = versus.auto_result
+    if auto_result is None:
         return section("leaderboard", "Leaderboard")
     metric = versus.metric
-    figures = grid(means(found, metric), differences(found, metric))
-    small_print = note(f"{ABOUT} MACs are of one sample.{of_mixed(found, metric)}")
-    return section("leaderboard", "Leaderboard", ranked(found, metric), small_print, figures)
+    figures = grid(means(auto_result, metric), differences(auto_result, metric))
+    small_print = note(f"{ABOUT} MACs are per sample.{mixed_sentence(auto_result, metric)}")
+    return section("leaderboard", "Leaderboard", ranked(auto_result, metric), small_print, figures)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and the number that the column is sorted by; None: that is last."""
+    """A cell's content, and the number that its column is sorted by."""
 
     shown: Child
-    value: float | None
+    value: float | None  # None is sorted last
 
 
-def ranked(found: AutoResult, metric: Metric) -> Safe:
-    """A table that can be sorted by any column and filtered by words; the winner is in bold."""
+def ranked(auto_result: AutoResult, metric: Metric) -> Safe:
+    """Return a table that readers can sort by any column and filter; the winner is in bold."""
     heads = [
         "contestant",
         f"validation{metric.unit}",
@@ -73,14 +73,15 @@ def ranked(found: AutoResult, metric: Metric) -> Safe:
         kind = "number" if number else None
         columns.append(tag("th", name, scope="col", class_=kind))
     body = []
-    for row in found.leaderboard:
+    for row in auto_result.leaderboard:
         cells = []
-        for cell in cells_of(row, metric):
-            cells.append(tag("td", cell.shown, class_="number", data_value=cell.value))
+        for name, cell in zip(heads[1:], cells_of(row, metric), strict=True):
+            shown = tag("span", cell.shown)
+            cells.append(tag("td", shown, class_="number", data_value=cell.value, data_name=name))
         kind = "best" if row.chosen else None
         body.append(tag("tr", tag("th", name_of(row), scope="row"), cells, class_=kind))
     whole = tag("table", tag("thead", tag("tr", columns)), tag("tbody", body), data_sorted=True)
-    return scrolled(whole, "leaderboard")
+    return scrollable(whole, "leaderboard")
 
 
 def name_of(row: LeaderboardRow) -> Child:
@@ -117,22 +118,22 @@ def with_interval(
     metric: Metric,
     sign: str = "",
 ) -> Child:
-    """A figure, and its interval below it."""
+    """Return a figure with its interval below it."""
     if interval is None:
         return figure
     return joined(figure, tag("br"), tag("small", interval_text(interval, metric, sign)))
 
 
-def means(found: AutoResult, metric: Metric) -> Safe:
+def means(auto_result: AutoResult, metric: Metric) -> Safe:
     items = []
-    for row in found.leaderboard:
+    for row in auto_result.leaderboard:
         if row.test.mean is not None:
             items.append(Item(row.name, row.test.mean, pair_of(row.test.interval)))
     heading = f"Test {metric.name}"
     drawing = Intervals(
         key="board",
         title=heading,
-        about="A row a contestant, from best to last by validation.",
+        description="One row per contestant, from best to worst by validation.",
         items=items,
         name=f"{metric.name}{metric.unit}",
         text=metric.text,
@@ -142,10 +143,10 @@ def means(found: AutoResult, metric: Metric) -> Safe:
     return figure("board", heading, drawing.draw(), about)
 
 
-def differences(found: AutoResult, metric: Metric) -> Safe | None:
+def differences(auto_result: AutoResult, metric: Metric) -> Safe | None:
     items = []
     control = ""
-    for row in found.leaderboard:
+    for row in auto_result.leaderboard:
         if row.to_control is None:
             control = row.name
             continue
@@ -156,7 +157,7 @@ def differences(found: AutoResult, metric: Metric) -> Safe | None:
     drawing = Intervals(
         key="to-control",
         title=heading,
-        about="A row a contestant.",
+        description="One row per contestant.",
         items=items,
         name=f"{metric.name}{metric.unit}",
         text=lambda value: metric.text(value, "+"),
@@ -164,8 +165,8 @@ def differences(found: AutoResult, metric: Metric) -> Safe | None:
         holds_zero=True,
     )
     about = (
-        "Each client with itself, mean over clients; lines: 95 % interval. Where a line holds 0 "
-        "the difference may be chance."
+        "Paired by client, mean over clients; lines: 95 % interval. If a line contains 0, the "
+        "difference may be due to chance."
     )
     return figure("to-control", heading, drawing.draw(), about)
 
@@ -178,54 +179,56 @@ def pair_of(interval: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def use(versus: Versus) -> Safe:
-    found = versus.found
-    if found is None or versus.path is None:
+    auto_result = versus.auto_result
+    if auto_result is None or versus.path is None:
         return section("use", "Use this model")
-    names = [row.name for row in found.methods]
-    winner = versus.path / Path(found.runs[names.index(found.winner.name)]).name
-    commands = use_commands(winner, found)
+    names = [row.name for row in auto_result.methods]
+    winner = versus.path / Path(auto_result.runs[names.index(auto_result.winner.name)]).name
+    commands = use_commands(winner, auto_result)
     about = note(
-        "The first writes the model of one client into a folder that needs no fedloom, the second "
-        "asks it about new samples. --client K is another client's model, --shared the common one."
+        "The first command exports the model of one client into a folder that needs no fedloom; "
+        "the second one predicts new samples. --client K chooses another client's model, --shared "
+        "the common one."
     )
-    return section("use", "Use this model", code("\n".join(commands)), about, others_table(found))
+    others = others_table(auto_result)
+    return section("use", "Use this model", code("\n".join(commands)), about, others)
 
 
-def others_table(found: AutoResult) -> Safe | None:
-    """Clients for whom another contestant's model is decisively better."""
+def others_table(auto_result: AutoResult) -> Safe | None:
+    """Return a table of the clients for which another contestant's model is clearly better."""
     rows: list[list[Child]] = []
-    for client in found.others:
+    for client in auto_result.others:
         counts = [str(client.only_chosen), str(client.only_common), str(client.samples)]
         rows.append([f"client {client.client}", client.chosen, *counts])
     if not rows:
         return None
-    head = ["client", "contestant", "right only by it", "right only by the common one", "samples"]
+    head = ["client", "contestant", "only it is right", "only the winner is right", "samples"]
     return table(head, rows, label="clients with another model", words=("contestant",))
 
 
 def decisions(versus: Versus) -> Safe:
-    """Every decision with the sums that it was made by, and where the budget went."""
-    found = versus.found
-    if found is None:
+    """List every decision with the counts behind it, and where the budget went."""
+    auto_result = versus.auto_result
+    if auto_result is None:
         return section("decisions", "Decisions")
     rows: list[list[Child]] = []
-    for decision in found.decisions:
+    for decision in auto_result.decisions:
         lines: list[Child] = []
         for line in count_lines(decision.counts):
             lines += [line, tag("br")]
         rows.append([decision.decision, decision.chosen, lines[:-1]])
-    made = table(["decision", "chosen", "counts"], rows, label="decisions", words=WORDS)
+    all_decisions = table(["decision", "chosen", "counts"], rows, label="decisions", words=WORDS)
     about = note(COUNTS)
     shares: list[list[Child]] = []
-    for step, share in found.spent.share.items():
+    for step, share in auto_result.spent.share.items():
         shares.append([step, f"{percent(share)} %"])
     spent = table(["step", "share of the budget"], shares, label="what was spent")
-    budget = note(f"Budget: {found.note}. {totals(found)}")
-    return section("decisions", "Decisions", made, about, spent, budget)
+    budget = note(f"Budget: {auto_result.note}. {totals(auto_result)}")
+    return section("decisions", "Decisions", all_decisions, about, spent, budget)
 
 
-def totals(found: AutoResult) -> str:
-    spent = found.spent
+def totals(auto_result: AutoResult) -> str:
+    spent = auto_result.spent
     return (
         f"All runs together: {amount(spent.macs)}MACs, {amount(spent.bytes)}B and "
         f"{spent.rounds} rounds of training."

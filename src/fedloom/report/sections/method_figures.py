@@ -1,4 +1,4 @@
-"""Figures of methods beside each other: curves, differences, clients, costs."""
+"""Charts that compare methods: curves, differences, clients, costs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from fedloom.report.tables import (
     percent,
 )
 
-MOST_CLIENTS = 40  # with a row of their own
-IN_CURVES = {"balanced_accuracy": "balanced", "auc": "AUC"}  # behind a method's name
+MOST_CLIENTS = 40  # that are shown
+IN_CURVES = {"balanced_accuracy": "balanced", "auc": "AUC"}  # written after a method's name
 UNBOUNDED = (float("-inf"), float("inf"))
 
 
 def curves(versus: Versus) -> Safe:
-    if versus.contest is not None:  # its leaderboard has the differences, over clients
+    if versus.contest is not None:  # the leaderboard has the differences, paired by client
         return section("curves", "Convergence", grid(curve(versus)))
     figures = grid(curve(versus), differences(versus))
     return section("curves", "Convergence and differences", figures)
@@ -66,7 +66,7 @@ def curve(versus: Versus) -> Safe | None:
     drawing = Chart(
         key="curve",
         title=heading,
-        about="A line a method.",
+        description="One line per method.",
         y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
@@ -80,25 +80,31 @@ def curve(versus: Versus) -> Safe | None:
     baseline = f"The baseline is {first}, which the others are compared with."
     about = f"Mean over {averaged}. {baseline}"
     if levels(versus):
-        guess = "answering each client's most common class, whatever is shown,"
+        guess = "always answering each client's most common class"
         about += f" The dotted line is what {guess} would give."
     beside = lines_beside(versus.groups, metric)
     return figure("curve", heading, drawing.draw(), about, curves_table(lines, beside, metric))
 
 
 def levels(versus: Versus) -> list[Level]:
-    """What every method must beat, where all had the same splits; mean over the runs."""
+    """Return the baseline that every method must beat, if all used the same splits.
+
+    It is the mean over the runs.
+    """
     if not versus.alike:
         return []
     figures = [story.most_common_class for story in versus.stories]
-    known = [figure for figure in figures if figure is not None]
-    if not known:
+    known_figures = [figure for figure in figures if figure is not None]
+    if not known_figures:
         return []
-    return [Level(MOST_COMMON, fmean(known))]
+    return [Level(MOST_COMMON, fmean(known_figures))]
 
 
 def curves_table(lines: Sequence[Line], beside: Sequence[Line], metric: Metric) -> Safe:
-    """A row a round, a column a method; behind them balanced accuracy and AUC, where known."""
+    """Return a table with one row per round and one column per method.
+
+    Columns of balanced accuracy and AUC follow, where known.
+    """
     values = [dict(line.points) for line in lines]
     values_beside = [dict(line.points) for line in beside]
     rounds: set[float] = set()
@@ -114,7 +120,7 @@ def curves_table(lines: Sequence[Line], beside: Sequence[Line], metric: Metric) 
 
 
 def mean_curve(group: Group, metric: Metric) -> list[Point]:
-    """Over its finished runs (or those that go on), for rounds that all of them evaluated."""
+    """Return the mean curve of a method, for the rounds that all its runs evaluated."""
     curves = []
     for story in averaged_stories(group):
         figures: dict[float, float] = {}
@@ -127,7 +133,7 @@ def mean_curve(group: Group, metric: Metric) -> list[Point]:
 
 
 def lines_beside(groups: Sequence[Group], metric: Metric) -> list[Line]:
-    """The same of balanced accuracy, of every method that tells it, then of AUC."""
+    """Return the mean curves of balanced accuracy, then of AUC, of all methods that have them."""
     lines = []
     for name in BESIDE:
         for number, group in enumerate(groups):
@@ -147,6 +153,7 @@ def curve_beside(group: Group, metric: Metric, name: str) -> list[Point]:
 
 
 def averaged_stories(group: Group) -> list[Story]:
+    """Return the runs that a mean is over: the finished ones, or all if none is finished."""
     stories = [story for story in group.stories if story.result is not None]
     if stories:
         return stories
@@ -154,7 +161,7 @@ def averaged_stories(group: Group) -> list[Story]:
 
 
 def mean_points(curves: Sequence[dict[float, float]]) -> list[Point]:
-    """Over curves, for the rounds that all of them have."""
+    """Return the mean over curves, for the rounds that all of them have."""
     if not curves:
         return []
     common = set(curves[0]).intersection(*curves[1:])
@@ -181,7 +188,7 @@ def differences(versus: Versus) -> Safe | None:
     drawing = Intervals(
         key="difference",
         title=heading,
-        about="A row a method.",
+        description="One row per method.",
         items=items,
         name=unit,
         text=lambda value: metric.text(value, "+"),
@@ -190,18 +197,21 @@ def differences(versus: Versus) -> Safe | None:
     )
     caution = "One seed: no interval."
     if versus.seeds > 1:
-        caution = "Where a line holds 0 the difference may be chance, and without a line also."
-    what = f"Mean {metric.title} less that of {first}, paired by seed"
-    about = f"{what}; lines: 95 % interval (Student's t). {caution}"
+        caution = "If a line contains 0, or there is none, the difference may be due to chance."
+    gap = f"Mean {metric.title} minus that of {first}, paired by seed"
+    about = f"{gap}; lines: 95 % interval (Student's t). {caution}"
     names = [NAMED[name] for name in columns_beside(versus.rows)]
     if names:
-        about += f" Of {' and '.join(names)} the table has the difference of the means."
+        about += f" For {' and '.join(names)}, the table has the difference of the means."
     fallback = table(["method", unit, *names], cells, label=heading)
     return figure("difference", heading, drawing.draw(), about, fallback)
 
 
 def clients(versus: Versus) -> Safe:
-    """Who gains from which method: all of the first seed, where they have the same split."""
+    """Show which clients gain from which method, by the first seed's runs.
+
+    The section is hidden if runs have different splits.
+    """
     metric = versus.metric
     methods = []
     stories = []
@@ -233,7 +243,7 @@ class ByClient:
     key: str
     name: str
     unit: str
-    figures: list[dict[int, float | None]]  # of each method, by clients
+    figures: list[dict[int, float | None]]  # for each method, by client
     text: Callable[[float | None], str]
 
     @property
@@ -245,12 +255,12 @@ class ByClient:
 
     @property
     def clients(self) -> list[int]:
-        """Those that are shown."""
+        """The clients that are shown."""
         return sorted(self.figures[0])[:MOST_CLIENTS]
 
     @property
     def rows(self) -> Matrix:
-        """A row a client, a column a method."""
+        """The figures with one row per client and one column per method."""
         rows = []
         for client in self.clients:
             rows.append([of_method.get(client) for of_method in self.figures])
@@ -265,7 +275,7 @@ def by_metric(stories: Sequence[Story], metric: Metric) -> ByClient:
 
 
 def by_figure_beside(stories: Sequence[Story], name: str) -> ByClient:
-    """Balanced accuracy, or AUC; nothing is known of one that the runs' tables do not show."""
+    """Return balanced accuracy or AUC by client; None where a run's tables do not show it."""
     figures = []
     for story in stories:
         of_method: dict[int, float | None] = {}
@@ -285,8 +295,8 @@ def heat_map(
     shares: Matrix,
     about_shades: str,
 ) -> Safe:
-    """Of the first seed: a row a client, a column a method."""
-    names = [stories[0].called(client) for client in by_client.clients]
+    """Draw the first seed's figures with one row per client and one column per method."""
+    names = [stories[0].client_name(client) for client in by_client.clients]
     texts = []
     cells: list[list[Child]] = []
     for name, row in zip(names, by_client.rows, strict=True):
@@ -297,7 +307,7 @@ def heat_map(
     drawing = Heat(
         key=by_client.key,
         title=heading,
-        about="A row a client, a column a method.",
+        description="One row per client, one column per method.",
         rows=names,
         columns=methods,
         shares=shares,
@@ -307,8 +317,8 @@ def heat_map(
     )
     first = stories[0].result
     assert first is not None
-    what = f"Seed {first.seed}, {by_client.name}{by_client.unit}"
-    about = f"{what}, on each client's own test data; {about_shades}."
+    about_figures = f"Seed {first.seed}, {by_client.name}{by_client.unit}"
+    about = f"{about_figures}, on each client's own test data; {about_shades}."
     if len(names) < len(by_client.figures[0]):
         about += f" The first {len(names)} of {len(by_client.figures[0]):,} clients."
     fallback = table(["client", *methods], cells, label=heading)
@@ -324,11 +334,11 @@ def sizes(versus: Versus) -> Safe:
         against(versus, "macs", "MACs of training", macs),
         against(versus, "bytes", "bytes sent", sent),
     )
-    return section("sizes", "Figure against cost", grid(*charts))
+    return section("sizes", "Result against cost", grid(*charts))
 
 
 def spent(versus: Versus) -> Safe:
-    """A line a method: the figure by what had been spent."""
+    """Draw each method's figure against what had been spent."""
     paths = []
     for number, group in enumerate(versus.groups):
         runs = []
@@ -337,20 +347,20 @@ def spent(versus: Versus) -> Safe:
             if moments:
                 runs.append(moments)
         paths.append(Path(group.name, number, mean_moments(runs)))
-    what = "A line a method"
+    about_lines = "One line per method"
     if versus.seeds > 1:
-        what = "A line a method, mean over seeds"
-    figures = spent_figures(paths, versus.metric, levels(versus), what)
-    return section("spent", "Figure over what was spent", figures)
+        about_lines = "One line per method, mean over seeds"
+    figures = spent_figures(paths, versus.metric, levels(versus), about_lines)
+    return section("spent", "Result against what was spent", figures)
 
 
 def against(
     versus: Versus,
-    name: str,
-    about: str,
+    key: str,
+    cost_name: str,
     costs: Sequence[float | None],
 ) -> Safe | None:
-    """`costs`: one a method. Nothing where all have the same."""
+    """Draw figures against `costs`, one for each method; None if all costs are equal."""
     metric = versus.metric
     marks: list[Mark] = []
     cells: list[list[Child]] = []
@@ -362,30 +372,30 @@ def against(
         cells.append([row.name, amount(cost), figure_text, *cells_beside(row, versus.rows)])
     if len({mark.x for mark in marks}) < 2:
         return None
-    heading = f"{metric.heading} against {about}"
+    heading = f"{metric.heading} against {cost_name}"
     unit = f"{metric.title}{metric.unit}"
     drawing = Scatter(
-        key=f"against-{name}",
+        key=f"against-{key}",
         title=heading,
-        about="A point a method.",
+        description="One point per method.",
         marks=marks,
-        x_name=about,
+        x_name=cost_name,
         y_name=unit,
         x_text=amount,
         y_text=metric.text,
         bounds=metric.bounds,
     )
     beside = [SHORT[name] for name in columns_beside(versus.rows)]
-    fallback = table(["method", about, unit, *beside], cells, label=heading)
-    caption = "A point a method, mean over its runs."
-    return figure(f"against-{name}", heading, drawing.draw(), caption, fallback)
+    fallback = table(["method", cost_name, unit, *beside], cells, label=heading)
+    caption = "One point per method, mean over its runs."
+    return figure(f"against-{key}", heading, drawing.draw(), caption, fallback)
 
 
 def capital(name: str) -> str:
-    """At the beginning of a sentence."""
+    """Capitalise a name for the beginning of a sentence."""
     return name[0].upper() + name[1:]
 
 
 def flat(cell: str) -> str:
-    """A cell of the terminal's table, in one line."""
+    """Put a cell of the terminal's table on one line."""
     return " ".join(cell.split())

@@ -1,4 +1,4 @@
-"""Tiers of devices of several methods beside each other."""
+"""The section that compares the device tiers of several methods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedloom.report.tier_tables import cells_in_versus, small_print, versus_colu
 
 
 def tiers(versus: Versus) -> Safe:
-    """Nothing where no method knows tiers."""
+    """Return the section; it is hidden if no method has tiers."""
     if not any(row.tiers for row in versus.rows):
         return section("tiers", "Tiers of devices")
     return section(
@@ -48,74 +48,74 @@ def tiers_table(rows: Sequence[MethodRow]) -> Safe:
 
 
 def against_macs(versus: Versus) -> Safe | None:
-    """A line a method that knows tiers, a point for each other one."""
+    """Draw a line for each method with tiers, and a point for each method without."""
     if len(versus.rows) != len(versus.groups):  # the comparison's own file was edited
         return None
     metric = versus.metric
     lines = []
     cells: list[list[Child]] = []
     for number, (row, group) in enumerate(zip(versus.rows, versus.groups, strict=True)):
-        offers = offers_of(row, group)
-        if offers:
-            lines.append(Offers(row.name, [told.offer for told in offers], number))
-        for told in offers:
+        points = offers_of(row, group)
+        if points:
+            lines.append(Offers(row.name, [point.offer for point in points], number))
+        for point in points:
             tier = "–"
             if row.tiers:
-                tier = told.offer.name
-            cells.append([row.name, tier, amount(told.offer.cost), told.text])
+                tier = point.offer.name
+            cells.append([row.name, tier, amount(point.offer.cost), point.text])
     if not lines:
         return None
     heading = f"{metric.heading} against MACs over the tiers"
     drawing = Tradeoff(
         key="tiers-macs",
         title=heading,
-        about=f"{len(lines)} methods.",
+        description=f"{len(lines)} methods.",
         lines=lines,
-        x_name="MACs of a sample",
+        x_name="MACs per sample",
         y_name=f"{metric.title}{metric.unit}",
         x_text=amount,
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    sentences = ["Over the test samples of all clients.", "A point a tier, by its number;"]
+    sentences = ["Over the test samples of all clients.", "One point per tier, with its number;"]
     sentences.append("a method without tiers has one, at the mean MACs of its clients' networks.")
     if versus.seeds > 1:
         sentences.append("Means over seeds; lines: their standard deviation.")
     if metric.counts_answers:
-        balanced = "of tiers the mean over clients, else over all samples"
+        balanced = "for tiers the mean over clients, otherwise over all samples"
         sentences.append(f"In the table, in parentheses, balanced accuracy: {balanced}.")
-    fallback = table(["method", "tier", "MACs of a sample", metric.title], cells, label=heading)
+    fallback = table(["method", "tier", "MACs per sample", metric.title], cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), " ".join(sentences), fallback)
 
 
 @dataclass(frozen=True)
-class ToldOffer:
-    """A point of the drawing, and its figures in words."""
+class OfferWithText:
+    """A point of the drawing, and its figures as the table shows them."""
 
     offer: Offer
     text: str
 
 
-def offers_of(row: MethodRow, group: Group) -> list[ToldOffer]:
-    """What networks of this method cost, and how good they are over all clients."""
+def offers_of(row: MethodRow, group: Group) -> list[OfferWithText]:
+    """Return the costs of a method's networks and their figures over all clients."""
     offers = []
     for tier in row.tiers:
         if tier.pooled.mean is not None:
             offer = Offer(str(tier.tier), tier.macs, tier.pooled.mean, tier.pooled.std)
             figure = row.judged_by.text(tier.pooled.mean)
             text = with_beside(figure, [tier.global_balanced_accuracy, tier.global_auc], " ")
-            offers.append(ToldOffer(offer, text))
+            offers.append(OfferWithText(offer, text))
     if row.tiers or row.pooled.mean is None:
         return offers
     macs = mean_macs(group)
     if macs is None:
         return []
     offer = Offer(row.name, macs, row.pooled.mean, row.pooled.std)
-    return [ToldOffer(offer, pooled_text(row))]
+    return [OfferWithText(offer, pooled_text(row))]
 
 
 def mean_macs(group: Group) -> float | None:
-    """Of the networks that its clients ended with."""
+    """Return the mean MACs of the clients' final networks; None: they are not known."""
     amounts = []
     for story in group.stories:
         amounts += [client.macs for client in story.clients if client.macs is not None]
@@ -126,14 +126,14 @@ def mean_macs(group: Group) -> float | None:
 
 @dataclass(frozen=True)
 class TieredRun:
-    """The first seed's run of a method that knows tiers."""
+    """The first seed's run of a method with tiers."""
 
     name: str
     result: RunResult
 
 
 def by_tier(versus: Versus) -> Safe | None:
-    """The clients of each tier in ascending order, where runs have the same splits and tiers."""
+    """Draw each tier's clients in ascending order, if runs have the same splits and tiers."""
     runs = tiered_runs(versus)
     if not runs or not versus.alike:
         return None
@@ -146,7 +146,7 @@ def by_tier(versus: Versus) -> Safe | None:
             clients = in_ascending_order(run.result, tier.tier)
             figures.append(figures_of(clients))
             for client in clients:
-                name = versus.stories[0].called(client.client)
+                name = versus.stories[0].client_name(client.client)
                 figures_of_client = figure_cells(client, run.result)
                 cells.append([name, str(tier.tier), run.name, *figures_of_client])
         if any(figures):
@@ -157,7 +157,7 @@ def by_tier(versus: Versus) -> Safe | None:
     drawing = Ranked(
         key="by-tier",
         title=heading,
-        about=f"{len(runs)} methods; clients of each tier, in ascending order.",
+        description=f"{len(runs)} methods; clients of each tier, in ascending order.",
         groups=groups,
         runs=[run.name for run in runs],
         x_name="number of clients, in ascending order",
@@ -167,8 +167,8 @@ def by_tier(versus: Versus) -> Safe | None:
     )
     seed = runs[0].result.seed
     caption = (
-        f"Seed {seed}. Every client on its own test data, with its tier's network; each method's "
-        "clients are in an order of their own."
+        f"Seed {seed}. Every client on its own test data, with its tier's network; clients are "
+        "sorted for each method separately."
     )
     head = ["client", "tier", "method", *figure_columns(runs[0].result)]
     fallback = table(head, cells, words=("method",), label=heading)
@@ -176,7 +176,7 @@ def by_tier(versus: Versus) -> Safe | None:
 
 
 def tiered_runs(versus: Versus) -> list[TieredRun]:
-    """Those whose clients are of the same tiers as the first one's."""
+    """Return the runs whose clients are in the same tiers as the first one's."""
     runs: list[TieredRun] = []
     for group in versus.groups:
         if not group.stories:
@@ -184,11 +184,11 @@ def tiered_runs(versus: Versus) -> list[TieredRun]:
         result = group.stories[0].result
         if result is None or not result.tiers:
             continue
-        if not runs or deal_of(result) == deal_of(runs[0].result):
+        if not runs or client_tiers(result) == client_tiers(runs[0].result):
             runs.append(TieredRun(group.name, result))
     return runs
 
 
-def deal_of(result: RunResult) -> dict[int, int | None]:
-    """The tier of every client."""
+def client_tiers(result: RunResult) -> dict[int, int | None]:
+    """Return the tier of every client."""
     return {client.client: client.tier for client in result.clients}

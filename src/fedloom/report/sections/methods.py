@@ -1,4 +1,4 @@
-"""Sections of a page that puts methods beside each other."""
+"""The sections of a page that compares methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import Tile, code, note, section, table, tiles, warning
 from fedloom.report.sections import leaderboard
-from fedloom.report.sections.headline import about_data
+from fedloom.report.sections.headline import data_title
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
 from fedloom.report.sections.method_tiers import tiers as tiers_of_devices
 from fedloom.report.story import Story
@@ -22,7 +22,6 @@ from fedloom.report.tables import (
     SHORT,
     about_worst,
     amount,
-    cannot_be_told,
     cells_beside,
     columns_beside,
     difference,
@@ -36,6 +35,7 @@ from fedloom.report.tables import (
     small_print,
     stage_names,
     stage_text,
+    undecided_methods,
     unfair,
 )
 
@@ -44,16 +44,16 @@ LINKS = {
     "clients": "Clients",
     "tiers": "Tiers",
     "sizes": "Costs",
-    "spent": "Over what was spent",
+    "spent": "Result against spending",
     "runs": "Runs",
     "origin": "Reproduce",
 }
-IN_RUNS = {"balanced_accuracy": "balanced", "auc": "AUC"}
-Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
+IN_RUNS = {"balanced_accuracy": "balanced", "auc": "AUC"}  # headings in the table of runs
+Link = Callable[[Path], str] | None  # returns the link to a run's own report; None: there is none
 
 
 def links(versus: Versus) -> dict[str, str]:
-    """The menu's words."""
+    """Return the texts of the page's menu."""
     if versus.contest is None:
         return LINKS
     return {**leaderboard.LINKS, **LINKS}
@@ -62,19 +62,19 @@ def links(versus: Versus) -> dict[str, str]:
 def title(versus: Versus) -> str:
     data = "nothing yet"
     if versus.stories:
-        data, _, _ = about_data(versus.stories[0]).rpartition(", seed")
+        data, _, _ = data_title(versus.stories[0]).rpartition(", seed")
     if versus.contest is not None:
         return f"The model to use on {data}"
     return f"{len(versus.groups)} methods on {data}"
 
 
 def sections(versus: Versus, link: Link) -> dict[str, Safe]:
-    above: dict[str, Safe] = {}
+    auto_sections: dict[str, Safe] = {}
     if versus.contest is not None:
-        above = leaderboard.sections_of_auto(versus)
+        auto_sections = leaderboard.sections_of_auto(versus)
     return {
         "headline": headline(versus),
-        **above,
+        **auto_sections,
         "curves": curves(versus),
         "clients": clients(versus),
         "tiers": tiers_of_devices(versus),
@@ -90,8 +90,8 @@ def headline(versus: Versus) -> Safe:
     if versus.path is not None:
         folder = tag("p", versus.path.resolve().name, class_="eyebrow")
     content = underway(versus)
-    if versus.found is not None:
-        content = of_auto(versus, versus.found)
+    if versus.auto_result is not None:
+        content = auto_verdict(versus, versus.auto_result)
     elif versus.rows:
         content = result(versus)
     heading = tag("h1", title(versus))
@@ -99,18 +99,18 @@ def headline(versus: Versus) -> Safe:
     return tag("section", folder, heading, content, damage, id="headline")
 
 
-def of_auto(versus: Versus, found: AutoResult) -> Safe:
-    """The verdict, and what a reader must know before the figures."""
+def auto_verdict(versus: Versus, auto_result: AutoResult) -> Safe:
+    """Return the verdict, what readers must know before the figures, and the main figures."""
     return joined(
-        tag("p", found.verdict, class_="lead"),
+        tag("p", auto_result.verdict, class_="lead"),
         warning(cautions_of_methods(versus.rows)),
-        tiles(*tiles_of_auto(versus, found)),
+        tiles(*tiles_of_auto(versus, auto_result)),
     )
 
 
-def tiles_of_auto(versus: Versus, found: AutoResult) -> list[Tile]:
+def tiles_of_auto(versus: Versus, auto_result: AutoResult) -> list[Tile]:
     metric = versus.metric
-    winner = found.winner
+    winner = auto_result.winner
     over_clients = "mean over clients"
     if winner.test.interval is not None:
         low, high = map(metric.text, winner.test.interval)
@@ -118,11 +118,11 @@ def tiles_of_auto(versus: Versus, found: AutoResult) -> list[Tile]:
     shown = [
         Tile(f"test {metric.name}", f"{metric.text(winner.test.mean)}{metric.unit}", over_clients),
         Tile("worst client", f"{metric.text(winner.test.worst)}{metric.unit}"),
-        Tile("MACs", amount(winner.macs), "of one sample"),
+        Tile("MACs", amount(winner.macs), "per sample"),
         Tile("parameters", amount(winner.params)),
     ]
-    if found.mixed is not None:
-        mean = f"{metric.text(found.mixed.mean)}{metric.unit}"
+    if auto_result.mixed is not None:
+        mean = f"{metric.text(auto_result.mixed.mean)}{metric.unit}"
         shown.append(Tile("each client's own choice", mean, "where decisive on validation"))
     return shown
 
@@ -140,9 +140,9 @@ def state(versus: Versus) -> str:
     if versus.standing == "running":
         return "This comparison is going on"
     if versus.damage is not None:
-        return "This comparison has no result that can be read, and nobody works on it"
-    advice = f"Go on with `fedloom resume {versus.path}`"
-    return f"This comparison is not finished, and nobody works on it. {advice}"
+        return "This comparison has no readable result, and no process is working on it"
+    advice = f"Continue it with `fedloom resume {versus.path}`"
+    return f"This comparison is not finished, and no process is working on it. {advice}"
 
 
 def result(versus: Versus) -> Safe:
@@ -178,7 +178,7 @@ def result(versus: Versus) -> Safe:
 
 
 def after(stage: str) -> str:
-    """The head of the column of what a stage ended with."""
+    """Return the heading of the column with a stage's final figures."""
     return f"after {stage}"
 
 
@@ -187,14 +187,14 @@ def below_the_table(versus: Versus) -> str:
         columns = ", ".join(after(stage) for stage in stage_names(versus.rows))
         return small_print(versus.rows, versus.metric, columns)
     splits = (
-        "These runs are not on the same splits: what differs between them is not the method "
-        "alone; only runs on the splits of the first are paired with it."
+        "These runs used different splits, so the method is not all that differs between them; "
+        "only runs on the splits of the first are paired with it."
     )
     return f"{splits} In the table, {about_worst(versus.rows)}.{unfair(versus.rows)}"
 
 
 def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
-    """Of one method; `rows` of all say which columns there are."""
+    """Return the row of one method; the `rows` of all methods decide which columns there are."""
     metric = row.judged_by
     name = row.name
     for option, value in (row.tuned or {}).items():
@@ -222,11 +222,11 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
 
 
 def verdict(versus: Versus) -> str:
-    """Whatever the intervals allow to say, and no more."""
+    """Say which methods are better, as far as the intervals allow, and no more."""
     metric = versus.metric
     first = versus.rows[0].name
-    beyond_chance = "beyond what chance between seeds would do (95 %)"
-    untold = cannot_be_told(versus.rows)
+    beyond_chance = "beyond chance between seeds (95 %)"
+    undecided = undecided_methods(versus.rows)
     sentences = []
     parts = beaten(versus.rows, first)
     if parts:
@@ -234,16 +234,16 @@ def verdict(versus: Versus) -> str:
         sentences.append(f"{plain}{after_holm(versus.rows, first)}")
     elif versus.seeds == 1:
         return "One seed: this is an example, not evidence."
-    elif len(untold) < len(differences_in(versus.rows)) or not untold:
+    elif len(undecided) < len(differences_in(versus.rows)) or not undecided:
         sentences.append(f"No difference in {metric.title} to {first} is {beyond_chance}.")
-    if untold:
-        unclear = f"Whether {', '.join(untold)} and {first} differ cannot be told"
+    if undecided:
+        unclear = f"Whether {', '.join(undecided)} and {first} differ cannot be told"
         sentences.append(f"{unclear}: the difference is the same with every seed.")
     return " ".join(sentences)
 
 
 def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
-    """Who beats whom, by the differences of these rows that are told."""
+    """Say who beats whom, by the differences of these rows that have a verdict."""
     ahead = []
     behind = []
     for row in rows:
@@ -263,7 +263,7 @@ def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
 
 
 def after_holm(rows: Sequence[MethodRow], first: str) -> str:
-    """Which of the plain verdicts stand beside all comparisons; one comparison needs none."""
+    """Say which verdicts hold after adjusting for all comparisons; "" for a single comparison."""
     gaps = differences_in(rows)
     if len(gaps) < 2 or all(gap.holm is None for gap in gaps):
         return ""
@@ -280,7 +280,7 @@ def after_holm(rows: Sequence[MethodRow], first: str) -> str:
 
 
 def runs(versus: Versus, link: Link) -> Safe:
-    """Every run, with the way to its own report once it is there."""
+    """List every run, with a link to its own report if there is one."""
     rows = []
     for group in versus.groups:
         for story in group.stories:
@@ -308,7 +308,7 @@ def run_cells(story: Story, group: Group, link: Link) -> list[Child]:
 
 
 def columns_of_runs(versus: Versus) -> list[str]:
-    """Names of the figures beside the metric; AUC where some run has two classes."""
+    """Return the names of the figures beside the metric; AUC if some run has two classes."""
     if not versus.metric.counts_answers:
         return []
     names = ["balanced_accuracy"]
@@ -319,7 +319,7 @@ def columns_of_runs(versus: Versus) -> list[str]:
 
 
 def figure_beside(story: Story, name: str) -> str:
-    """Mean over the clients of one run."""
+    """Write the mean over the clients of one run."""
     if story.result is None or name not in story.result.columns_of_classes:
         return "–"
     mean = story.result.spread_of(name).mean

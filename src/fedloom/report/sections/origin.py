@@ -1,4 +1,4 @@
-"""Where the figures come from: how to get them again, the configuration, the versions."""
+"""How to reproduce the run: the command, the versions and the configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import RunResult, Start
 from fedloom.report.html import Safe
-from fedloom.report.parts import code, note, opened, section, table
+from fedloom.report.parts import code, collapsible, note, section, table
 from fedloom.report.story import Story
 from fedloom.version import __version__
 
@@ -23,7 +23,7 @@ def origin(story: Story) -> Safe:
     configuration = None
     if story.toml:
         summary = "The whole configuration (config.toml)"
-        configuration = opened("configuration", summary, code(story.toml))
+        configuration = collapsible("configuration", summary, code(story.toml))
     return section(
         "origin",
         "How to reproduce this",
@@ -55,9 +55,9 @@ def start(init: Start) -> str:
 
 
 def command(story: Story) -> str:
-    """Exactly this run.
+    """Return the command that repeats exactly this run.
 
-    Its configuration holds every option, its split file who has which samples.
+    Its configuration holds every option, and its split file which client has which samples.
     """
     config = shlex.quote(str(story.path / "config.toml"))
     if story.federated:

@@ -1,4 +1,4 @@
-"""Every field that left a client, and who could see it."""
+"""The list of every field that left a client, and who could see it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedloom.report.parts import note, section, table
 from fedloom.report.story import Story
 
 WHOLE = (
-    "All that may leave a client is declared and checked; this is the whole list. Samples and "
-    "their labels never left. There is no secure aggregation and no differential privacy: the "
+    "Everything that may leave a client is declared and checked; this is the full list. Samples "
+    "and their labels never left. There is no secure aggregation and no differential privacy: the "
     "server sees each client's reply."
 )
-MEANINGS = {
+MEANINGS = {  # of orders
     "describe": "before its first work",
     "evaluate": "when figures were asked for",
 }
@@ -43,16 +43,16 @@ def privacy(story: Story) -> Safe:
     )
 
 
-def label_counts(told: ToldHistograms | None) -> Safe | None:
-    """How clients told the numbers of their labels, if they were asked."""
-    if told is None:
+def label_counts(report: ToldHistograms | None) -> Safe | None:
+    """Show how clients reported their label counts; None if they were not asked."""
+    if report is None:
         return None
     epsilon = "no noise"
-    if told.epsilon is not None:
-        epsilon = f"{told.epsilon:g}"
-    head = ["label counts", "E", "sensitivity", "asked of a client", "noise from"]
-    times = f"{told.asked} ×"
-    row: list[Child] = [told.mechanism, epsilon, str(told.sensitivity), times, told.secret]
+    if report.epsilon is not None:
+        epsilon = f"{report.epsilon:g}"
+    head = ["label counts", "E", "sensitivity", "asked per client", "noise from"]
+    times = f"{report.asked} ×"
+    row: list[Child] = [report.mechanism, epsilon, str(report.sensitivity), times, report.secret]
     return table(head, [row], words=head, label="how label counts left the clients")
 
 
@@ -63,15 +63,15 @@ def order_name(order: str) -> str:
 
 
 def field_names(names: Sequence[str], *, everything: str) -> str:
-    """`everything` is what a `*` among the names means."""
+    """Join the names of fields; a `*` among them is written as `everything`."""
     if not names:
         return "none"
-    words = [everything if name == "*" else name for name in names]
-    return ", ".join(words)
+    shown = [everything if name == "*" else name for name in names]
+    return ", ".join(shown)
 
 
 def observer(story: Story, seen: str) -> str:
-    """`seen`: what the observer of a simulation saw."""
+    """Say what was seen beyond these fields; `seen` is what a simulation's observer saw."""
     if story.federated:
         return "This was a federation: nobody observed more than these fields."
     more = f"{seen}; and who holds which classes"

@@ -1,4 +1,4 @@
-"""Models whose samples take paths of their own: which operations are taken, and what that costs."""
+"""Models in which each sample takes its own path: the operations on the paths, and their cost."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, joined
-from fedloom.report.parts import figure, grid, note, opened, scrolled, section, table
+from fedloom.report.parts import collapsible, figure, grid, note, scrollable, section, table
 from fedloom.report.sections.clients import name_of
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, percent
 
 MOST_CLIENTS = 8  # that are drawn
 MOST_CLASSES = 20  # that are drawn for a client
-# Notes in the rows of a search whose samples take drawn paths, and what they are called.
+# Notes in the rows of a search in which samples take random paths, and their names in the chart.
 NOTED = {"tau": "temperature", "entropy": "entropy, nats", "free": "edges without convolution"}
 
 
 def routes(story: Story) -> Safe:
-    """Without paths of their own, whether the search has chosen is all there is to tell."""
+    """Show the paths of samples, and whether the search has settled on operations.
+
+    Without samplers there is one path for all samples, so only the latter is shown.
+    """
     if not has_context(story):
         return section("routes", "Paths of samples", chosen(story))
     routed = [client for client in story.clients if client.routes is not None]
@@ -33,21 +36,22 @@ def routes(story: Story) -> Safe:
             figures.append(shares_of(story, client, story.routes[client.client]))
     left_out = None
     if len(story.routes) > len(drawn):
-        rest = "architectures/client-*.routes.json has the others."
-        left_out = note(f"The first {len(drawn)} of {len(story.routes)} clients are drawn; {rest}")
+        others = "architectures/client-*.routes.json has the others."
+        shown = f"The first {len(drawn)} of {len(story.routes)} clients are drawn"
+        left_out = note(f"{shown}; {others}")
     costs = spread(story, routed)
     return section("routes", "Paths of samples", costs, grid(*figures), left_out, chosen(story))
 
 
 def has_context(story: Story) -> bool:
-    """Whether samplers look at each sample; else a network has one path for all."""
+    """Whether samplers choose a path for each sample; else a network has one path for all."""
     if story.result is None or story.result.supernet is None:
         return False
     return story.result.supernet.sampler_params > 0
 
 
 def spread(story: Story, routed: list[ClientResult]) -> Safe | None:
-    """Costs over a client's test samples, and its most common path."""
+    """Return a table of the costs over each client's test samples."""
     if not routed:
         return None
     lines: list[list[Child]] = []
@@ -71,28 +75,28 @@ def spread(story: Story, routed: list[ClientResult]) -> Safe | None:
         "client",
         "paths",
         "MACs",
-        "most",
+        "max. MACs",
         "cheapest class",
         "dearest class",
-        "right %",
+        "accuracy %",
         "shuffled %",
         "top %",
     ]
     about = note(
         "Over the client's test samples: how many different paths they take, MACs (mean, standard "
-        "deviation, most), and the share on the most common path. Shuffled: accuracy with every "
-        "sample on the path of another one; if that is as good, the paths' dependence on samples "
-        "does nothing."
+        "deviation, maximum), accuracy, and the share on the most common path (top). Shuffled: "
+        "accuracy with every sample on the path of another one; if that is as good, the choice of "
+        "paths by sample has no effect."
     )
     words = ("cheapest class", "dearest class")
     return joined(table(head, lines, label="paths of samples", words=words), about)
 
 
-def extreme_classes(taken: ClientRoutes | None) -> tuple[str, str]:
-    """The classes whose samples cost least and most on average, with their costs."""
-    if taken is None:
+def extreme_classes(client_routes: ClientRoutes | None) -> tuple[str, str]:
+    """Return the classes whose samples cost least and most on average, with their costs."""
+    if client_routes is None:
         return "–", "–"
-    costs = costs_by_class(taken)
+    costs = costs_by_class(client_routes)
     if not costs:  # an edited file
         return "–", "–"
     cheapest = min(costs, key=lambda label: costs[label])
@@ -103,44 +107,50 @@ def extreme_classes(taken: ClientRoutes | None) -> tuple[str, str]:
     )
 
 
-def shares_of(story: Story, result: ClientResult, taken: ClientRoutes) -> Safe:
-    """The operations that a client's test samples take: all samples, then class by class."""
+def shares_of(story: Story, result: ClientResult, client_routes: ClientRoutes) -> Safe:
+    """Draw the operations that a client's test samples take: all samples, then by class."""
     client = result.client
-    everybody = [edge.share for edge in taken.edges]
-    whole = heat_map(f"routes-{client}", f"the samples of client {client}", taken, everybody)
+    of_all_samples = [edge.share for edge in client_routes.edges]
+    whole = heat_map(
+        f"routes-{client}", f"the samples of client {client}", client_routes, of_all_samples
+    )
     caption = "Percent of the client's test samples that take each operation of an edge."
-    numbers = Safe(f"{by_class(taken)}{common_paths(result)}{heat_maps_by_class(client, taken)}")
+    numbers = joined(
+        by_class(client_routes),
+        common_paths(result),
+        heat_maps_by_class(client, client_routes),
+    )
     return figure(f"routes-{client}", name_of(story, result), whole, caption, numbers)
 
 
-def heat_maps_by_class(client: int, taken: ClientRoutes) -> Safe:
+def heat_maps_by_class(client: int, client_routes: ClientRoutes) -> Safe:
     drawings = []
-    for number, label in enumerate(labels_in(taken)[:MOST_CLASSES]):
-        shares = [edge.share_by_class[label] for edge in taken.edges]
+    for number, label in enumerate(labels_in(client_routes)[:MOST_CLASSES]):
+        shares = [edge.share_by_class[label] for edge in client_routes.edges]
         key = f"routes-{client}-class-{number}"
-        drawing = heat_map(key, f"samples of class {label}", taken, shares)
-        drawings.append(opened(key, f"Class {label}", scrolled(drawing, f"class {label}")))
+        drawing = heat_map(key, f"samples of class {label}", client_routes, shares)
+        drawings.append(collapsible(key, f"Class {label}", scrollable(drawing, f"class {label}")))
     return joined(drawings)
 
 
 def heat_map(
-    key: str, whose: str, taken: ClientRoutes, shares_by_edge: Sequence[Sequence[float]]
+    key: str, whose: str, client_routes: ClientRoutes, shares_by_edge: Sequence[Sequence[float]]
 ) -> Safe:
-    """Edges × operations."""
+    """Draw edges × operations."""
     names: list[str] = []
-    for edge in taken.edges:
+    for edge in client_routes.edges:
         names += [op for op in edge.ops if op not in names]
     shares: list[list[float | None]] = []
     texts = []
-    for edge, row in zip(taken.edges, shares_by_edge, strict=True):
+    for edge, row in zip(client_routes.edges, shares_by_edge, strict=True):
         share_of = dict(zip(edge.ops, row, strict=True))
         shares.append([share_of.get(name) for name in names])
         texts.append([share_in_words(share_of.get(name)) for name in names])
     heat = Heat(
         key=key,
         title=f"operations that {whose} take",
-        about=f"{len(taken.edges)} edges, {len(names)} operations",
-        rows=[edge.slot for edge in taken.edges],
+        description=f"{len(client_routes.edges)} edges, {len(names)} operations",
+        rows=[edge.slot for edge in client_routes.edges],
         columns=names,
         shares=shares,
         texts=texts,
@@ -165,12 +175,12 @@ def share_in_words(share: float | None) -> str:
     return f"{100 * share:.0f}"
 
 
-def by_class(taken: ClientRoutes) -> Safe:
-    """What a sample of each class costs on average, and what it takes most often."""
+def by_class(client_routes: ClientRoutes) -> Safe:
+    """Return a table of each class's mean cost and its most frequent operations."""
     lines: list[list[Child]] = []
-    for label, cost in costs_by_class(taken).items():
+    for label, cost in costs_by_class(client_routes).items():
         most_taken = []
-        for edge in taken.edges:
+        for edge in client_routes.edges:
             shares = edge.share_by_class[label]
             place = max(range(len(shares)), key=lambda number: shares[number])
             most_taken.append(f"{edge.ops[place]} {100 * shares[place]:.0f} %")
@@ -179,20 +189,20 @@ def by_class(taken: ClientRoutes) -> Safe:
     return table(head, lines, label="paths by class", words=("class", "most taken, edge by edge"))
 
 
-def labels_in(taken: ClientRoutes) -> list[str]:
-    """The classes that the client has test samples of."""
+def labels_in(client_routes: ClientRoutes) -> list[str]:
+    """Return the classes of which the client has test samples."""
     labels: list[str] = []
-    for edge in taken.edges:
+    for edge in client_routes.edges:
         labels += [label for label in edge.share_by_class if label not in labels]
     return labels
 
 
-def costs_by_class(taken: ClientRoutes) -> dict[str, float]:
-    """Mean MACs of a sample."""
+def costs_by_class(client_routes: ClientRoutes) -> dict[str, float]:
+    """Return the mean MACs per sample, by class."""
     costs = {}
-    for label in labels_in(taken):
-        cost = float(taken.fixed_macs)
-        for edge in taken.edges:
+    for label in labels_in(client_routes):
+        cost = float(client_routes.fixed_macs)
+        for edge in client_routes.edges:
             for share, macs in zip(edge.share_by_class[label], edge.macs, strict=True):
                 cost += share * macs
         costs[label] = cost
@@ -200,7 +210,7 @@ def costs_by_class(taken: ClientRoutes) -> dict[str, float]:
 
 
 def chosen(story: Story) -> Safe | None:
-    """Temperature and entropy over the rounds: whether the search has chosen."""
+    """Draw temperature and entropy over the rounds: they show whether the search has settled."""
     rows = [row for row in story.rows if all(is_number(row, name) for name in NOTED)]
     if not rows:
         return None
@@ -211,16 +221,16 @@ def chosen(story: Story) -> Safe | None:
     drawing = Chart(
         key="choice",
         title="temperature, entropy and edges without convolution over the rounds",
-        about=f"The entropy ends at {rows[-1].notes['entropy']:.3f} nats.",
+        description=f"The entropy ends at {rows[-1].notes['entropy']:.3f} nats.",
         y_name="temperature, nats, share",
         y_text=lambda value: f"{value:.2g}",
         lines=lines,
         floor=0.0,
     )
     caption = (
-        "The entropy of the operations' probabilities, mean over edges: at its largest the search "
-        "has chosen nothing. Beside it, the share of edges whose most likely operation has no "
-        "convolution, and the temperature at which operations are drawn."
+        "The entropy of the operations' probabilities, mean over edges: at its maximum the search "
+        "has not chosen anything. Beside it are the share of edges whose most likely operation has "
+        "no convolution, and the temperature at which operations are sampled."
     )
     head = ["round", "temperature", "entropy, nats", "without convolution %"]
     numbers = table(head, [line_of(row) for row in rows], label="temperature and entropy")
@@ -228,7 +238,7 @@ def chosen(story: Story) -> Safe | None:
 
 
 def is_number(row: MetricsRow, name: str) -> bool:
-    """Notes are a method's own, and a file may hold anything."""
+    """Whether the note is a number: methods note what they like, and files may be edited."""
     return isinstance(row.notes.get(name), int | float)
 
 

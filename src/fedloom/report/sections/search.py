@@ -1,7 +1,7 @@
-"""What a search adds.
+"""The section on the search.
 
-When which slot was decided, what each client's own architecture is worth to it; and for tiers of
-devices, what was scored and which operations were trained.
+It shows when slots were decided and what each client gains from its own architecture; for tiers
+of devices, what was scored and which operations were trained.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.fronts import fronts, operations, scoring
-from fedloom.report.sections.subspaces import allotment, found_group
+from fedloom.report.sections.subspaces import allotment, final_group
 from fedloom.report.story import Story
 from fedloom.report.tables import percent
 
 Matrix = list[list[float | None]]
-PALE = "pale is what one answer for all would have"
+PALE = "a pale cell is no better than always giving the same answer"
 MOST_COLUMNS = 40  # rounds, or spans of them
 MOST_LISTED = 2000  # decisions in the table
 
 
 def search(story: Story) -> Safe:
-    own_architectures = (decided(story), gain(story), balanced_gain(story), auc_gain(story))
-    figures = grid(*own_architectures, *fronts(story), operations(story))
-    group = found_group(story)
+    of_clients = (decisions_figure(story), gain(story), balanced_gain(story), auc_gain(story))
+    figures = grid(*of_clients, *fronts(story), operations(story))
+    group = final_group(story)
     return section("search", "The search", scoring(story), group, allotment(story), figures)
 
 
@@ -48,10 +48,10 @@ class Observation:
         return self.decision.slot
 
 
-def decided(story: Story) -> Safe | None:
-    """Slots × rounds: at how many clients each was decided when.
+def decisions_figure(story: Story) -> Safe | None:
+    """Draw slots × rounds: at how many clients each slot was decided in each round.
 
-    Pruning decides a slot once more.
+    A slot that is pruned later is decided twice.
     """
     observations = list(observations_in(story))
     if not observations:
@@ -63,9 +63,10 @@ def decided(story: Story) -> Safe | None:
     )
     observations.sort(key=lambda observation: (observation.client, observation.round))
     rows: list[list[Child]] = []
-    for seen in observations[:MOST_LISTED]:
-        kept = " + ".join(seen.decision.kept) or "nothing: it is gone"
-        rows.append([story.called(seen.client), str(seen.round), seen.slot, kept])
+    for observation in observations[:MOST_LISTED]:
+        client_name = story.client_name(observation.client)
+        kept = " + ".join(observation.decision.kept) or "nothing: the slot is removed"
+        rows.append([client_name, str(observation.round), observation.slot, kept])
     head = ["client", "round", "slot", "kept"]
     fallback = table(head, rows, words=("slot", "kept"), label="decisions")
     drawing = over_rounds(observations).draw()
@@ -80,7 +81,7 @@ def observations_in(story: Story) -> Iterator[Observation]:
 
 
 def over_rounds(observations: Sequence[Observation]) -> Heat:
-    """A column a round, or a span of rounds where there are many."""
+    """Return a heat map with one column per round, or per span of rounds if there are many."""
     rounds = [observation.round for observation in observations]
     first = min(rounds)
     last = max(rounds)
@@ -103,7 +104,7 @@ def over_rounds(observations: Sequence[Observation]) -> Heat:
     return Heat(
         key="decided",
         title="slots decided over the rounds",
-        about=f"Rounds {first} to {last}.",
+        description=f"Rounds {first} to {last}.",
         rows=slots,
         columns=columns,
         shares=shares,
@@ -120,14 +121,14 @@ def span_name(begin: int, rounds: int) -> str:
 
 
 def slot_order(slot: str) -> tuple[str, list[int], str]:
-    """`normal.0-2` before `normal.0-10`, by the node they lead to."""
+    """Sort slots by the node they lead to, so that `normal.0-2` comes before `normal.0-10`."""
     cell, _, edge = slot.rpartition(".")
     ends = [int(part) for part in edge.split("-") if part.isdecimal()]
     return cell, ends[::-1], slot
 
 
 def gain(story: Story) -> Safe | None:
-    """The matrix p_ij, if `fedloom gain` was asked for it."""
+    """Draw the matrix p_ij, if `fedloom gain` has measured it."""
     measured = story.gain
     if measured is None:
         return None
@@ -135,7 +136,7 @@ def gain(story: Story) -> Safe | None:
     for number, client in enumerate(measured.clients):
         cells = [story.metric.text(value) for value in measured.matrix[number]]
         own_gain = gain_text(story, measured.gains[number])
-        rows.append([story.called(client), *cells, own_gain])
+        rows.append([story.client_name(client), *cells, own_gain])
     architectures = [f"architecture of {client}" for client in measured.clients]
     fallback = table(["data of", *architectures, "gain"], rows, label="gain matrix")
     heading = "Does an architecture fit its own client best?"
@@ -144,7 +145,7 @@ def gain(story: Story) -> Safe | None:
 
 
 def balanced_gain(story: Story) -> Safe | None:
-    """The same networks by balanced accuracy, where it was measured."""
+    """Draw the same networks by balanced accuracy, if it was measured."""
     if story.gain is None or story.gain.balanced_accuracy is None:
         return None
     return gain_beside(
@@ -158,7 +159,7 @@ def balanced_gain(story: Story) -> Safe | None:
 
 
 def auc_gain(story: Story) -> Safe | None:
-    """The same by AUC, where there are two classes."""
+    """Draw the same networks by AUC, if there are two classes."""
     if story.gain is None or story.gain.auc is None:
         return None
     shares = shades_above_half(story.gain.auc)
@@ -168,9 +169,9 @@ def auc_gain(story: Story) -> Safe | None:
 def gain_beside(
     story: Story, measured: GainMatrix, key: str, name: str, figures: Matrix, shares: Matrix
 ) -> Safe:
-    """The matrix of the same networks by a figure beside the metric."""
+    """Draw the matrix of the same networks by a figure other than the metric."""
     texts = [[percent(figure) for figure in row] for row in figures]
-    names = [story.called(client) for client in measured.clients]
+    names = [story.client_name(client) for client in measured.clients]
     columns = [str(client) for client in measured.clients]
     cells: list[list[Child]] = []
     for client, row in zip(names, texts, strict=True):
@@ -179,7 +180,7 @@ def gain_beside(
     drawing = Heat(
         key=key,
         title=f"{name} of client j's architecture on client i's data",
-        about="Every class counts the same.",
+        description="Every class counts the same.",
         rows=names,
         columns=columns,
         shares=shares,
@@ -190,7 +191,7 @@ def gain_beside(
     )
     architectures = [f"architecture of {client}" for client in measured.clients]
     fallback = table(["data of", *architectures], cells, label=heading)
-    caption = f"In percent, every class counts the same; {PALE}. Framed: its own."
+    caption = f"In percent, every class counts the same; {PALE}. Framed: a client's own network."
     return figure(key, heading, drawing.draw(), caption, fallback)
 
 
@@ -201,9 +202,9 @@ def gain_caption(story: Story, measured: GainMatrix) -> str:
         start = "its weights"
     return (
         f"{metric.heading}{metric.unit} of client j's network on client i's test data, "
-        f"from {start}, after {measured.epochs} epochs on i's training data. Framed: its own. "
-        "Gain (Eq. 6 of SPIDER), how far the own is ahead of the others': "
-        f"{gain_text(story, measured.gain)} on average. One seed: no interval."
+        f"from {start}, after {measured.epochs} epochs on i's training data. Framed: a client's "
+        "own network. Gain (Eq. 6 of SPIDER), how far a client's own network is ahead of the "
+        f"others': {gain_text(story, measured.gain)} on average. One seed: no interval."
     )
 
 
@@ -218,8 +219,8 @@ def matrix(story: Story, measured: GainMatrix) -> Heat:
     return Heat(
         key="gain",
         title="client j's architecture on client i's data",
-        about=f"Mean gain {gain_text(story, measured.gain)}.",
-        rows=[story.called(client) for client in measured.clients],
+        description=f"Mean gain {gain_text(story, measured.gain)}.",
+        rows=[story.client_name(client) for client in measured.clients],
         columns=[str(client) for client in measured.clients],
         shares=shades(measured.matrix, metric.lower_is_better),
         texts=[list(map(metric.text, figures)) for figures in measured.matrix],
@@ -233,7 +234,7 @@ def shades(
     matrix: Sequence[Sequence[float | None]],
     lower_is_better: bool,
 ) -> list[list[float | None]]:
-    """From nearly 0, the worst of all, to 1; None where there is no figure."""
+    """Return shades from nearly 0, the worst figure, to 1; None where there is no figure."""
     values: list[float] = []
     for figures in matrix:
         values += [figure for figure in figures if figure is not None]
@@ -246,7 +247,7 @@ def shades(
 
 
 def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
-    """Of balanced accuracies: from one answer for all, which is pale, to every class right."""
+    """Return shades of balanced accuracies: a constant answer is pale, a perfect one dark."""
     classes = None
     if result is not None:
         classes = result.number_of_classes
@@ -254,7 +255,7 @@ def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
 
 
 def shades_above_half(matrix: Matrix) -> Matrix:
-    """Of AUCs: from one answer for all, which has a half and is pale, to a perfect order."""
+    """Return shades of AUCs: a constant answer, whose AUC is one half, is pale."""
     return shades_from(0.5, matrix)
 
 

@@ -1,6 +1,6 @@
-"""The figure against what a network costs.
+"""The figure against the cost of a client's network.
 
-Parameters, and MACs of one sample; with a profile, milliseconds too.
+Costs are parameters, MACs per sample, and with a profile also milliseconds.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from fedloom.report.tables import amount, figure_cells, figure_columns, millisec
 def sizes(story: Story) -> Safe:
     result = story.result
     if result is None:
-        return section("sizes", "Figure against size")
+        return section("sizes", "Result against model size")
     clients = story.clients
     params = {client.client: client.params for client in clients}
     macs = {client.client: client.macs for client in clients}
     latencies = {client.client: client.latency_ms for client in clients}
     charts = (
         against(story, result, "params", "parameters", params, amount),
-        against(story, result, "macs", "MACs of a sample", macs, amount),
-        against(story, result, "latency_ms", "milliseconds of a sample", latencies, milliseconds),
+        against(story, result, "macs", "MACs per sample", macs, amount),
+        against(story, result, "latency_ms", "milliseconds per sample", latencies, milliseconds),
     )
     if any(charts):
-        return section("sizes", "Figure against size", grid(*charts))
-    return section("sizes", "Figure against size", note(alike(story)))
+        return section("sizes", "Result against model size", grid(*charts))
+    return section("sizes", "Result against model size", note(about_equal_sizes(story)))
 
 
-def alike(story: Story) -> str:
+def about_equal_sizes(story: Story) -> str:
+    """Say why there is no chart: all networks have the same size, or sizes are unknown."""
     for client in story.clients:
         if client.params is not None:
             params = f"{amount(client.params)} parameters"
-            return f"All networks have {params} and {amount(client.macs)}MACs a sample."
-    return "Sizes are not known: sites keep them to themselves."
+            return f"All networks have {params} and {amount(client.macs)}MACs per sample."
+    return "Sizes are not known: sites do not report them."
 
 
 def against(
     story: Story,
     result: RunResult,
     name: str,
-    what: str,
+    cost_name: str,
     costs: Mapping[int, float | None],
     text: Callable[[float], str],
 ) -> Safe | None:
-    """`costs` by clients. Nothing where all networks are of one size."""
+    """Draw figures against `costs`, which are by client; None if all costs are equal."""
     metric = story.metric
     worst = worst_client(story)
     marks = []
@@ -60,29 +61,29 @@ def against(
         cost = costs[client.client]
         if client.figure is None or cost is None:
             continue
-        called = story.called(client.client)
-        label = called if story.names else str(client.client)
+        client_name = story.client_name(client.client)
+        label = client_name if story.names else str(client.client)
         is_worst = client.client == worst
         marks.append(Mark(label, cost, client.figure, interval_of(client), is_worst))
-        cells.append([called, text(cost), *figure_cells(client, result)])
+        cells.append([client_name, text(cost), *figure_cells(client, result)])
     if len({mark.x for mark in marks}) < 2:
         return None
-    about = "A point a client"
+    about = "One point per client"
     if len(marks) <= MOST_NAMED:
         about += ", with its 95 % interval"
-    about += "; diamond: the worst."
-    title = f"{metric.heading} against {what}"
+    about += "; the diamond is the worst client."
+    title = f"{metric.heading} against {cost_name}"
     y_name = f"{metric.title}{metric.unit}"
     drawing = Scatter(
         key=f"against-{name}",
         title=title,
-        about=about,
+        description=about,
         marks=marks,
-        x_name=what,
+        x_name=cost_name,
         y_name=y_name,
         x_text=text,
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    fallback = table(["client", what, *figure_columns(result)], cells, label=title)
+    fallback = table(["client", cost_name, *figure_columns(result)], cells, label=title)
     return figure(f"against-{name}", title, drawing.draw(), about, fallback)

@@ -1,6 +1,6 @@
-"""The figure against what was spent for it: simulated seconds, WAN bytes, all bytes, MACs.
+"""The figure against what was spent: simulated seconds, WAN bytes, all bytes, MACs.
 
-What is charged is what a budget charges: describing and evaluating clients is not.
+Only what a budget charges counts as spent: describing and evaluating clients does not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COSTS = (
 
 @dataclass(frozen=True)
 class Moment:
-    """What had been spent when a round was evaluated, and the figure."""
+    """An evaluated round: what had been spent by then, and the figure."""
 
     round: int
     spent: dict[Limit, float]
@@ -72,7 +72,7 @@ def moments_of(rows: Sequence[MetricsRow], metric: Metric) -> list[Moment]:
 
 
 def mean_moments(runs: Sequence[Sequence[Moment]]) -> list[Moment]:
-    """Over runs, for the rounds that all of them evaluated: what was spent, and the figure."""
+    """Return the means over runs of spending and figure, for the rounds all of them evaluated."""
     if not runs:
         return []
     by_round = [{moment.round: moment for moment in moments} for moments in runs]
@@ -91,27 +91,27 @@ def mean_moments(runs: Sequence[Sequence[Moment]]) -> list[Moment]:
 def spent_by_run(story: Story) -> Safe | None:
     moments = moments_of(story.rows, story.metric)
     path = Path("mean over the evaluated clients", 0, moments)
-    return spent_figures([path], story.metric, levels_of(story), "The run's own curve")
+    return spent_figures([path], story.metric, levels_of(story), "The run's curve")
 
 
 def spent_figures(
     paths: Sequence[Path],
     metric: Metric,
     levels: Sequence[Level],
-    what: str,
+    about_lines: str,
 ) -> Safe | None:
-    """A figure for each cost that there was."""
+    """Draw one figure for each kind of cost that occurred; `about_lines` begins their captions."""
     drawn = [path for path in paths if path.moments]
     figures = []
     for cost in COSTS:
         if cost.limit == "bytes" and not has_lan(drawn):
-            continue  # all bytes are those of the WAN
-        figures.append(against(drawn, cost, metric, levels, what))
+            continue  # all bytes are WAN bytes, which have their own figure
+        figures.append(against(drawn, cost, metric, levels, about_lines))
     return grid(*figures)
 
 
 def has_lan(paths: Sequence[Path]) -> bool:
-    """Whether anything went inside clusters."""
+    """Whether anything was sent inside clusters."""
     for path in paths:
         if any(moment.spent["bytes"] > moment.spent["wan"] for moment in path.moments):
             return True
@@ -123,7 +123,7 @@ def against(
     cost: Cost,
     metric: Metric,
     levels: Sequence[Level],
-    what: str,
+    about_lines: str,
 ) -> Safe | None:
     lines = [path.line(cost.limit) for path in paths]
     if not any(spent for line in lines for spent, _ in line.points):
@@ -132,7 +132,7 @@ def against(
     chart = Chart(
         key=f"spent-{cost.limit}",
         title=heading,
-        about=spoken(lines, cost, metric),
+        description=spoken(lines, cost, metric),
         y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=lines,
@@ -142,11 +142,11 @@ def against(
         x_text=cost.text,
     )
     part = paths[0].moments[0].part
-    caption = f"{what}, on {part} data, by what had been spent when it was evaluated."
+    caption = f"{about_lines}, on {part} data, against what had been spent by each evaluation."
     if cost.limit == "seconds":
         caption += " Seconds are simulated."
     if cost.limit == "wan" and not has_lan(paths):
-        caption += " There were no others: nothing went inside clusters."
+        caption += " These are all bytes: nothing was sent inside clusters."
     rows = []
     for path in paths:
         for moment in path.moments:
@@ -158,7 +158,7 @@ def against(
 
 
 def spoken(lines: Sequence[Line], cost: Cost, metric: Metric) -> str:
-    """Where every line ends."""
+    """Say where every line ends, for readers who cannot see the drawing."""
     ends = []
     for line in lines:
         spent, value = line.points[-1]

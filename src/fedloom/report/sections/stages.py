@@ -1,4 +1,4 @@
-"""What stages ended with; of a search for tiers also the curve of each, on a scale of its own."""
+"""The final figures of stages; for a search for tiers also each stage's curve and costs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fedloom.report.sections.convergence import (
 from fedloom.report.story import Story
 from fedloom.report.tables import NAMED, amount, figure_columns, figure_with, percent
 
-# What methods note of a round: the tier whose network it trained, and how many paths it scored.
+# What methods note about a round: the tier whose network it trained, and how many paths it scored.
 TIER = "tier"
 SCORED = "scored"
 
 
 def stages(story: Story) -> Safe:
-    """What every stage ended with; of a search for tiers also their curves and costs."""
+    """Show the final figures of stages; for a search for tiers also their curves and costs."""
     if not story.scores and not story.has_tiers:
         return section("stages", "Stages", ends(story))
     figures: list[Safe | None] = []
@@ -49,9 +49,10 @@ def stages(story: Story) -> Safe:
 
 
 def ends(story: Story) -> Safe | None:
-    """A line a stage; nothing where no stage before the last one was evaluated.
+    """Return a table with one row per stage; None if no stage before the last was evaluated.
 
-    FedNAS's personal mode ends `tune` with clients' supernets (w_k, α_k), which it then cuts.
+    For example, FedNAS's personal mode ends `tune` with clients' supernets (w_k, α_k), which it
+    then cuts.
     """
     result = story.result
     if result is None:
@@ -66,10 +67,10 @@ def ends(story: Story) -> Safe | None:
     if not cells:
         return None
     cells.append(["the result", "", "test", *figures_of_result(story, result)])
-    head = ["stage", "its rounds", "data", *figure_columns(result)]
+    head = ["stage", "rounds", "data", *figure_columns(result)]
     head.append(f"shared model{story.metric.unit}")
-    lines = table(head, cells, words=("stage", "data"), label="what stages ended with")
-    then = "the model that it would use then, such as a tuned supernet before it is cut"
+    lines = table(head, cells, words=("stage", "data"), label="final figures of stages")
+    then = "the model that it would use at that point, such as a tuned supernet before it is cut"
     about = f"Mean over clients, each with {then}."
     if any(end.shared_beside for end in result.stages) or result.shared_balanced_accuracy:
         names = " and ".join(NAMED[name] for name in result.columns_of_classes)
@@ -90,7 +91,7 @@ def figures_of_result(story: Story, result: RunResult) -> list[str]:
 
 
 def stages_of(rows: Sequence[MetricsRow]) -> dict[str, list[MetricsRow]]:
-    """In the order in which they ran."""
+    """Group the rows by stage, in the order in which the stages ran."""
     stages: dict[str, list[MetricsRow]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)
@@ -103,7 +104,7 @@ def is_scoring(rows: Sequence[MetricsRow]) -> bool:
 
 
 def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | None:
-    """The figure over one stage's rounds."""
+    """Draw the figure over one stage's rounds."""
     metric = story.metric
     points = [(number, value) for number, value in evaluations(rows, metric) if value is not None]
     if not points:
@@ -112,7 +113,7 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
     drawing = Chart(
         key=f"stage-{stage}",
         title=heading,
-        about=spoken(story, points),
+        description=spoken(story, points),
         y_name=f"{metric.title}{metric.unit}",
         y_text=metric.text,
         lines=[Line("mean over the evaluated clients", points, 0)],
@@ -135,7 +136,7 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
 
 @dataclass(frozen=True)
 class ScoreFigure:
-    """By which of its figures a scored path is drawn."""
+    """The figure by which scored paths are drawn: accuracy or loss."""
 
     name: str
     unit: str
@@ -157,13 +158,13 @@ BY_LOSS = ScoreFigure("loss", "", True, None, lambda score: score.loss, value_te
 
 
 def tried_paths(story: Story) -> Safe | None:
-    """Every scored path in its order, by tier."""
+    """Draw every scored path by tier, in the order in which they were scored."""
     by = BY_LOSS
     if story.metric.counts_answers:
         by = BY_ACCURACY
     scores: dict[int, list[ScoredPath]] = {}  # by tier
     for score in story.scores:
-        if score.tier:  # those without one came after the run
+        if score.tier:  # paths without a tier were scored after the run
             scores.setdefault(score.tier, []).append(score)
     if not scores:
         return None
@@ -180,7 +181,7 @@ def tried_paths(story: Story) -> Safe | None:
     drawing = Tries(
         key="tries",
         title=heading,
-        about=f"{len(story.scores)} paths.",
+        description=f"{len(story.scores)} paths.",
         groups=groups,
         better=by.better,
         x_name="scored paths of the tier",
@@ -196,7 +197,7 @@ def tried_paths(story: Story) -> Safe | None:
 
 
 def tuning_losses(story: Story) -> Safe | None:
-    """The training loss of every tier's network, by the rounds that trained it."""
+    """Draw the training loss of every tier's network over the rounds that trained it."""
     lines: dict[int, list[Point]] = {}  # by tier
     for row in story.rows:
         tier = row.notes.get(TIER)
@@ -214,7 +215,7 @@ def tuning_losses(story: Story) -> Safe | None:
     drawing = Chart(
         key="tuning",
         title=heading,
-        about=f"{len(drawn)} tiers, which are trained in turn.",
+        description=f"{len(drawn)} tiers, which are trained in turn.",
         y_name="loss",
         y_text=lambda value: f"{value:.3g}",
         lines=drawn,
@@ -225,7 +226,7 @@ def tuning_losses(story: Story) -> Safe | None:
 
 
 def sent_by_stage(story: Story) -> Safe | None:
-    """What every stage sent, beside what it would have sent to clients as a whole supernet."""
+    """Draw what every stage sent, beside what sending whole supernets would have taken."""
     groups = []
     cells: list[list[Child]] = []
     for stage in known_accounts(story):
@@ -243,7 +244,7 @@ def sent_by_stage(story: Story) -> Safe | None:
     drawing = Bars(
         key="stage-bytes",
         title=heading,
-        about=f"{len(groups)} stages.",
+        description=f"{len(groups)} stages.",
         groups=groups,
         meanings=meanings,
         text=lambda value: f"{amount(value)}B",
@@ -255,21 +256,21 @@ def sent_by_stage(story: Story) -> Safe | None:
 
 
 def known_accounts(story: Story) -> list[StageEnd]:
-    """Stages that tell what they sent; those of earlier versions do not."""
+    """Return the stages whose bytes are known; earlier versions did not store them."""
     if story.result is None:
         return []
     return [stage for stage in story.result.stages if stage.down is not None]
 
 
 def saved_text(stage: StageEnd) -> str:
-    """How much less went down than whole supernets would have been."""
+    """Write how much less was sent to clients than whole supernets would have been."""
     if not stage.full_down or stage.down is None:
         return "–"
     return f"{100 * (1 - stage.down / stage.full_down):.0f} %"
 
 
 def accounts(story: Story) -> Safe | None:
-    """Rounds, bytes and MACs of every stage."""
+    """Return a table of the rounds, bytes and MACs of every stage."""
     cells: list[list[Child]] = []
     for stage in known_accounts(story):
         share = "–"
@@ -281,4 +282,4 @@ def accounts(story: Story) -> Safe | None:
     if not cells:
         return None
     head = ["stage", "rounds", "of the budget", "down", "up", "MACs", "MACs of the server"]
-    return table(head, cells, label="what each stage cost")
+    return table(head, cells, label="cost of each stage")

@@ -1,4 +1,4 @@
-"""A search in parts of its space: which sub-space went to which cluster, and the group it found."""
+"""A search in sub-spaces: which sub-space each cluster got, and the final group of cells."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, counted, percent
 
-MOST_ROUNDS = 30  # columns: the last of them
+MOST_ROUNDS = 30  # that are drawn: the last ones
 
 
 def allotment(story: Story) -> Safe | None:
-    """Clusters × rounds: what the sub-space of each was worth (FINCH, Algorithm 3)."""
+    """Draw clusters × rounds: the worth of each cluster's sub-space (FINCH, Algorithm 3)."""
     rows = [row for row in story.rows if any(has_space(cluster) for cluster in row.clusters)]
     if not rows:
         return None
@@ -30,17 +30,17 @@ def allotment(story: Story) -> Safe | None:
         texts.append([worth_in_words(cluster) for cluster in by_round])
     shares = shades(worths)
     about = (
-        "What the sub-space of each cluster was worth when it was dealt out: c/R, its accuracy "
-        "before the round over what it costs (Eq. 12); in the first round 1/R, as nothing had been "
-        "scored yet. The largest of a round is the darkest. By Algorithm 3 the least worth goes to "
-        "the cluster whose labels are farthest from everybody's."
+        "The worth of each cluster's sub-space when it was assigned: c/R, its accuracy before the "
+        "round divided by its cost (Eq. 12); in the first round 1/R, as nothing had been scored "
+        "yet. The largest worth of a round is the darkest. By Algorithm 3 the sub-space of least "
+        "worth goes to the cluster whose labels are farthest from those of all clients."
     )
     if len(rows) > len(shown):
         about += f" The last {len(shown)} of {len(rows)} rounds are drawn; the table has all."
     drawing = Heat(
         key="allotment",
         title="worth of the sub-spaces of clusters",
-        about=f"{len(numbers)} clusters, rounds {shown[0].round} to {shown[-1].round}",
+        description=f"{len(numbers)} clusters, rounds {shown[0].round} to {shown[-1].round}",
         rows=[f"cluster {number}" for number in numbers],
         columns=[str(row.round) for row in shown],
         shares=shares,
@@ -48,8 +48,8 @@ def allotment(story: Story) -> Safe | None:
         row_name="cluster",
         column_name="round",
     )
-    heading = "Which sub-space went where"
-    return figure("allotment", heading, drawing.draw(), about, listed(rows))
+    heading = "Sub-space of each cluster"
+    return figure("allotment", heading, drawing.draw(), about, subspace_table(rows))
 
 
 def has_space(cluster: ClusterRow) -> bool:
@@ -77,7 +77,7 @@ def worth_in_words(cluster: ClusterRow | None) -> str:
 
 
 def shades(worths: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    """Of each round by itself: its largest is the darkest, as worths are compared within it."""
+    """Return shades; each round's largest is the darkest, as worths compare within a round."""
     shares: list[list[float | None]] = [[] for _ in worths]
     for column in zip(*worths, strict=True):
         largest = max((worth for worth in column if worth is not None), default=0.0)
@@ -89,7 +89,7 @@ def shades(worths: Sequence[Sequence[float | None]]) -> list[list[float | None]]
     return shares
 
 
-def listed(rows: Sequence[MetricsRow]) -> Safe:
+def subspace_table(rows: Sequence[MetricsRow]) -> Safe:
     lines: list[list[Child]] = []
     for row in rows:
         for cluster in row.clusters:
@@ -117,16 +117,16 @@ def decimal(value: float | None) -> str:
     return f"{value:.3f}"
 
 
-def found_group(story: Story) -> Safe | None:
-    """The groups that the search held for the best, and the network that was made of one."""
+def final_group(story: Story) -> Safe | None:
+    """Show the candidate groups of cells, and the network that was built from the chosen one."""
     if story.result is None or story.result.final is None:
         return None
     final = story.result.final
     reducing = " and ".join(str(cell) for cell in final.reductions)
     sentence = note(
-        f"The network is a group of {counted(final.group, 'cell')}, {final.stack} times: "
+        f"The network repeats a group of {counted(final.group, 'cell')} {final.stack} times: "
         f"{counted(final.cells, 'cell')}, "
-        f"of which {reducing} halve the map; {amount(final.params)} parameters, "
+        f"of which {reducing} halve the feature map; {amount(final.params)} parameters, "
         f"{amount(final.macs)} MACs."
     )
     lines: list[list[Child]] = []
@@ -145,7 +145,8 @@ def found_group(story: Story) -> Safe | None:
     head = ["candidate", "validation %", "", "operations"]
     candidates = table(head, lines, label="groups of cells", words=("", "operations"))
     caption = (
-        "The group of everybody's α, and those of the clusters in the last round of the search, "
-        "with the supernet's weights, on samples that are no test data."
+        "The candidates are the group of the global α, and those of the clusters in the last "
+        "round of the search, evaluated with the supernet's weights on samples that are not test "
+        "data."
     )
-    return tag("div", tag("h3", "The group that was found"), sentence, candidates, note(caption))
+    return tag("div", tag("h3", "Final group of cells"), sentence, candidates, note(caption))

@@ -1,4 +1,4 @@
-"""Tiers of devices: the network of each, what it costs, and how its clients fare."""
+"""Tiers of devices: each tier's network, its cost, and the figures of its clients."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MEANINGS = {  # of the table's columns
     "eligible": "clients that can run it, of this tier and above",
     "width": "of its layers, as a share of the widest network's",
     "val. %": "accuracy of the chosen path with the supernet's weights, on validation samples",
-    "control %": "the same of a random path of about its cost",
+    "control %": "the same for a random path of about the same cost",
     "supernet": "with the supernet's weights, before tuning, over the test samples of all clients",
     "all": "its network over the test samples of all clients, also of those that cannot run it",
     "own": "mean over the tier's own clients, each on its own test data",
-    "bal. %": "balanced accuracy, in which every class counts the same, mean over them",
-    "AUC %": "area under the ROC curve, mean over them",
-    "worst": "of them",
+    "bal. %": "balanced accuracy, in which every class counts the same, mean over these clients",
+    "AUC %": "area under the ROC curve, mean over these clients",
+    "worst": "the worst of these clients",
     "tuned": "rounds of the last stage that trained it",
 }
 AFTER_TUNING = "the tiers' networks"
@@ -45,14 +45,14 @@ def tiers(story: Story) -> Safe:
         tier_table(result),
         fairness(story, result),
         remarks(result.tiers),
-        what_is_missing(result.tiers),
-        foretold(result.tiers),
+        missing_figures(result.tiers),
+        score_agreement(result.tiers),
         grid(against_macs(story, result), by_tier(story, result)),
     )
 
 
 def tier_table(result: RunResult) -> Safe:
-    """Without columns that no tier has anything in, and with what the others mean."""
+    """Return the table without its empty columns, and explain the others."""
     metric = result.judged_by
     lines = [cells_of_tier(tier, result) for tier in result.tiers]
     head = []
@@ -72,7 +72,7 @@ def tier_table(result: RunResult) -> Safe:
 
 
 def about_parentheses(result: RunResult) -> str:
-    """Nothing where no tier has anything in them, such as of text."""
+    """Explain figures in parentheses; "" where no tier has any, as for text."""
     tiers = result.tiers
     sentences = []
     names = " and ".join(NAMED[name] for name in result.columns_of_classes)
@@ -84,12 +84,12 @@ def about_parentheses(result: RunResult) -> str:
         sentences.append(f" Behind val. and control: {names} on the same samples.")
     elif scored and result.judged_by.counts_answers:
         unknown = "clients send sums over all classes, or an earlier version scored"
-        sentences.append(f" Of val. and control balanced accuracy is not known: {unknown}.")
+        sentences.append(f" Balanced accuracy of val. and control is not known: {unknown}.")
     return "".join(sentences)
 
 
 def fairness(story: Story, result: RunResult) -> Safe | None:
-    """How far tiers are from each other."""
+    """Say how far the tiers' figures are apart."""
     across = result.fairness
     if across is None or across.mean is None:
         return None
@@ -99,14 +99,15 @@ def fairness(story: Story, result: RunResult) -> Safe | None:
 
 
 def remarks(tiers: Sequence[TierResult]) -> Safe | None:
-    """What the methods say of their tiers' numbers; the same of several is said once."""
+    """Return the method's notes on its tiers; a note that several tiers have is shown once."""
     texts = [tier.note for tier in tiers if tier.note is not None]
     if not texts:
         return None
     return note(f"{'; '.join(dict.fromkeys(texts))}.")
 
 
-def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
+def missing_figures(tiers: Sequence[TierResult]) -> Safe | None:
+    """Say which tiers lack a control or a figure over all clients, and why."""
     reasons = []
     for tier in tiers:
         if tier.validation is not None and tier.control.reason is not None:
@@ -119,8 +120,8 @@ def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
     return note(f"{sentence[0].upper()}{sentence[1:]}.")
 
 
-def foretold(tiers: Sequence[TierResult]) -> Safe | None:
-    """How well scores foretold final figures, where several paths of a tier were tuned."""
+def score_agreement(tiers: Sequence[TierResult]) -> Safe | None:
+    """Say how well scores predicted final figures, if several paths of a tier were tuned."""
     parts = []
     for tier in tiers:
         if tier.top_tau is not None:
@@ -133,7 +134,7 @@ def foretold(tiers: Sequence[TierResult]) -> Safe | None:
 
 
 def against_macs(story: Story, result: RunResult) -> Safe | None:
-    """Every tier's network over all clients, after and before tuning."""
+    """Draw every tier's network over all clients against its MACs, before and after tuning."""
     metric = story.metric
     tuned = []
     before = []
@@ -158,24 +159,24 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
     drawing = Tradeoff(
         key="tiers-macs",
         title=heading,
-        about=f"{len(result.tiers)} tiers.",
+        description=f"{len(result.tiers)} tiers.",
         lines=lines,
-        x_name="MACs of a sample",
+        x_name="MACs per sample",
         y_name=f"{metric.title}{metric.unit}",
         x_text=amount,
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    caption = "A point a tier, by its number: its network over the test samples of all clients."
+    caption = "One point per tier, with its number: its network over all clients' test samples."
     if any(tier.global_balanced_accuracy is not None for tier in result.tiers):
         caption += " In the table, in parentheses, balanced accuracy, mean over clients."
-    head = ["tier", "MACs of a sample", "before tuning", "after tuning"]
+    head = ["tier", "MACs per sample", "before tuning", "after tuning"]
     fallback = table(head, cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), caption, fallback)
 
 
 def by_tier(story: Story, result: RunResult) -> Safe | None:
-    """Every tier's own clients, from the lowest figure to the highest."""
+    """Draw every tier's own clients, from the lowest figure to the highest."""
     metric = story.metric
     groups = []
     cells: list[list[Child]] = []
@@ -185,7 +186,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
             continue
         groups.append(Ranks(f"tier {tier.tier}", [figures_of(clients)]))
         for client in clients:
-            name = story.called(client.client)
+            name = story.client_name(client.client)
             cells.append([name, str(tier.tier), *figure_cells(client, result)])
     if not groups:
         return None
@@ -193,7 +194,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
     drawing = Ranked(
         key="by-tier",
         title=heading,
-        about="Clients of each tier, in ascending order.",
+        description="Clients of each tier, in ascending order.",
         groups=groups,
         runs=[story.method],
         x_name="number of clients, in ascending order",
@@ -201,14 +202,14 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    caption = "Every client on its own test data, with its tier's network; a group a tier."
+    caption = "Every client on its own test data, with its tier's network; one group per tier."
     head = ["client", "tier", *figure_columns(result)]
     fallback = table(head, cells, label=heading)
     return figure("by-tier", heading, drawing.draw(), caption, fallback)
 
 
 def in_ascending_order(result: RunResult, tier: int) -> list[ClientResult]:
-    """The clients of a tier that have a figure."""
+    """Return the clients of a tier that have a figure, from the lowest figure to the highest."""
     clients = []
     for client in result.clients:
         if client.tier == tier and client.figure is not None:

@@ -1,4 +1,4 @@
-"""When who did what, by the simulated clock: a row a cluster, or the slowest client of a round."""
+"""What happened when, by the simulated clock: one row per cluster, or the slowest clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedloom.report.sections.spent import spent_by_run
 from fedloom.report.story import Story
 from fedloom.report.tables import counted
 
-MOST_ROUNDS = 20  # the last ones
-MOST_LANES = 20  # those that took longest
+MOST_ROUNDS = 20  # that are drawn: the last ones
+MOST_LANES = 20  # that are drawn: those that took longest
 HEADING = "By the simulated clock"
 MEANINGS: dict[Kind, str] = {
     "training": "training",
     "transfer": "transfer between members and aggregator",
     "aggregation": "aggregation: between aggregator and server",
-    "heartbeat": "heartbeats in vain: the aggregator is gone",
+    "heartbeat": "unanswered heartbeats: the aggregator is gone",
     "waiting": "waiting for the slowest cluster",
 }
 FLAT_MEANINGS: dict[Kind, str] = {
@@ -28,7 +28,7 @@ FLAT_MEANINGS: dict[Kind, str] = {
     "transfer": "transfer from and to the server",
     "waiting": "waiting for the end of the round",
 }
-NO_TIME = "What servers and aggregators compute takes no simulated time."
+NO_TIME = "Computation on servers and aggregators takes no simulated time."
 
 
 def timeline(story: Story) -> Safe:
@@ -37,11 +37,11 @@ def timeline(story: Story) -> Safe:
 
 @dataclass(frozen=True)
 class Share:
-    """One cluster, or one client, in one round: what the drawing and the table show."""
+    """One cluster, or one client, in one round."""
 
     lane: str
     row: MetricsRow
-    names: tuple[str, ...]  # of aggregators, one after the other
+    names: tuple[str, ...]  # of the aggregators, in the order in which they took over
     steps: Sequence[TimeStep]
     seconds: float
 
@@ -57,7 +57,7 @@ class Share:
 
     @property
     def waiting(self) -> float:
-        """For those who take longer; what a rounding error leaves is nothing."""
+        """Seconds spent waiting for slower ones; a rounding error counts as 0."""
         length = self.end - self.begin
         waiting = length - self.seconds
         if waiting <= 1e-9 * max(1.0, self.end):
@@ -66,7 +66,7 @@ class Share:
 
     @property
     def is_late(self) -> bool:
-        """Whether the round ended before it was done."""
+        """Whether the round ended before this cluster or client was done."""
         return self.begin + self.seconds > self.end + 1e-9 * max(1.0, self.end)
 
     def amount(self, kind: Kind) -> float:
@@ -107,8 +107,8 @@ class Share:
 
 
 def drawing(story: Story) -> Safe | None:
-    told = [row for row in story.rows if row.simulated is not None and (row.clusters or row.paces)]
-    rows = [row for row in told if has_steps(row)][-MOST_ROUNDS:]
+    simulated = [row for row in story.rows if row.simulated is not None]
+    rows = [row for row in simulated if has_steps(row)][-MOST_ROUNDS:]
     if not rows:
         return None
     shares = []
@@ -120,7 +120,7 @@ def drawing(story: Story) -> Safe | None:
     drawn = Timeline(
         key="timeline",
         title="what happened when, by the simulated clock",
-        about=spoken(shares, rows),
+        description=spoken(shares, rows),
         lanes=[lane_of(name, shown) for name in lanes],
         periods=[period_of(row) for row in rows],
         meanings=meanings_of(shown, is_clustered=is_clustered),
@@ -142,25 +142,25 @@ def shares_of(story: Story, row: MetricsRow) -> list[Share]:
         shares.append(Share(lane, row, names, cluster.steps, cluster.seconds))
     for lane, pace in zip(("slowest client", "middle client"), row.paces, strict=False):
         seconds = sum(step.seconds for step in pace.steps)
-        shares.append(Share(lane, row, (story.called(pace.client),), pace.steps, seconds))
+        shares.append(Share(lane, row, (story.client_name(pace.client),), pace.steps, seconds))
     return shares
 
 
 def aggregators_of(story: Story, cluster: ClusterRow) -> tuple[str, ...]:
-    """One after the other; the server's own process has no name."""
+    """Return the names of a cluster's aggregators, in the order in which they took over."""
     clients = list(cluster.replaced)
     if cluster.aggregator is not None:
         clients.append(cluster.aggregator)
     if not clients and story.config is not None and story.config.topology.relay == "server":
         return ("the server",)
-    names = [story.called(client) for client in clients]
+    names = [story.client_name(client) for client in clients]
     if cluster.replaced and cluster.aggregator is None:
         names.append("nobody")
     return tuple(names)
 
 
 def lanes_of(shares: Sequence[Share]) -> list[str]:
-    """In the order in which they stand; of too many, those that took longest."""
+    """Return the lanes from top to bottom; of too many, those that took longest."""
     seconds: dict[str, float] = {}
     for share in shares:
         seconds[share.lane] = seconds.get(share.lane, 0.0) + share.seconds
@@ -169,7 +169,7 @@ def lanes_of(shares: Sequence[Share]) -> list[str]:
 
 
 def lane_order(lane: str) -> tuple[bool, int, str]:
-    """Clusters by their numbers; then the slowest client above the middle one."""
+    """Sort clusters by their numbers, and the slowest client before the median one."""
     kind, _, number = lane.partition(" ")
     if kind == "cluster":
         return False, int(number), ""
@@ -186,7 +186,7 @@ def period_of(row: MetricsRow) -> Period:
 
 
 def meanings_of(shares: Sequence[Share], *, is_clustered: bool) -> dict[Kind, str]:
-    """Of the kinds that are there."""
+    """Return the meanings of the kinds that occur."""
     meanings = MEANINGS if is_clustered else FLAT_MEANINGS
     present = {}
     for kind, meaning in meanings.items():
@@ -196,14 +196,14 @@ def meanings_of(shares: Sequence[Share], *, is_clustered: bool) -> dict[Kind, st
 
 
 def spoken(shares: Sequence[Share], rows: Sequence[MetricsRow]) -> str:
-    """For those who do not see the drawing: where the time went."""
+    """Say where the time went, for readers who cannot see the drawing."""
     parts = []
     whole = sum(share.seconds + share.waiting for share in shares)
     for kind in MEANINGS:
         seconds = sum(share.amount(kind) for share in shares)
         if seconds and whole:
             parts.append(f"{kind} {100 * seconds / whole:.0f} %")
-    return f"{counted(len(rows), 'round')}. Of all rows' time: {', '.join(parts)}."
+    return f"{counted(len(rows), 'round')}. Shares of the time: {', '.join(parts)}."
 
 
 def caption(
@@ -217,29 +217,30 @@ def caption(
     sentences = []
     total = len(story.rows)
     if len(rows) < total:
-        sentences.append(f"The last {len(rows)} of {total:,} rounds.")
+        sentences.append(f"The last {len(rows)} of {total:,} rounds are shown.")
     if is_clustered:
         sentences.append(
-            "A row a cluster, as its slowest member spends each hop; above the blocks the client "
-            "that aggregates."
+            "One row per cluster, with the time of its slowest member in each hop; the "
+            "aggregating client is named above the blocks."
         )
     else:
         sentences.append(
-            "Of every round the slowest client whose reply counted, and the one in the middle; "
-            "above the blocks who it is."
+            "For every round, the slowest client whose reply counted and the median one; the "
+            "client is named above the blocks."
         )
     all_lanes = {share.lane for share in shares}
     if len(lanes) < len(all_lanes):
-        sentences.append(f"The {len(lanes)} slowest of {len(all_lanes)} clusters.")
+        sentences.append(f"The {len(lanes)} slowest of {len(all_lanes)} clusters are shown.")
     if any(share.is_late for share in shares):
         sentences.append("A row that is cut off at the end of its round came too late.")
     if has_gaps(rows):
-        sentences.append("Between rounds that do not touch nobody was there to be asked.")
+        sentences.append("In gaps between rounds, no client was available.")
     sentences.append(f"Seconds are simulated, on devices {devices_of(story)}. {NO_TIME}")
     return [" ".join(sentences)]
 
 
 def has_gaps(rows: Sequence[MetricsRow]) -> bool:
+    """Whether a round began later than the one before it ended."""
     end = None
     for row in rows:
         assert row.simulated is not None
@@ -250,7 +251,7 @@ def has_gaps(rows: Sequence[MetricsRow]) -> bool:
 
 
 def devices_of(story: Story) -> str:
-    """The table that the clock knows them by."""
+    """Name the table of devices that the clock uses."""
     if story.config is None:
         return "of this run"
     return f"`{story.config.devices.table or 'equal'}`"

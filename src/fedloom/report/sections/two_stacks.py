@@ -1,7 +1,7 @@
-"""Networks of a base that all clients share and a personal part: the base is drawn once.
+"""Networks with a base that all clients share and a personal part: the base is drawn once.
 
-Where every sample takes a path of its own, each edge shows the operation that most test samples
-take: of the base over all clients, of a personal part over the client's own samples.
+Where every sample takes its own path, each edge shows the operation that most test samples take:
+in the base over all clients, in a personal part over the client's own samples.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fedloom.errors import FedloomError
 from fedloom.records.routes import ClientRoutes
 from fedloom.report.architectures import carefully
 from fedloom.report.html import Safe, joined
-from fedloom.report.parts import note, opened
+from fedloom.report.parts import collapsible, note
 from fedloom.report.sections.cells import (
     ClientArchitecture,
-    all_of_them,
+    architecture_list,
     architecture_of,
     compared,
     picture,
@@ -28,9 +28,12 @@ from fedloom.spaces.space import Space
 from fedloom.types import Arch
 
 
-def two_stacks(story: Story, cut: Sequence[ClientArchitecture]) -> Safe | None:
-    """`cut`: clients with one path each. None: no network here has a personal part."""
-    clients = list(cut)
+def two_stacks(story: Story, searched: Sequence[ClientArchitecture]) -> Safe | None:
+    """Draw the base once and each client's personal part; None: no network has personal parts.
+
+    `searched` are clients whose network has one path; without any, samples take their own paths.
+    """
+    clients = list(searched)
     about = None
     if not clients:
         clients = most_taken(story)
@@ -38,12 +41,14 @@ def two_stacks(story: Story, cut: Sequence[ClientArchitecture]) -> Safe | None:
     if not clients or not all(has_personal_part(client) for client in clients):
         return None
     base = replace(clients[0], graphs=graphs_of(clients[0], personal=False), is_compared=False)
-    whose = "The base, which all clients share"
-    drawn_once = opened("cell-base", whose, picture(base, "base", whose), show=True, printed=True)
+    title = "The base, which all clients share"
+    drawn_once = collapsible(
+        "cell-base", title, picture(base, "base", title), show=True, printed=True
+    )
     personal = []
     for client in clients:
         personal.append(replace(client, graphs=graphs_of(client, personal=True)))
-    return joined(about, drawn_once, all_of_them(story, compared(personal)))
+    return joined(about, drawn_once, architecture_list(story, compared(personal)))
 
 
 def has_personal_part(client: ClientArchitecture) -> bool:
@@ -51,7 +56,7 @@ def has_personal_part(client: ClientArchitecture) -> bool:
 
 
 def graphs_of(client: ClientArchitecture, *, personal: bool) -> tuple[Graph, ...]:
-    """The cells of one of its two stacks."""
+    """Return the graphs of the personal cells, or of the base's cells."""
     space = space_of(client.arch.space)
     graphs = []
     for graph in client.graphs:
@@ -66,17 +71,17 @@ def is_personal_slot(space: Space, number: int) -> bool:
     return space.slots[number].name.startswith(space.personal)
 
 
-# Of samples that take paths of their own
+# Networks in which each sample takes its own path
 
 
 def most_taken(story: Story) -> list[ClientArchitecture]:
-    """Of every client whose paths are known, the operations that most of its samples take."""
+    """Return the operations that most samples take, for every client whose paths are known."""
     if story.result is None or story.result.supernet is None:
         return []
     space = story.result.supernet.space
     try:
         return carefully(lambda: architectures_of(space, story.routes))
-    except FedloomError:  # files that were edited, or a space that does not answer
+    except FedloomError:  # files were edited, or the space's code failed
         return []
 
 
@@ -84,12 +89,12 @@ def architectures_of(
     space_name: str, routes: Mapping[int, ClientRoutes]
 ) -> list[ClientArchitecture]:
     space = space_of(space_name)
-    of_everybody = mean_shares(list(routes.values()))
+    over_all_clients = mean_shares(list(routes.values()))
     clients = []
-    for client, taken in routes.items():
+    for client, client_routes in routes.items():
         choice = []
-        for number, edge in enumerate(taken.edges):
-            shares = of_everybody[number]
+        for number, edge in enumerate(client_routes.edges):
+            shares = over_all_clients[number]
             if is_personal_slot(space, number):
                 shares = edge.share
             choice.append((largest(shares),))
@@ -98,7 +103,7 @@ def architectures_of(
 
 
 def mean_shares(clients: Sequence[ClientRoutes]) -> list[list[float]]:
-    """By edge and operation, over all clients; every client counts the same."""
+    """Return the mean shares by edge and operation; every client counts the same."""
     totals: list[list[float]] = []
     for client in clients:
         for number, edge in enumerate(client.edges):
@@ -110,5 +115,5 @@ def mean_shares(clients: Sequence[ClientRoutes]) -> list[list[float]]:
 
 
 def largest(shares: Sequence[float]) -> int:
-    """Its place; of equal ones the first."""
+    """Return the place of the largest share; of equal ones the first."""
     return max(range(len(shares)), key=lambda place: shares[place])

@@ -1,8 +1,8 @@
-"""Where a run's rounds are mirrored to as it goes on: `--sink tensorboard|mlflow|wandb`.
+"""Mirror a run's rounds to an experiment tracker while it runs: `--sink tensorboard|mlflow|wandb`.
 
-Each is a file here and an extra of the package. A sink only listens. One that fails is named in
-run.log and asked no more; the run goes on, and metrics.jsonl has everything anyway. All three write
-into the run's folder and need no network.
+Each sink is a module of this package and an optional dependency (an extra). A sink only listens to
+a run. A sink that fails is named in run.log and not called again; the run goes on, and
+metrics.jsonl has everything anyway. All three write into the run's folder and need no network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedloom.report.rounds import flat
 
 log = logging.getLogger("fedloom")
 
-PACKAGES = {  # what each imports
+PACKAGES = {  # the package that each sink imports
     "tensorboard": "tensorboardX",
     "mlflow": "mlflow",
     "wandb": "wandb",
@@ -32,14 +32,17 @@ PACKAGES = {  # what each imports
 
 
 class Sink(Protocol):
-    """Opened by the first round that it hears of: `Sink(folder, settings, first_round)`."""
+    """What a sink's module implements: `Sink(folder, settings, first_round)` opens it.
+
+    `first_round` is the first round that it gets: not 1 if the run is resumed.
+    """
 
     def round(self, number: int, figures: Mapping[str, float]) -> None: ...
     def close(self, finished: bool) -> None: ...
 
 
 def require(names: Sequence[str]) -> None:
-    """Before training: every sink's package must be there."""
+    """Check before training that every sink's package is installed."""
     for name in names:
         if find_spec(PACKAGES[name]) is None:
             raise FedloomError(
@@ -50,7 +53,7 @@ def require(names: Sequence[str]) -> None:
 
 
 class Mirror:
-    """One sink, opened when the first round is told, and left alone after its first failure."""
+    """One sink: opened at the first round that ends, and not called again after a failure."""
 
     def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
         self.name = name
@@ -59,10 +62,11 @@ class Mirror:
         self.sink: Sink | None = None
         self.failed = False
 
-    def tell(self, row: MetricsRow) -> None:
+    def record(self, row: MetricsRow) -> None:
+        """Pass the numbers of one round on to the sink."""
         figures = {}
         for name, value in flat(row).items():
-            if isinstance(value, int | float) and name != "round":  # which the step says
+            if isinstance(value, int | float) and name != "round":  # the round is the step
                 figures[name] = float(value)
         self._try(lambda: self._opened(row.round).round(row.round, figures))
 
@@ -95,21 +99,21 @@ class Mirror:
 
 @contextmanager
 def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Listener]:
-    """`listen`, and beside it the sinks that the configuration names."""
+    """Yield a listener that calls `listen` and passes rounds to the configured sinks."""
     tree = config.model_dump(mode="json", exclude_none=True)
-    settings = {name: str(value) for name, value in deep(tree)}
+    settings = {name: str(value) for name, value in flat_settings(tree)}
     mirrors = [Mirror(name, folder, settings) for name in config.evaluate.sinks or ()]
     finished = False
 
-    def both(event: Event) -> None:
+    def listen_and_mirror(event: Event) -> None:
         listen(event)
         if isinstance(event, RoundEnded):
             for mirror in mirrors:
-                mirror.tell(event.row)
+                mirror.record(event.row)
 
     try:
         if mirrors:
-            yield both
+            yield listen_and_mirror
         else:
             yield listen
         finished = True
@@ -120,10 +124,10 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
                     mirror.close(finished)
 
 
-def deep(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """`{"data": {"clients": 8}}` → `("data.clients", 8)`."""
+def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten nested settings: `{"data": {"clients": 8}}` → `("data.clients", 8)`."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from deep(value, f"{above}{name}.")
+            yield from flat_settings(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{prefix}{name}", value

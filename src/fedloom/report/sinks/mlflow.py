@@ -1,6 +1,6 @@
-"""MLflow: a file store in RUN/mlflow, or wherever $MLFLOW_TRACKING_URI says.
+"""MLflow: a file store in RUN/mlflow, or wherever $MLFLOW_TRACKING_URI points.
 
-Each of our runs is one of MLflow's.
+Each run of fedloom is one MLflow run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# MLflow keeps files only if asked to (a database would need a server's packages), and would tell
-# home of its use.
+# By default MLflow wants a database, which would need a server's packages, and sends telemetry.
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
@@ -19,9 +18,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
 EXPERIMENT = "fedloom"
-TAG = "fedloom.run"  # by which a resumed run finds its own again
-LONGEST = 500  # characters of a parameter's value, which MLflow bounds
-BATCH = 100  # parameters that it takes at a time
+TAG = "fedloom.run"  # holds the run's folder, by which a resumed run finds its MLflow run again
+LONGEST = 500  # characters: MLflow limits the length of a parameter's value
+BATCH = 100  # parameters: MLflow accepts no more in one call
 
 
 class Sink:
@@ -42,7 +41,7 @@ class Sink:
             self.client.log_batch(self.run, params=params[begin : begin + BATCH])
 
     def _experiment(self) -> str:
-        """The id of our experiment, which the first run creates."""
+        """Return the id of our experiment; the first run creates it."""
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             return str(self.client.create_experiment(EXPERIMENT))

@@ -1,7 +1,4 @@
-"""Weights & Biases, offline: files in RUN/wandb.
-
-`wandb sync` uploads them if and when you say so.
-"""
+"""Weights & Biases, offline: files in RUN/wandb, which `wandb sync` uploads when you want it."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class Sink:
 
 
 def mode() -> Literal["offline"] | None:
-    """None: what $WANDB_MODE says, which only a person sets."""
+    """Return "offline", or None if the user has chosen another mode by $WANDB_MODE."""
     if os.environ.get("WANDB_MODE") in (None, "", "offline"):
         return "offline"
     return None

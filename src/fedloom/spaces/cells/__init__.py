@@ -1,4 +1,4 @@
-"""DARTS cells, whole: what can be chosen, and the networks of it that have a name."""
+"""The complete space of DARTS cells, with its networks that can be trained by name."""
 
 from __future__ import annotations
 

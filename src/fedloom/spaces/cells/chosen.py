@@ -1,9 +1,9 @@
-"""Spaces made of cells whose edges are chosen, after DARTS (Liu, Simonyan, Yang, ICLR 2019).
+"""Spaces of cells in which the operations on edges are chosen (DARTS; Liu, Simonyan, Yang 2019).
 
-A cell has two inputs (the outputs of the two cells before it) and `nodes` intermediate nodes; every
-node is connected with all that come before it: 2 + 3 + 4 + 5 = 14 edges for four nodes. Each kind
-of cell is chosen once and repeated in the network; which kinds there are, and where each of them
-stands, is what such spaces differ in. A derived cell keeps two inputs a node, one operation each.
+A cell has two inputs (the outputs of the two cells before it) and `nodes` intermediate nodes. Every
+node is connected with all inputs and nodes before it: 2 + 3 + 4 + 5 = 14 edges for four nodes. Each
+kind of cell is chosen once and repeated in the network. Such spaces differ in which kinds they have
+and where each kind stands. A derived cell keeps two inputs per node, with one operation each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedloom.errors import FedloomError
 from fedloom.spaces.space import NONE, OpId, Rivals, Slot, Space
 from fedloom.types import Arch
 
-INPUTS_KEPT = 2  # of every node, in a derived cell
-MOST_NODES = 32  # of a cell: its edges grow with their square
+INPUTS_KEPT = 2  # per node of a derived cell
+MOST_NODES = 32  # per cell: the number of edges grows with their square
 
 SKIP = "skip_connect"
 MAX = "max_pool_3x3"
@@ -54,7 +54,7 @@ UNIFORM = {
 
 @dataclass(frozen=True)
 class ChosenCells(Space):
-    """Cells whose edges are chosen, each kind of them once."""
+    """Cells whose edges are chosen, once for each kind of cell."""
 
     refillable: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
@@ -67,24 +67,24 @@ class ChosenCells(Space):
     @property
     @abstractmethod
     def cell_kinds(self) -> tuple[str, ...]:
-        """The cells that are chosen, by name, in the order of their slots."""
+        """The names of the kinds of cells, in the order of their slots."""
 
     @abstractmethod
     def kind_at(self, position: int, cells: int) -> str:
-        """Which of them stands at a position of a network of so many cells."""
+        """Returns the kind of the cell at a position, in a network of this many cells."""
 
     @abstractmethod
     def cell_title(self, kind: str) -> str:
-        """What a drawing calls one of them."""
+        """Returns the title of a kind of cell in drawings."""
 
     def options_of(self, kind: str, edge: int) -> tuple[str, ...]:
         return UNIFORM[self.ops]
 
     def check_cells(self, cells: int) -> None:
-        """Refuses a number of cells that no network of this space has. Most take any."""
+        """Refuses a number of cells that this space cannot have. Most spaces accept any."""
 
     def operations_at_most(self, arch: Arch, cells: int) -> int:
-        """Of a network of so many cells, roughly: as if each had those of all kinds together."""
+        """Returns a bound: as if each cell had the operations of all kinds together."""
         return cells * sum(len(live) for live in arch.choice)
 
     # Its slots
@@ -105,7 +105,7 @@ class ChosenCells(Space):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The edges of the first chosen cell, then those of the next."""
+        """The edges of the first kind of cell, then those of the next."""
         return self._slots
 
     @cached_property
@@ -123,12 +123,12 @@ class ChosenCells(Space):
         return Arch(self.name, ((),) * len(self.slots))
 
     def slots_of(self, kind: str) -> range:
-        """The slots of one chosen cell."""
+        """The slots of one kind of cell."""
         first = self.cell_kinds.index(kind) * len(self.edges)
         return range(first, first + len(self.edges))
 
     def slots_into(self, kind: str, node: int) -> list[int]:
-        """The slots that lead into one intermediate node of one chosen cell."""
+        """The slots that lead into one intermediate node of one kind of cell."""
         first = self.slots_of(kind).start
         slots = []
         for edge, (_, target) in enumerate(self.edges):
@@ -137,7 +137,7 @@ class ChosenCells(Space):
         return slots
 
     def node_slots(self) -> list[list[int]]:
-        """The slots that lead into each node, of one chosen cell after the other."""
+        """The slots that lead into each node, for one kind of cell after the other."""
         nodes = []
         for kind in self.cell_kinds:
             for node in range(self.nodes):
@@ -155,7 +155,7 @@ class ChosenCells(Space):
         return Arch(self.name, tuple(choice))
 
     def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
-        """Draw one input of one node anew: where it comes from and what it does."""
+        """Redraws one input of one node: its source and its operation."""
         kind = self.cell_kinds[int(rng.integers(len(self.cell_kinds)))]
         slots = self.slots_into(kind, int(rng.integers(self.nodes)))
         used = [slot for slot in slots if arch.choice[slot]]
@@ -174,7 +174,7 @@ class ChosenCells(Space):
         return Arch(self.name, tuple(choice))
 
     def derive(self, strength: Sequence[np.ndarray]) -> Arch:
-        """Per node the two inputs whose strongest operation other than none is strongest."""
+        """Keeps, per node, the two inputs with the strongest best operation other than none."""
         choice: list[tuple[int, ...]] = [()] * len(self.slots)
         for slots in self.node_slots():
             best = [self._strongest(slot, strength[slot]) for slot in slots]
@@ -184,7 +184,7 @@ class ChosenCells(Space):
         return Arch(self.name, tuple(choice))
 
     def _strongest(self, slot: int, strength: np.ndarray) -> OpId:
-        """The strongest operation of a slot other than none; among equals the first."""
+        """Returns the strongest operation of a slot other than none; of equals, the first."""
         op = min(self._useful(slot), key=lambda op: (-float(strength[op]), op))
         return OpId(slot, op)
 
@@ -192,10 +192,10 @@ class ChosenCells(Space):
         return [op for op, name in enumerate(self.slots[slot].options) if name != NONE]
 
     def together(self) -> list[tuple[int, ...]]:
-        """An edge in all chosen cells."""
+        """Groups the same edge of all kinds of cells."""
         slots_of_cells = [self.slots_of(kind) for kind in self.cell_kinds]
         return list(zip(*slots_of_cells, strict=True))
 
     def rivals(self) -> list[Rivals]:
-        """The inputs of every node, of which two stay."""
+        """The inputs of every node, of which two are kept."""
         return [Rivals(tuple(slots), INPUTS_KEPT) for slots in self.node_slots()]

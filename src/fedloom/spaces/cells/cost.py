@@ -1,4 +1,4 @@
-"""What DARTS's network costs, by formula."""
+"""The cost of DARTS's network, by formula."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def network_cost(
     size: Size,
     affine: bool,
 ) -> Cost:
-    """Of what `CellNetwork` would build with the same arguments.
+    """Returns the cost of the `CellNetwork` with the same arguments.
 
-    It takes a millisecond or two, as nothing is built.
+    It takes a millisecond or two, because nothing is built.
     """
     space.check(arch)
     space.check_cells(size.cells)
@@ -38,13 +38,13 @@ def parts(
     size: Size,
     affine: bool,
 ) -> Iterable[Cost]:
-    """The stem, the cells and the classifier, one after the other."""
+    """Yields the costs of the stem, the cells and the classifier."""
     channels = size.channels
     stem = STEM_FACTOR * channels
     side = (shape[1], shape[2])
     yield conv_cost(shape[0], stem, 3, 1, side, True)
-    before = (stem, stem)  # channels of a cell's two inputs
-    sizes = (side, side)  # and their map sizes
+    before = (stem, stem)  # the channels of a cell's two inputs
+    sizes = (side, side)  # the map sizes of a cell's two inputs
     for cell in range(size.cells):
         reduces = cell in reductions(size.cells)
         if reduces:
@@ -73,7 +73,7 @@ def preprocessing(
     sizes: tuple[MapSize, MapSize],
     affine: bool,
 ) -> Cost:
-    """A cell's two inputs, brought to its channels and size."""
+    """The cost of bringing a cell's two inputs to its channels and size."""
     relus = Cost(activations=before[0] * area(sizes[0], 1) + before[1] * area(sizes[1], 1))
     if sizes[0] == sizes[1]:
         first = conv_cost(before[0], channels, 1, 1, sizes[0], affine)

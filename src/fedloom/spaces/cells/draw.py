@@ -1,4 +1,4 @@
-"""The chosen cells of an architecture as graphs: inputs, nodes, and the nodes' concatenation."""
+"""Draws the cells of an architecture as graphs: inputs, nodes, and the nodes' concatenation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DARTS's network: a stem, cells, pooling, a classifier.
 
-A third and two thirds of the depth are reduction cells, which halve the map.
+The cells at one third and two thirds of the depth are reduction cells, which halve the map.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEM_FACTOR = 3  # the stem has three times the first cell's channels
 
 
 class Cell(nn.Module):
-    """Two preprocessed inputs, the nodes that follow from them, and the nodes' concatenation."""
+    """A cell: two preprocessed inputs, the nodes, and the nodes' concatenation."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Cell(nn.Module):
         sizes: tuple[MapSize, MapSize],
         affine: bool,
     ) -> None:
-        """`kind` is the chosen cell that this is a copy of.
+        """`kind` is the kind of cell that this cell is a copy of.
 
         `before` and `sizes` are the channels and the map sizes of the two inputs.
         """
@@ -125,7 +125,7 @@ class CellNetwork(StackedCells):
         return BothScores(scores[: len(train)], scores[len(train) :])
 
     def _flow_merged(self, x: torch.Tensor, trained: int, mixture: Mixture) -> torch.Tensor:
-        """The scores of all samples, of which the first are to be trained on."""
+        """Returns the scores of all samples; the first `trained` are training samples."""
         run = SideBySide(trained)
         scores: torch.Tensor = self.flow(run, State(x, trained), mixture).map
         note_down(run.notes)
@@ -150,7 +150,7 @@ class CellNetwork(StackedCells):
 
 
 def strides_of(space: ChosenCells, reduces: bool) -> list[int]:
-    """Of every edge: in a cell that reduces, those from the inputs halve the map."""
+    """Returns the stride of every edge: in a reduction cell, edges from inputs halve the map."""
     strides = []
     for source, _ in space.edges:
         halves = reduces and source < 2

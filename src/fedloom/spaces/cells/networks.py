@@ -1,4 +1,4 @@
-"""Networks of DARTS cells that are trained as they are: the published one, and supernets."""
+"""Networks of DARTS cells that can be trained by name: the published one, and supernets."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def supernet(
 
 
 def sized_supernet(size: str) -> Callable[..., Supernet]:
-    """The supernet that `s2:4:8` names: op set, nodes of a cell, cells."""
+    """Returns the supernet for a size such as `s2:4:8`: op set, nodes per cell, cells."""
     ops, *numbers = size.split(":")
     if len(numbers) != 2 or not all(is_count(number) for number in numbers):
         rule = "a supernet must look like supernet:OPS:NODES:CELLS"
         raise FedloomError(rule, f"got supernet:{size}", "try supernet:s2:4:8")
-    DartsCells(ops, int(numbers[0]))  # an unknown op set is named here
+    DartsCells(ops, int(numbers[0]))  # raises the error for an unknown op set
     return ends_in_map(partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1])))
 
 
 def is_count(text: str) -> bool:
-    """A number from 1 up, of so few digits that it can be one of something."""
+    """Whether the text is a whole number from 1 on, with at most six digits."""
     return text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) > 0

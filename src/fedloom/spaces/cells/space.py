@@ -1,8 +1,8 @@
 """DARTS cells: Liu, Simonyan, Yang, "DARTS: Differentiable Architecture Search", ICLR 2019.
 
-Two cells are searched, a normal and a reduction one, and each is repeated in the network.
+Two cells are searched, a normal cell and a reduction cell, and each is repeated in the network.
 
-Op sets: those of `UNIFORM`, and s1 of Zela et al. 2020, which differs from edge to edge.
+The op sets are those of `UNIFORM`, and s1 of Zela et al. 2020, which differs from edge to edge.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from fedloom.types import Arch
 
 KINDS = ("normal", "reduce")
 TITLES = {"normal": "normal cell", "reduce": "reduction cell"}
-# s1 keeps on every edge the two best operations of an earlier search, so it is a table, and only
-# for four nodes. A line has the edges into one node.
+# s1 has, on every edge, the two best operations of an earlier search. So it is a table, and only
+# for four nodes. Each line has the edges into one node.
 S1_NORMAL = (
     (SKIP, DIL3), (SKIP, DIL5),
     (SKIP, DIL5), (SKIP, SEP3), (SKIP, DIL3),
@@ -93,7 +93,7 @@ class CellSpace(ChosenCells):
 
     @classmethod
     def published(cls, raw: Mapping[str, Any]) -> Arch | None:
-        """`{"normal": [[op, input], …], "reduce": […]}`."""
+        """Reads `{"normal": [[op, input], …], "reduce": […]}`."""
         if not set(KINDS) <= set(raw):
             return None
         genotype = {kind: pairs_of(kind, raw[kind]) for kind in KINDS}
@@ -116,7 +116,7 @@ DARTS_V2: Genotype = {
 
 
 def pairs_of(kind: str, inputs: object) -> tuple[tuple[str, int], ...]:
-    """A cell's inputs out of JSON: an operation, and the state it is applied to."""
+    """Reads a cell's inputs from JSON: an operation, and the state that it is applied to."""
     cell = f"a genotype's {kind} cell"
     rule = f"{cell} must be a list of operations with the input each is applied to"
     example = 'try [["sep_conv_3x3", 0], …]'
@@ -131,7 +131,7 @@ def pairs_of(kind: str, inputs: object) -> tuple[tuple[str, int], ...]:
 
 
 def from_genotype(genotype: Genotype, space: CellSpace) -> Arch:
-    """A published genotype as an architecture of `space`."""
+    """Returns a published genotype as an architecture of `space`."""
     choice: list[tuple[int, ...]] = [()] * len(space.slots)
     for kind in KINDS:
         pairs = genotype.get(kind, ())
@@ -144,7 +144,7 @@ def from_genotype(genotype: Genotype, space: CellSpace) -> Arch:
             slot = _slot(space, kind, node, source)
             if choice[slot]:
                 rule = f"node {node} of a {kind} cell must take two different inputs"
-                raise FedloomError(rule, f"got {source} twice", "mend it")
+                raise FedloomError(rule, f"got {source} twice", "fix the genotype")
             choice[slot] = (_op(space.slots[slot], op),)
     return Arch(space.name, tuple(choice))
 
@@ -153,7 +153,7 @@ def _slot(space: CellSpace, kind: str, node: int, source: int) -> int:
     slots = space.slots_into(kind, node)
     if not 0 <= source < len(slots):
         rule = f"node {node} of a {kind} cell must take an input below {len(slots)}"
-        raise FedloomError(rule, f"got {source}", "mend the genotype")
+        raise FedloomError(rule, f"got {source}", "fix the genotype")
     return slots[source]
 
 

@@ -1,7 +1,7 @@
-"""Spaces of chosen cells with their networks, what these cost and how they look.
+"""Spaces of cells with their networks, costs and drawings.
 
-A network needs torch, and so does its cost: both are imported when they are asked for, and a
-report, which only draws, does not wait.
+Networks and costs need torch and are imported only when they are used, so that a report, which only
+draws, does not wait for torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WholeCells(ChosenCells):
-    """Cells of which networks can be built."""
+    """Cells from which networks can be built."""
 
     def network(
         self,

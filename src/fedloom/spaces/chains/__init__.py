@@ -1,7 +1,7 @@
-"""Chains, whole: the four that ship, and those that users define in TOML.
+"""The complete chain spaces: the four that come with FedLoom, and those that users define in TOML.
 
-Their networks need torch and are imported when they are asked for: a report, which only draws,
-does not wait.
+Their networks need torch and are imported only when they are used, so that a report, which only
+draws, does not wait for torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedloom.nets import MAPS
-from fedloom.spaces.chains.definition import Definition
+from fedloom.spaces.chains.definition import Definition, of_path
 from fedloom.spaces.chains.draw import chain_graphs
 from fedloom.spaces.chains.files import read_definition
 from fedloom.spaces.chains.shipped import CNN_L, CNN_S, CNN_TINY, RNN
@@ -26,12 +26,12 @@ from fedloom.types import Arch
 if TYPE_CHECKING:
     from fedloom.spaces.chains.net import MapNetwork, SequenceNetwork
 
-LARGE_SIDE = 32  # from which on images are searched in the large space
+LARGE_SIDE = 32  # `auto` searches images of at least this size in the large space
 
 
 @dataclass(frozen=True, eq=False)
 class Chain(ChainSpace):
-    """What chains over maps and over symbols answer alike."""
+    """What chains over maps and over symbols have in common."""
 
     def cost(
         self,
@@ -56,7 +56,7 @@ class Chain(ChainSpace):
         *,
         affine: bool = False,
     ) -> Cost:
-        """Of an operation that a layer has beside others; the only one adds itself alone."""
+        """The only operation of a layer cannot be removed: it adds its own entry of the table."""
         if len(self.slots[op.slot].options) > 1:
             return super().op_cost(op, shape, classes, size, affine=affine)
         cost = self.cost_table(shape, classes, size).rows[op.slot][op.op]
@@ -66,6 +66,20 @@ class Chain(ChainSpace):
         from fedloom.spaces.chains.cost import cost_table
 
         return cost_table(self.definition, shape, classes, size.head)
+
+    def resized(self, arch: Arch, width: float) -> Arch | None:
+        """Returns a chain with only the path's operations: others may not fit the new channels."""
+        self.check(arch)
+        ops = []
+        for slot, live in zip(self.slots, arch.choice, strict=True):
+            if len(live) != 1:
+                return None
+            ops.append(slot.options[live[0]])
+        definition = of_path(self.definition, tuple(ops), width)
+        if definition is None:
+            return None
+        family = SequenceChain if definition.is_text else MapChain
+        return family(definition).full()
 
     def graphs(self, arch: Arch) -> list[Graph]:
         return chain_graphs(self, arch)
@@ -94,7 +108,7 @@ class MapChain(Chain):
         arch: Arch | None = None,
         affine: bool = False,
     ) -> MapNetwork:
-        """BN has weights, whatever `affine` says."""
+        """BN always has weights; `affine` is ignored."""
         from fedloom.spaces.chains.net import MapNetwork
 
         return MapNetwork(self, shape, classes, size, arch, affine)
@@ -210,20 +224,20 @@ class Rnn(SequenceChain):
 
 
 def space_class(file: Path) -> type[Chain]:
-    """A space of a package's own TOML file, to be registered by an entry point.
+    """Returns the space of a package's own TOML file, which an entry point can register.
 
-    The package has one line, `Mine = space_class(Path(__file__).with_name("mine.toml"))`.
+    The package needs one line, `Mine = space_class(Path(__file__).with_name("mine.toml"))`.
     """
     definition = read_definition(file)
     base: type[Chain] = MapChain
     if definition.is_text:
         base = SequenceChain
-    about = f"{definition.name}, a chain of {definition.layers} layers."
-    return type(definition.name, (base,), {"shipped": definition, "__doc__": about})
+    description = f"{definition.name}, a chain of {definition.layers} layers."
+    return type(definition.name, (base,), {"shipped": definition, "__doc__": description})
 
 
 def name_in_file(file: Path) -> str:
-    """The name under which a space in a TOML file travels: it holds the definition."""
+    """Returns the name of the space in a TOML file, which holds the whole definition."""
     definition = read_definition(file)
     family = MapChain.family
     if definition.is_text:

@@ -1,7 +1,7 @@
 """Recurrent cells that torch does not have.
 
-They loop over time, which torch.fx cannot follow: nets/standing.py says what a class must be like
-so that an export can copy its source.
+They loop over time, which torch.fx cannot trace, so an export copies their source:
+nets/standing.py says what such a class must be like.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a chain costs, operation by operation, by formula."""
+"""The cost of a chain, operation by operation, by formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from fedloom.types import Arch
 def cost_table(
     definition: Definition, shape: tuple[int, ...], classes: int, head: HeadChoice
 ) -> CostTable:
-    """It takes a millisecond, once for every shape: nothing is built."""
+    """Returns the cost of every operation.
+
+    It takes a millisecond, once for every shape, because nothing is built.
+    """
     if definition.is_text:
         return sequence_table(definition, shape, classes)
     return map_table(definition, shape, classes, head)
@@ -26,7 +29,7 @@ def cost_table(
 def network_cost(
     definition: Definition, shape: tuple[int, ...], classes: int, arch: Arch, head: HeadChoice
 ) -> Cost:
-    """Of the network of a path, or of a part that has several operations in a layer."""
+    """Returns the cost of a path's network, or of a part with several operations per layer."""
     table = cost_table(definition, shape, classes, head)
     live_costs = [table.fixed]
     for row, live in zip(table.rows, arch.choice, strict=True):
@@ -37,7 +40,7 @@ def network_cost(
 
 
 def elements_of_sums(definition: Definition, shape: tuple[int, ...], arch: Arch) -> int:
-    """What is made by adding up the operations of a layer, or the layers of a stage."""
+    """Returns the elements of the sums of a layer's operations, or of a stage's layers."""
     if definition.is_text:
         return elements_of_stage_sums(definition, shape, arch)
     elements = 0
@@ -83,7 +86,7 @@ def map_table(
 
 
 def map_op_cost(name: str, stage: StagePlan) -> OpCost:
-    """Of one operation on a layer's maps."""
+    """Returns the cost of one operation on a layer's maps."""
     op = map_op(name)
     channels = stage.inputs
     if op.kind == IDENTITY:
@@ -104,7 +107,7 @@ def map_op_cost(name: str, stage: StagePlan) -> OpCost:
 def conv_cost(
     inputs: int, outputs: int, kernel: int, out: tuple[int, int], groups: int = 1
 ) -> OpCost:
-    """A convolution without bias, BN with weights and ReLU, to a map of size `out`."""
+    """The cost of a convolution without bias, BN with weights and ReLU, to a map of size `out`."""
     weights = inputs // groups * outputs * kernel**2
     elements = outputs * pixels(out)
     products = weights * pixels(out)
@@ -118,7 +121,7 @@ def conv_cost(
 
 
 def squeeze_excite_cost(channels: int, size: tuple[int, int]) -> OpCost:
-    """The mean, two 1×1 convolutions with a bias on it, and the product with the map."""
+    """The cost of the mean, two 1×1 convolutions with a bias, and the product with the map."""
     products = 2 * channels * channels
     biases = 2 * channels
     pooled = channels * pixels(size)
@@ -147,7 +150,7 @@ def reduction_cost(stage: StagePlan) -> OpCost:
 
 
 def classifier_cost(plan: MapPlan, classes: int, head: HeadChoice) -> OpCost:
-    """The head on the last map, then a linear layer with a bias."""
+    """The cost of the head on the last map, and of a linear layer with a bias."""
     length = vector_length(settled(head, *plan.size), plan.outputs)
     pool = plan.outputs * pixels(plan.size)
     linear = length * classes
@@ -186,7 +189,7 @@ def sequence_table(definition: Definition, shape: tuple[int, ...], classes: int)
 
 
 def sequence_op_cost(name: str, inputs: int, hidden: int, symbols: int) -> OpCost:
-    """Of one operation on a window of so many symbols."""
+    """Returns the cost of one operation on a window of this many symbols."""
     outputs = hidden * symbols
     if name == "lstm":
         return gated_cost(inputs, hidden, symbols, gates=4, biases=2, others=18)
@@ -214,9 +217,9 @@ def sequence_op_cost(name: str, inputs: int, hidden: int, symbols: int) -> OpCos
 def gated_cost(
     inputs: int, hidden: int, symbols: int, *, gates: int, biases: int, others: int
 ) -> OpCost:
-    """Matrices from the input and from the last output to every gate.
+    """The cost of matrices from the input and from the last output to every gate.
 
-    `others` are the elementwise operations of a step, for every number of its output.
+    `others` is the number of elementwise operations of a step, per number of its output.
     """
     weights = gates * hidden * (inputs + hidden)
     products = weights * symbols

@@ -1,13 +1,16 @@
-"""A chain as a few lines of TOML define it, and as it travels: JSON without a line of Python.
+"""The definition of a chain: a few lines of TOML, sent to other machines as JSON without code.
 
-Over maps a stem is followed by stages. A stage is some layers, one operation of each of which is
-chosen, and a reduction. Over symbols a stage is the sum of its layers, which all read the same
-sequence: the first stage reads the embedding, every other one the stage before it.
+Over maps, a stem is followed by stages. A stage has some layers, for each of which one operation is
+chosen, and a reduction. Over symbols, a stage is the sum of its layers, which all read the same
+sequence: the first stage reads the embedding, every other stage reads the one before it.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from functools import lru_cache
+from math import ceil
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -26,8 +29,10 @@ from fedloom.spaces.chains.grammar import (
 )
 
 MOST_STAGES = 32
-MOST_LAYERS = 64  # of a stage
+MOST_LAYERS = 64  # per stage
 MOST_CHANNELS = 4096
+# How many channels more than wanted a resized chain may have, so that its operations fit.
+MOST_STEP = 64
 NAME = r"[a-z0-9][a-z0-9-]*"
 Kind = Literal["image", "speech", "text"]
 Reduction = Literal["dw+proj", "pool", "none"]
@@ -39,7 +44,7 @@ class Part(BaseModel):
 
 
 class Stem(Part):
-    """The first convolution, which is no choice."""
+    """The first convolution, which is not a slot."""
 
     op: str = "conv3"
     channels: int = Field(ge=1, le=MOST_CHANNELS, strict=True)
@@ -51,17 +56,17 @@ class Stem(Part):
 
 
 class Stage(Part):
-    """Layers that follow one another, or are summed; and what follows them."""
+    """Layers that follow one another or are summed, and the reduction after them."""
 
     layers: int = Field(ge=1, le=MOST_LAYERS, strict=True)
-    ops: tuple[tuple[str, ...], ...]  # of every layer
+    ops: tuple[tuple[str, ...], ...]  # the operations of every layer
     reduce: Reduction = "none"
     scale: float = Field(1.0, gt=0, le=8)
 
     @field_validator("ops", mode="before")
     @classmethod
     def _of_every_layer(cls, value: Any, info: Any) -> Any:
-        """One list stands for all layers."""
+        """A single list of operations applies to all layers."""
         is_list = isinstance(value, list | tuple)
         if is_list and value and all(isinstance(name, str) for name in value):
             return (tuple(value),) * info.data.get("layers", 1)
@@ -71,16 +76,16 @@ class Stage(Part):
         ops: list[Any] = [list(names) for names in self.ops]
         if len(set(self.ops)) == 1:
             ops = ops[0]
-        described: dict[str, Any] = {"layers": self.layers, "ops": ops}
+        stage: dict[str, Any] = {"layers": self.layers, "ops": ops}
         if self.reduce != "none":
-            described["reduce"] = self.reduce
+            stage["reduce"] = self.reduce
         if self.scale != 1:
-            described["scale"] = self.scale
-        return described
+            stage["scale"] = self.scale
+        return stage
 
 
 class Definition(Part):
-    """All that a chain follows from."""
+    """Everything that determines a chain."""
 
     name: str = Field(pattern=f"^{NAME}$", max_length=40)
     kind: Kind
@@ -99,7 +104,7 @@ class Definition(Part):
 
     @property
     def channels(self) -> int:
-        """Of the stem, or of every vector behind the embedding."""
+        """The channels of the stem, or the length of every vector after the embedding."""
         if self.stem is not None:
             return self.stem.channels
         assert self.hidden is not None
@@ -107,7 +112,7 @@ class Definition(Part):
 
     @property
     def inputs(self) -> list[int]:
-        """The channels that go into every stage, and those that leave the last."""
+        """The input channels of every stage, and the output channels of the last."""
         if self.is_text:
             assert self.embedding is not None and self.hidden is not None
             return [self.embedding, *[self.hidden] * len(self.stage)]
@@ -117,19 +122,22 @@ class Definition(Part):
         return channels
 
     def to_json(self) -> str:
-        """The same for the same space, however its file is written."""
-        described: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        """Returns the same text for the same space, however its file is written."""
+        return json.dumps(self.plain(), separators=(",", ":"))
+
+    def plain(self) -> dict[str, Any]:
+        definition: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.stem is not None:
-            described["stem"] = self.stem.model_dump()
+            definition["stem"] = self.stem.model_dump()
         if self.is_text:
-            described["embedding"] = self.embedding
-            described["hidden"] = self.hidden
-        described["stage"] = [stage.plain() for stage in self.stage]
-        return json.dumps(described, separators=(",", ":"))
+            definition["embedding"] = self.embedding
+            definition["hidden"] = self.hidden
+        definition["stage"] = [stage.plain() for stage in self.stage]
+        return definition
 
 
 def from_json(text: str) -> Definition:
-    """A definition out of a space's name, which may come in a message."""
+    """Reads a definition from a space's name, which may come from a message."""
     where = "the definition of a space"
     try:
         return checked(bounded(parse_json(text)))
@@ -141,9 +149,9 @@ def from_json(text: str) -> Definition:
 
 
 def checked(raw: Any) -> Definition:
-    """A definition that connects, or a `Fault` that names the place."""
+    """Returns a consistent definition, or raises a `Fault` that names the faulty place."""
     if not isinstance(raw, dict):
-        rule = "a space must be defined by names and values"
+        rule = "a space must be defined by keys and values"
         raise Fault((), rule, f"got {shortened(repr(raw), 80)}", "see docs/spaces.md")
     check_keys(raw)
     try:
@@ -159,26 +167,60 @@ def checked(raw: Any) -> Definition:
     return definition
 
 
+@lru_cache(maxsize=64)
+def of_path(definition: Definition, ops: tuple[str, ...], width: float) -> Definition | None:
+    """Returns a chain with only these operations, one per layer, and `width` times the channels.
+
+    Over maps, the stem gets the nearest number of channels that fits every operation; if two are
+    equally near, the smaller one. None: no number fits.
+    """
+    names = iter(ops)
+    raw = definition.plain()
+    for stage in raw["stage"]:
+        stage["ops"] = [[next(names)] for _ in range(stage["layers"])]
+    if definition.is_text:
+        for key in ("embedding", "hidden"):
+            raw[key] = times(raw[key], width)
+        return checked(raw)
+    wanted = definition.channels * width
+    for channels in nearest_first(wanted):
+        raw["stem"]["channels"] = channels
+        with suppress(Fault):
+            return checked(raw)
+    return None
+
+
+def times(channels: int, width: float) -> int:
+    """Returns `width` times the channels, at least one and at most `MOST_CHANNELS`."""
+    return min(MOST_CHANNELS, max(1, round(channels * width)))
+
+
+def nearest_first(wanted: float) -> list[int]:
+    """Returns allowed numbers of channels, in the order of their distance to this one."""
+    most = min(MOST_CHANNELS, 2 * ceil(wanted) + MOST_STEP)
+    return sorted(range(1, most + 1), key=lambda channels: (abs(channels - wanted), channels))
+
+
 def check_keys(raw: dict[str, Any]) -> None:
-    """Those that a space of this kind has, each by its nearest match."""
-    text = raw.get("kind") == "text"
-    check_names((), raw, keys_of(text))
+    """Refuses unknown keys, with their nearest match, and missing keys."""
+    is_text = raw.get("kind") == "text"
+    check_names((), raw, keys_of(is_text))
     for number, stage in enumerate(stages_in(raw)):
         if isinstance(stage, dict):
             names = ["layers", "ops"]
-            if not text:
+            if not is_text:
                 names += ["reduce", "scale"]
             check_names(("stage", number), stage, names)
     if isinstance(raw.get("stem"), dict):
         check_names(("stem",), raw["stem"], list(Stem.model_fields))
-    for name in keys_of(text):
+    for name in keys_of(is_text):
         if name not in raw and name != "stage":
             rule = f"a space for {raw.get('kind', 'any data')} must have `{name}`"
             raise Fault((name,), rule, "it has none", "see the examples in docs/spaces.md")
 
 
-def keys_of(text: bool) -> list[str]:
-    if text:
+def keys_of(is_text: bool) -> list[str]:
+    if is_text:
         return ["name", "kind", "embedding", "hidden", "stage"]
     return ["name", "kind", "stem", "stage"]
 
@@ -201,11 +243,11 @@ def check_stage(definition: Definition, number: int, stage: Stage) -> None:
     if len(stage.ops) != stage.layers:
         rule = f"stage {number + 1} must have a list of operations for each of its layers"
         found = f"it has {len(stage.ops)} for {stage.layers}"
-        raise Fault(place, rule, found, "give one list for all, or one a layer")
+        raise Fault(place, rule, found, "give one list for all layers, or one per layer")
     for names in stage.ops:
         if not names or len(set(names)) != len(names):
             rule = f"a layer of stage {number + 1} must have operations, each once"
-            raise Fault(place, rule, f"got {shortened(repr(list(names)), 80)}", "mend the list")
+            raise Fault(place, rule, f"got {shortened(repr(list(names)), 80)}", "fix the list")
         for name in names:
             check_op(definition, place, name)
     if definition.is_text:
@@ -225,21 +267,21 @@ def check_op(definition: Definition, place: Place, name: str) -> None:
 
 
 def check_sum(definition: Definition, number: int, stage: Stage) -> None:
-    """The layers of a stage over symbols are summed: something must be left of the sum."""
+    """The layers of a stage over symbols are summed: the sum must never be empty."""
     place: Place = ("stage", number, "ops")
     if all(ZERO in names for names in stage.ops):
         rule = f"a layer of stage {number + 1} must be without {ZERO}"
-        advice = "leave it out of one layer: a sum of zeros leads nowhere"
+        advice = "leave it out of one layer: otherwise the sum may be empty"
         raise Fault(place, rule, "all have it", advice)
     inputs, outputs = definition.inputs[number : number + 2]
     if inputs != outputs and any(IDENTITY in names for names in stage.ops):
-        rule = f"stage {number + 1} must keep its {inputs} numbers a symbol to have {IDENTITY}"
-        found = f"it makes {outputs} of them"
+        rule = f"stage {number + 1} must keep its {inputs} numbers per symbol to have {IDENTITY}"
+        found = f"it changes them to {outputs}"
         raise Fault(place, rule, found, f"leave {IDENTITY} out of it")
 
 
 def check_channels(definition: Definition) -> None:
-    """Whether every operation can be built for the channels that reach it."""
+    """Refuses operations that cannot be built for the channels of their stage."""
     if definition.stem is None:
         return
     if definition.stem.op not in STEM_OPS:
@@ -248,13 +290,13 @@ def check_channels(definition: Definition) -> None:
     for number, stage in enumerate(definition.stage):
         after = inputs[number + 1]
         if not 1 <= after <= MOST_CHANNELS:
-            rule = f"stage {number + 1} must leave 1 to {MOST_CHANNELS} channels"
-            found = f"it makes {after} of {inputs[number]}"
+            rule = f"stage {number + 1} must have 1 to {MOST_CHANNELS} output channels"
+            found = f"it changes {inputs[number]} to {after}"
             raise Fault(("stage", number, "scale"), rule, found, "choose another scale")
         for names in stage.ops:
             for name in names:
                 reason = why_not(map_op(name), inputs[number])
                 if reason is not None:
                     rule = f"the channels of stage {number + 1} must suit its operation {name}"
-                    advice = "choose other channels of the stem, another scale or other operations"
+                    advice = "choose other channels for the stem, another scale or other operations"
                     raise Fault(("stage", number, "ops"), rule, reason, advice)

@@ -1,4 +1,4 @@
-"""A chain as graphs: a stage over maps each, or all sums over symbols in one."""
+"""Draws a chain: one graph per stage over maps, or a single graph of all sums over symbols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chain_graphs(space: ChainSpace, arch: Arch) -> list[Graph]:
 
 
 def stage_graph(space: ChainSpace, arch: Arch, number: int, first_slot: int) -> Graph:
-    """Layers one after the other, and the reduction."""
+    """Draws the layers of a stage one after the other, and its reduction."""
     stage = space.definition.stage[number]
     inputs = space.definition.inputs
     names = ["input"]
@@ -37,7 +37,7 @@ def stage_graph(space: ChainSpace, arch: Arch, number: int, first_slot: int) -> 
 
 
 def sums_graph(space: ChainSpace, arch: Arch) -> Graph:
-    """Each stage is one state, into which all its layers lead."""
+    """Draws each stage as one state, into which all of its layers lead."""
     names = ["symbols"]
     links = []
     slot = 0

@@ -1,4 +1,4 @@
-"""What is wrong with a definition, and where: a sentence that names the file and the line."""
+"""Faults in a definition, reported in a sentence that names the file and the line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = tuple[str | int, ...]  # ("stage", 1, "ops"): a name in a table of the d
 
 
 class Fault(Exception):
-    """A definition that cannot be used; `place` says which part of it is to blame."""
+    """The exception for a definition that cannot be used; `place` is the faulty part."""
 
     def __init__(self, place: Place, rule: str, found: str, advice: str) -> None:
         super().__init__(rule)
@@ -23,11 +23,11 @@ class Fault(Exception):
         self.advice = advice
 
     @classmethod
-    def unknown(cls, place: Place, what: str, name: str, names: Iterable[str]) -> Fault:
-        """With the nearest match."""
-        sentence = str(unknown(what, name, names))
-        rule, _, rest = sentence.partition(", but ")
-        found, _, advice = rest.partition("; ")
+    def unknown(cls, place: Place, role: str, name: str, names: Iterable[str]) -> Fault:
+        """Returns the fault of an unknown name, with its nearest match."""
+        sentence = str(unknown(role, name, names))
+        rule, _, found_and_advice = sentence.partition(", but ")
+        found, _, advice = found_and_advice.partition("; ")
         return cls(place, rule, found, advice.removesuffix("."))
 
     def at(self, where: str) -> FedloomError:
@@ -35,7 +35,7 @@ class Fault(Exception):
 
 
 def of_validation(error: ValidationError) -> Fault:
-    """The first thing that a schema refuses."""
+    """Returns the first error of a schema as a fault."""
     first = error.errors(include_url=False)[0]
     names = ".".join(str(part) for part in first["loc"])
     rule = f"`{names}` of a space must fit its schema"
@@ -43,14 +43,15 @@ def of_validation(error: ValidationError) -> Fault:
 
 
 def line_of(text: str, place: Place) -> int:
-    """The line of a TOML file on which a place stands, counted from 1.
+    """Returns the line of a place in a TOML file, counted from 1.
 
-    What is not there stands on its table's first line, or, if that is missing too, on the last.
+    The line of a missing key is the first line of its table or, if that is missing too, the file's
+    last line.
     """
     lines = text.splitlines()
     keys = [part for part in place if isinstance(part, str)][:2]
-    table = ""  # the table that a line belongs to
-    numbers: dict[str, int] = {}  # how many tables of a name have begun
+    table = ""  # the table that the current line belongs to
+    numbers: dict[str, int] = {}  # the index of the current table among those of its name
     nearest = max(1, len(lines))
     for number, line in enumerate(lines, 1):
         header = re.match(r"\s*\[+\s*([\w-]+)\s*\]+", line)
@@ -67,7 +68,7 @@ def line_of(text: str, place: Place) -> int:
 
 
 def is_within(place: Place, table: str, numbers: dict[str, int]) -> bool:
-    """Whether a table is the one in which a place is, or would be."""
+    """Whether a place is, or would be, in this table."""
     if table == "":
         return True
     is_listed = len(place) > 1 and isinstance(place[1], int)
@@ -77,5 +78,5 @@ def is_within(place: Place, table: str, numbers: dict[str, int]) -> bool:
 
 
 def sets(line: str, key: str) -> bool:
-    """Whether a line gives a key its value."""
+    """Whether a line sets the value of a key."""
     return re.match(rf'\s*"?{re.escape(key)}"?\s*=', line) is not None

@@ -1,4 +1,4 @@
-"""Definitions in TOML files: what a user names by path becomes a definition that can travel."""
+"""Reads definitions from the TOML files that users name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedloom.reading import Unreadable, bounded, parsed, read_text
 from fedloom.spaces.chains.definition import Definition, checked
 from fedloom.spaces.chains.faults import Fault, Place, line_of
 
-# The files that this process read, by the definition in them: an error that is found later, when
-# the data's shape is known, still names the line.
+# The files that this process has read, by their definition. An error that is found later, when the
+# shape of the data is known, can still name the line.
 _FILES: dict[Definition, Path] = {}
 
 
 def read_definition(file: Path) -> Definition:
-    """A file's definition; a sentence with the file and the line, if it is none."""
+    """Returns a file's definition. Errors name the file and the line."""
     try:
         text = read_text(file)
         raw = bounded(parsed(tomllib.loads, text))
@@ -32,7 +32,7 @@ def read_definition(file: Path) -> Definition:
 
 
 def where(definition: Definition, place: Place) -> str:
-    """The file and line of a place, if the definition was read here; else the space's name."""
+    """Returns the file and line of a place, or the space's name if no file was read here."""
     file = _FILES.get(definition)
     if file is None:
         return f"the space {definition.name}"

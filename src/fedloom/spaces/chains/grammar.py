@@ -1,9 +1,10 @@
-"""The names of a chain's operations, and what they say.
+"""The names of a chain's operations, and their meaning.
 
-Over maps: `conv3` is a convolution of 3×3; `ds3e0.5` a depthwise one to half the channels and a
-1×1 one back, beside a residual; `mb3e2` a full one to twice the channels, squeeze-excite and a 1×1
-one back, beside a residual; `identity` passes its input on. Over symbols there are seven and
-`identity`, all without parameters in their names.
+Over maps, `conv3` is a 3×3 convolution. `ds3e0.5` is a depthwise 3×3 convolution to half the
+channels and a 1×1 convolution back, with a residual connection. `mb3e2` is a full 3×3 convolution
+to twice the channels, squeeze-excite and a 1×1 convolution back, with a residual connection.
+`identity` returns its input. Over symbols there are seven operations and `identity`; their names
+have no parameters.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 IDENTITY = "identity"
-ZERO = "zero"  # adds nothing to the sum that it stands in
-FREE = (IDENTITY, ZERO)  # have no parameters and cost nothing
+ZERO = "zero"  # adds nothing to its sum
+FREE = (IDENTITY, ZERO)  # operations without parameters and cost
 SEQUENCE_OPS = ("lstm", "gru", "ligru", "qrnn", "linear", "conv5", IDENTITY, ZERO)
 KERNELS = (1, 3, 5, 7)
 EXPANSIONS = ("0.25", "0.5", "1", "1.5", "2", "3", "4", "6")
@@ -23,7 +24,7 @@ MAP_OP = re.compile(r"(conv|ds|mb)([0-9])(?:e([0-9]+(?:\.[0-9]+)?))?")
 
 @dataclass(frozen=True)
 class MapOp:
-    """`ds3e0.5` in its parts."""
+    """The parts of a name such as `ds3e0.5`."""
 
     kind: str  # conv, ds, mb or identity
     kernel: int = 1
@@ -35,7 +36,7 @@ class MapOp:
 
 
 def parse_map_op(name: str) -> MapOp | None:
-    """None: there is no such operation."""
+    """Returns the parts of an operation's name; None: there is no such operation."""
     if name == IDENTITY:
         return MapOp(IDENTITY)
     match = MAP_OP.fullmatch(name)
@@ -52,14 +53,14 @@ def parse_map_op(name: str) -> MapOp | None:
 
 
 def map_op(name: str) -> MapOp:
-    """Of a name that was checked."""
+    """Returns the parts of a name that has been checked."""
     op = parse_map_op(name)
     assert op is not None, name
     return op
 
 
 def map_op_names() -> list[str]:
-    """All that there are."""
+    """Returns the names of all operations over maps."""
     names = [IDENTITY]
     for kernel in KERNELS:
         names.append(f"conv{kernel}")
@@ -69,10 +70,10 @@ def map_op_names() -> list[str]:
 
 
 def why_not(op: MapOp, channels: int) -> str | None:
-    """Why an operation cannot be built for so many channels; None: it can."""
+    """Returns why an operation cannot be built for this many channels; None: it can."""
     inner = op.expansion * channels
     if inner.denominator != 1:
-        return f"{op.expansion} of {channels} channels is no whole number"
+        return f"{op.expansion} of {channels} channels is not a whole number"
     divides = inner % channels == 0 or channels % inner == 0
     if op.kind == "ds" and not divides:
         return f"a depthwise convolution cannot lead from {channels} to {inner} channels"
@@ -80,7 +81,7 @@ def why_not(op: MapOp, channels: int) -> str | None:
 
 
 def module_key(name: str) -> str:
-    """What an operation is called in a network's keys, where a point parts names."""
+    """Returns an operation's name in a network's keys, in which a dot separates names."""
     return name.replace(".", "_")
 
 

@@ -1,4 +1,4 @@
-"""The networks of chains: of a map, and of a window of symbols."""
+"""The networks of chains, over maps and over windows of symbols."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedloom.spaces.paths import EveryPosition, Passing, PathNetwork, is_live, s
 from fedloom.spaces.space import OpId, Size
 from fedloom.types import Arch
 
-LAYERS = "layers"  # keys of operations are layers.NUMBER.OPERATION.…; all others are everybody's
+LAYERS = "layers"  # keys of operations are layers.NUMBER.OPERATION.…; all other keys are shared
 
 
 class ChainNetwork(PathNetwork):
@@ -47,7 +47,7 @@ class ChainNetwork(PathNetwork):
         self.size = space.usual._replace(head=size.head)
 
     def terms(self, number: int, part: Part, x: Value, run: Run) -> list[Value]:
-        """What the live operations of a layer make of its input."""
+        """Returns the results of a layer's live operations on its input."""
         layer = self.layers[number]
         assert isinstance(layer, nn.ModuleDict)
         values = []
@@ -71,13 +71,13 @@ class ChainNetwork(PathNetwork):
         return OpId(slot, options.index(op_of_key(parts[2])))
 
     def names_in(self, number: int) -> list[str]:
-        """The operations that a layer of this network has."""
+        """Returns the operations that exist in a layer of this network."""
         options = self.space.slots[number].options
         return [options[op] for op in self.arch.choice[number]]
 
 
 class MapNetwork(ChainNetwork):
-    """A stem, stages of layers with a reduction each, the head and a classifier."""
+    """A stem, stages of layers that each end in a reduction, the head and a classifier."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class MapNetwork(ChainNetwork):
         self.stem = Stem(plan.channels, stem.channels, stem.kernel, stem.stride)
         self.layers = nn.ModuleList()
         self.reductions = nn.ModuleList()
-        self.stage_ended_by: dict[int, int] = {}  # the stage, by the number of its last layer
+        self.stage_ended_by: dict[int, int] = {}  # the number of the last layer → its stage
         for number, stage in enumerate(plan.stages):
             for _ in stage.ops:
                 layer = nn.ModuleDict()
@@ -114,7 +114,7 @@ class MapNetwork(ChainNetwork):
 
     def through(self, number: int, part: Part, state: Passing, run: Run = now) -> Passing:
         terms = self.terms(number, part, state.entry, run)
-        x = added(terms, run)
+        x = sum_of(terms, run)
         stage = self.stage_ended_by.get(number)
         if stage is not None:
             x = run(self.reductions[stage], x)
@@ -127,7 +127,7 @@ class MapNetwork(ChainNetwork):
 class SequenceNetwork(ChainNetwork, EveryPosition):
     """An embedding, stages that are sums of their layers, a classifier at every position.
 
-    A forward pass gives the scores of the last position.
+    A forward pass returns the scores of the last position.
     """
 
     def __init__(
@@ -141,11 +141,11 @@ class SequenceNetwork(ChainNetwork, EveryPosition):
     ) -> None:
         super().__init__(space, shape, classes, size, arch, affine)
         plan = sequence_plan(space.definition, shape)
-        # as torch draws one, but at once where only sizes are asked for
+        # These are the numbers that nn.Embedding would draw, but it is fast on the meta device.
         vectors = torch.randn(classes, plan.embedding)
         self.embedding = nn.Embedding.from_pretrained(vectors, freeze=False)
         self.layers = nn.ModuleList()
-        self.stage_ends: set[int] = set()  # the numbers of their last layers
+        self.stage_ends: set[int] = set()  # the number of the last layer of each stage
         for stage in plan.stages:
             for _ in stage.ops:
                 layer = nn.ModuleDict()
@@ -164,16 +164,18 @@ class SequenceNetwork(ChainNetwork, EveryPosition):
         terms = self.terms(number, part, state.entry, run)
         if state.total is not None:
             terms = [state.total, *terms]
-        total = added(terms, run) if terms else None  # `zero` alone: there is nothing yet
+        total = None  # all layers of the stage so far are `zero`
+        if terms:
+            total = sum_of(terms, run)
         if number in self.stage_ends:
             return Passing(total)
         return Passing(state.entry, total)
 
     def finish(self, state: Passing, run: Run = now) -> Value:
-        return run(of_last_position, self.scores(state, run))
+        return run(last_position, self.scores(state, run))
 
     def scores(self, state: Passing, run: Run) -> Value:
-        """At every position."""
+        """Returns the scores of every position."""
         return run(self.classifier, state.entry)
 
     def every_position(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
@@ -183,16 +185,16 @@ class SequenceNetwork(ChainNetwork, EveryPosition):
         return scores
 
 
-def added(terms: list[Value], run: Run) -> Value:
+def sum_of(terms: list[Value], run: Run) -> Value:
     if len(terms) == 1:
         return terms[0]
     return run(add, *terms)
 
 
 def as_numbers(x: torch.Tensor) -> torch.Tensor:
-    """Symbols, by which an embedding is looked up."""
+    """Returns symbols as the integers that index an embedding."""
     return x.long()
 
 
-def of_last_position(scores: torch.Tensor) -> torch.Tensor:
+def last_position(scores: torch.Tensor) -> torch.Tensor:
     return scores[:, -1]

@@ -1,7 +1,7 @@
-"""The operations of a chain, as modules: of a map, or of a sequence of vectors.
+"""The operations of a chain as modules, over maps or over sequences of vectors.
 
-Everywhere a convolution is one without bias, followed by BN with weights and ReLU. Nothing follows
-a residual's sum.
+All convolutions are without bias, and followed by BN with weights and ReLU. No activation follows
+the sum of a residual connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedloom.spaces.ops import Step, scaled
 
 
 class ConvNormRelu(nn.Sequential):
-    """A convolution that keeps the map's size, or divides it by its stride and rounds up."""
+    """A convolution, BN and ReLU. The map keeps its size, or it is divided by the stride."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ConvNormRelu(nn.Sequential):
 
 
 class Stem(nn.Module):
-    """What a chain begins with; no choice."""
+    """The first convolution of a chain, which is not a slot."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Stem(nn.Module):
 
 
 class MapOperation(nn.Module):
-    """An operation that can be chosen. It keeps the channels and the size of the map."""
+    """The base class of operations over maps. They keep the channels and the size of the map."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -73,26 +73,27 @@ class MapOperation(nn.Module):
         return Step(self.name, 1, channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        return scaled(self.changed(x), scale)
+        return scaled(self.unscaled(x), scale)
 
-    def changed(self, x: torch.Tensor) -> torch.Tensor:
+    def unscaled(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns the result of the operation, without its weight in a mixture."""
         raise NotImplementedError
 
 
 class PlainConv(MapOperation):
-    """`conv{k}`: no residual."""
+    """`conv{k}`: a convolution without a residual connection."""
 
     def __init__(self, name: str, channels: int, kernel: int) -> None:
         super().__init__(name)
         self.conv = ConvNormRelu(channels, channels, kernel)
 
-    def changed(self, x: torch.Tensor) -> torch.Tensor:
+    def unscaled(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.conv(x)
         return y
 
 
 class DepthwiseSeparable(MapOperation):
-    """`ds{k}e{x}`: every channel by itself to x times as many, then 1×1 back, + input."""
+    """`ds{k}e{x}`: depthwise to x times the channels, then 1×1 back, + input."""
 
     def __init__(self, name: str, channels: int, inner: int, kernel: int) -> None:
         super().__init__(name)
@@ -100,13 +101,13 @@ class DepthwiseSeparable(MapOperation):
         self.depthwise = ConvNormRelu(channels, inner, kernel, groups=groups)
         self.pointwise = ConvNormRelu(inner, channels, 1)
 
-    def changed(self, x: torch.Tensor) -> torch.Tensor:
+    def unscaled(self, x: torch.Tensor) -> torch.Tensor:
         both: torch.Tensor = x + self.pointwise(self.depthwise(x))
         return both
 
 
 class FusedBottleneck(MapOperation):
-    """`mb{k}e{x}`: full to x times the channels, squeeze-excite, then 1×1 back, + input."""
+    """`mb{k}e{x}`: full convolution to x times the channels, squeeze-excite, 1×1 back, + input."""
 
     def __init__(self, name: str, channels: int, inner: int, kernel: int) -> None:
         super().__init__(name)
@@ -114,13 +115,13 @@ class FusedBottleneck(MapOperation):
         self.excite = SqueezeExcite(inner)
         self.pointwise = ConvNormRelu(inner, channels, 1)
 
-    def changed(self, x: torch.Tensor) -> torch.Tensor:
+    def unscaled(self, x: torch.Tensor) -> torch.Tensor:
         both: torch.Tensor = x + self.pointwise(self.excite(self.full(x)))
         return both
 
 
 class SqueezeExcite(nn.Module):
-    """Every channel times a number between 0 and 1 that follows from the means of all."""
+    """Multiplies each channel by a number between 0 and 1, computed from the means of all."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Identity(nn.Module):
-    """Passes its input on, times its weight in a mixture."""
+    """Returns its input times its weight in a mixture."""
 
     def step(self, channels: int) -> Step | None:
         return None
@@ -156,9 +157,9 @@ def build_map_op(name: str, channels: int) -> nn.Module:
 
 
 class TwoWays(nn.Module):
-    """The reduction `dw+proj`: a depthwise and a 1×1 convolution, beside one of 2×2.
+    """The reduction `dw+proj`: a depthwise and a 1×1 convolution, plus a 2×2 convolution.
 
-    The latter has no padding, so both leave out the last row or column of an odd number.
+    The latter has no padding, so both ignore the last row or column of a map with an odd side.
     """
 
     def __init__(self, stage: StagePlan) -> None:
@@ -186,7 +187,7 @@ class TwoWays(nn.Module):
 
 
 class PooledPointwise(nn.Module):
-    """The reduction `pool`: an average of 3×3 and a 1×1 convolution."""
+    """The reduction `pool`: 3×3 average pooling and a 1×1 convolution."""
 
     def __init__(self, stage: StagePlan) -> None:
         super().__init__()
@@ -210,11 +211,11 @@ def build_reduction(stage: StagePlan) -> nn.Module:
     return nn.Identity()
 
 
-# Over symbols: [samples, symbols, numbers a symbol]
+# Over symbols: [samples, symbols, numbers per symbol]
 
 
 class GatedRecurrent(nn.GRU):
-    """torch's GRU, which can say what it computes: autograd shows the meter no products of it."""
+    """torch's GRU, which counts its own MACs: autograd does not show them to the meter."""
 
     def count_macs(self, inputs: tuple[Any, ...], output: Any) -> int:
         symbols = inputs[0].shape[0] * inputs[0].shape[1]
@@ -222,7 +223,7 @@ class GatedRecurrent(nn.GRU):
 
 
 class SequenceOperation(nn.Module):
-    """An operation that can be chosen. It gives every symbol `hidden` numbers."""
+    """The base class of operations over symbols. They return `hidden` numbers per symbol."""
 
     def __init__(self, name: str, hidden: int) -> None:
         super().__init__()
@@ -234,19 +235,19 @@ class SequenceOperation(nn.Module):
 
 
 class TorchCell(SequenceOperation):
-    """`lstm` and `gru`: torch's own, with two biases."""
+    """`lstm` and `gru`: torch's own cells, which have two biases."""
 
     def __init__(self, name: str, cell: nn.RNNBase) -> None:
         super().__init__(name, cell.hidden_size)
         self.cell = cell
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        outputs: torch.Tensor = self.cell(x)[0]  # of every symbol; the last state is not needed
+        outputs: torch.Tensor = self.cell(x)[0]  # the outputs of every symbol, not the last state
         return scaled(outputs, scale)
 
 
 class OwnCell(SequenceOperation):
-    """`ligru` and `qrnn`."""
+    """`ligru` and `qrnn`, which torch does not have."""
 
     def __init__(self, name: str, cell: nn.Module, hidden: int) -> None:
         super().__init__(name, hidden)
@@ -257,7 +258,7 @@ class OwnCell(SequenceOperation):
 
 
 class SymbolLinear(SequenceOperation):
-    """`linear`: every symbol by itself."""
+    """`linear`: a linear layer on each symbol, and a sigmoid."""
 
     def __init__(self, name: str, inputs: int, hidden: int) -> None:
         super().__init__(name, hidden)
@@ -268,7 +269,7 @@ class SymbolLinear(SequenceOperation):
 
 
 class CausalConv(SequenceOperation):
-    """`conv5`: a symbol and the four before it."""
+    """`conv5`: a convolution of each symbol and the four before it, and a sigmoid."""
 
     def __init__(self, name: str, inputs: int, hidden: int) -> None:
         super().__init__(name, hidden)
@@ -280,7 +281,7 @@ class CausalConv(SequenceOperation):
 
 
 def build_sequence_op(name: str, inputs: int, hidden: int) -> nn.Module | None:
-    """None for `zero`: it is never computed."""
+    """Builds an operation over symbols; None for `zero`, which is never computed."""
     if name == ZERO:
         return None
     if name == IDENTITY:

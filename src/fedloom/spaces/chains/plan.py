@@ -1,4 +1,4 @@
-"""The channels and sizes of every layer of a chain, for one shape of samples; without torch."""
+"""The channels and map sizes of every layer of a chain, for one shape of samples; without torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MapSize = tuple[int, int]
 class StagePlan:
     """A stage over maps."""
 
-    ops: tuple[tuple[str, ...], ...]  # of every layer
+    ops: tuple[tuple[str, ...], ...]  # the operations of every layer
     reduce: Reduction
     inputs: int  # channels of its layers
-    outputs: int  # channels behind its reduction
-    size: MapSize  # of its layers' maps
-    after: MapSize  # behind its reduction
+    outputs: int  # channels after its reduction
+    size: MapSize  # map size of its layers
+    after: MapSize  # map size after its reduction
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class MapPlan:
     """A whole chain over maps."""
 
     channels: int  # of a sample
-    stem: MapSize  # of the map behind the stem
+    stem: MapSize  # map size after the stem
     stages: tuple[StagePlan, ...]
 
     @property
@@ -43,7 +43,7 @@ class MapPlan:
 
 @lru_cache(maxsize=64)
 def map_plan(definition: Definition, shape: tuple[int, ...]) -> MapPlan:
-    """Refuses samples that are too small for the reductions."""
+    """Plans a chain over maps, and refuses samples that are too small for its reductions."""
     if len(shape) != 3:
         rule = f"samples for {definition.name} must be maps of channels, rows and columns"
         raise FedloomError(rule, f"their shape is {list(shape)}", "choose another space")
@@ -59,7 +59,7 @@ def map_plan(definition: Definition, shape: tuple[int, ...]) -> MapPlan:
         after = reduced(stage.reduce, size)
         if min(after) < 1:
             place = where(definition, ("stage", number, "reduce"))
-            found = f"stage {number + 1} makes {after[0]}×{after[1]} of {size[0]}×{size[1]}"
+            found = f"stage {number + 1} reduces {size[0]}×{size[1]} to {after[0]}×{after[1]}"
             found += f" for samples of {shape[1]}×{shape[2]}"
             rule = f"{place}: maps must stay at least 1×1"
             raise FedloomError(rule, found, "use larger samples or fewer reductions")
@@ -71,7 +71,10 @@ def map_plan(definition: Definition, shape: tuple[int, ...]) -> MapPlan:
 
 
 def reduced(reduce: Reduction, size: MapSize) -> MapSize:
-    """`dw+proj` has no padding on one of its sides: it leaves the last of an odd number out."""
+    """Returns the map size after a reduction.
+
+    One part of `dw+proj` has no padding, so it ignores the last row or column of an odd side.
+    """
     if reduce == "none":
         return size
     if reduce == "pool":
@@ -87,16 +90,16 @@ def rounded_up(length: int, stride: int) -> int:
 class SumPlan:
     """A stage over symbols: the sum of its layers."""
 
-    ops: tuple[tuple[str, ...], ...]  # of every layer
-    inputs: int  # numbers of a symbol that every layer reads
-    outputs: int  # and of the sum
+    ops: tuple[tuple[str, ...], ...]  # the operations of every layer
+    inputs: int  # numbers per symbol that every layer reads
+    outputs: int  # numbers per symbol of the sum
 
 
 @dataclass(frozen=True)
 class SequencePlan:
     """A whole chain over symbols."""
 
-    symbols: int  # of a window
+    symbols: int  # per window
     embedding: int
     stages: tuple[SumPlan, ...]
 

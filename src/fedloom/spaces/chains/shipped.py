@@ -23,10 +23,10 @@ def over_maps(
     reduce: str,
     scale: float,
 ) -> Definition:
-    described = []
+    raw_stages = []
     for layers in stages:
-        described.append({"layers": layers, "ops": ops, "reduce": reduce, "scale": scale})
-    return checked({"name": name, "kind": kind, "stem": stem, "stage": described})
+        raw_stages.append({"layers": layers, "ops": ops, "reduce": reduce, "scale": scale})
+    return checked({"name": name, "kind": kind, "stem": stem, "stage": raw_stages})
 
 
 CNN_L = over_maps(

@@ -1,4 +1,4 @@
-"""What can be chosen in a chain: one operation a layer. A path is a network."""
+"""The choices in a chain: one operation per layer. A path is a network."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from fedloom.spaces.chains.definition import Definition, from_json
 from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
 
-RECURRENT_NAMES = ("stem", "branch", "block", "shortcut")  # of two sums of two, as in FedorAS
+# The names of the layers of two stages with two layers each, as in FedorAS.
+RECURRENT_NAMES = ("stem", "branch", "block", "shortcut")
 
 
 @dataclass(frozen=True, eq=False)
 class ChainSpace(Space):
-    """A chain whose every layer is one of several operations."""
+    """A chain in which every layer is one of several operations."""
 
     refillable: ClassVar[bool] = True
     has_own_size: ClassVar[bool] = True
-    shipped: ClassVar[Definition | None] = None  # of a space that has a name of its own
+    shipped: ClassVar[Definition | None] = None  # the definition of a space with its own name
 
     definition: Definition
 
@@ -36,7 +37,7 @@ class ChainSpace(Space):
         if cls.shipped is None:
             return cls(from_json(parameters))
         if parameters:
-            rule = f"the space {cls.family} must be named without anything behind it"
+            rule = f"the space {cls.family} must be named without parameters"
             raise FedloomError(rule, f"got {shortened(repr(parameters), 80)}", f"say {cls.family}")
         return cls(cls.shipped)
 
@@ -63,23 +64,25 @@ class ChainSpace(Space):
 
     @cached_property
     def _slots(self) -> tuple[Slot, ...]:
-        """`2.1` is the first layer of the second stage."""
+        """The slots, one per layer; `2.1` is the first layer of the second stage."""
         slots = []
         for number, stage in enumerate(self.definition.stage, 1):
             for layer, names in enumerate(stage.ops, 1):
                 slots.append(Slot(f"{number}.{layer}", names))
-        if self.definition.is_text and [stage.layers for stage in self.definition.stage] == [2, 2]:
-            return tuple(
-                Slot(name, slot.options) for name, slot in zip(RECURRENT_NAMES, slots, strict=True)
-            )
-        return tuple(slots)
+        layers = [stage.layers for stage in self.definition.stage]
+        if not self.definition.is_text or layers != [2, 2]:
+            return tuple(slots)
+        renamed = []
+        for name, slot in zip(RECURRENT_NAMES, slots, strict=True):
+            renamed.append(Slot(name, slot.options))
+        return tuple(renamed)
 
     def sample(self, rng: np.random.Generator) -> Arch:
         choice = [(int(rng.integers(len(slot.options))),) for slot in self.slots]
         return Arch(self.name, tuple(choice))
 
     def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
-        """One layer drawn anew; where no layer has a choice, the same path."""
+        """Redraws one layer; if no layer has a choice, returns the same path."""
         slots = [number for number, slot in enumerate(self.slots) if len(slot.options) > 1]
         if not slots:
             return arch
@@ -94,7 +97,7 @@ class ChainSpace(Space):
         return Arch(self.name, tuple((int(np.argmax(row)),) for row in strength))
 
     def check(self, arch: Arch) -> None:
-        """A part of the network may have several operations in a layer, but not none."""
+        """A part of the network may have several operations in a layer, but must have one."""
         super().check(arch)
         for slot, live in zip(self.slots, arch.choice, strict=True):
             if not live:

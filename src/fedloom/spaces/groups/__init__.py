@@ -1,9 +1,9 @@
-"""A group of cells, each with edges of its own, that is repeated in the network.
+"""A group of cells, each with its own edges, that is repeated in the network.
 
 FINCH (its §4) searches four cells in a row, of which the second and the third reduce, and stacks
-the group found five times. A cell of the network is a copy of the group's cell at its position;
-where the map is halved follows from the depth alone (spaces/reductions.py), so that every other
-copy of a cell that reduced in the search has stride 1.
+the resulting group five times. A cell of the network is a copy of the group's cell at its position.
+Only the depth decides where the map is halved (spaces/reductions.py), so all other copies of a cell
+that reduced in the search have stride 1.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Size
 from fedloom.types import Arch
 
-OpSet = Literal["full", "s2", "s3", "s4", "s5"]  # those that are the same on every edge
+OpSet = Literal["full", "s2", "s3", "s4", "s5"]  # the op sets that are the same on every edge
 OP_SETS = get_args(OpSet)
-MOST_CELLS = 32  # of a group
-MOST_EDGES = 999  # of all its cells: the names of α have three digits
+MOST_CELLS = 32  # per group
+MOST_EDGES = 999  # in all cells of a group: the names of α have three digits
 
 
 class GroupParameters(Options):
@@ -36,7 +36,7 @@ class GroupParameters(Options):
 
 @dataclass(frozen=True)
 class CellGroup(WholeCells):
-    """A group of cells, each with edges of its own, that is repeated: FINCH's."""
+    """A group of cells, each with its own edges, that is repeated: FINCH's space."""
 
     family: ClassVar[str] = "group"
     schema: ClassVar[type[Options]] = GroupParameters
@@ -56,7 +56,7 @@ class CellGroup(WholeCells):
         if edges > MOST_EDGES:
             rule = f"a group must have at most {MOST_EDGES} edges"
             found = f"{self.group} cells of {self.nodes} nodes have {edges}"
-            raise FedloomError(rule, found, "take fewer cells or nodes")
+            raise FedloomError(rule, found, "use fewer cells or nodes")
         object.__setattr__(self, "usual", Size(cells=self.group, channels=16))
 
     @property
@@ -79,5 +79,5 @@ class CellGroup(WholeCells):
             raise FedloomError(rule, f"got {cells} cells", advice)
 
     def operations_at_most(self, arch: Arch, cells: int) -> int:
-        """Exactly: every copy of the group has the operations of all slots once."""
+        """Returns the exact number: every copy of the group has the operations of all slots."""
         return cells // self.group * sum(len(live) for live in arch.choice)

@@ -1,7 +1,7 @@
-"""NAS-Bench-201's cells, whole: what can be chosen, its network, what that costs and how it looks.
+"""The complete NAS-Bench-201 space, with its network, cost and drawing.
 
-Its network and its cost need torch and are imported when they are asked for: a report, which only
-draws, does not wait.
+Network and cost need torch and are imported only when they are used, so that a report, which only
+draws, does not wait for torch.
 """
 
 from __future__ import annotations

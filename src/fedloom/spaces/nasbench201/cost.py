@@ -1,4 +1,4 @@
-"""What NAS-Bench-201's network costs, by formula."""
+"""The cost of NAS-Bench-201's network, by formula."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def network_cost(
     size: Size,
     affine: bool,
 ) -> Cost:
-    """Of what `BenchNetwork` would build with the same arguments.
+    """Returns the cost of the `BenchNetwork` with the same arguments.
 
-    It takes a millisecond or two, as nothing is built.
+    It takes a millisecond or two, because nothing is built.
     """
     space.check(arch)
     return total(parts(shape, classes, arch, size, affine))
@@ -35,7 +35,7 @@ def parts(
     size: Size,
     affine: bool,
 ) -> Iterable[Cost]:
-    """The stem, three stages of cells with a residual block between them, and the classifier."""
+    """Yields the costs of the stem, three stages of cells, residual blocks and classifier."""
     channels = size.channels
     side = (shape[1], shape[2])
     strides = [1] * len(EDGES)
@@ -61,7 +61,7 @@ def parts(
 
 
 def residual(inputs: int, size: MapSize, affine: bool) -> Cost:
-    """Between NAS-Bench-201's stages: two convolutions, and a pooled 1×1 shortcut."""
+    """The cost of a block between two stages: two convolutions, and a pooled 1×1 shortcut."""
     outputs = 2 * inputs
     out = area(size, 2)
     shortcut = Cost(inputs * outputs, inputs * outputs * out, inputs * out + outputs * out)

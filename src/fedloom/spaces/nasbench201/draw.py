@@ -1,4 +1,4 @@
-"""The cell of an architecture as a graph: four states, the last of which is the output."""
+"""Draws the cell of an architecture as a graph of four states; the last is the output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """NAS-Bench-201's network: Dong, Yang, ICLR 2020.
 
-Three stages of cells, with a residual block before the later two.
+It has three stages of cells, with a residual block before the second and the third.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BenchCell(nn.Module):
 
 
 class Residual(nn.Module):
-    """Twice the channels at half the size, beside an average-pooled shortcut."""
+    """A residual block that doubles the channels and halves the map, with a pooled shortcut."""
 
     def __init__(self, inputs: int, outputs: int, affine: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Residual(nn.Module):
 
 
 class BenchNetwork(StackedCells):
-    """`size.cells` is the number of cells of each of the three stages."""
+    """NAS-Bench-201's network. `size.cells` is the number of cells in each of its three stages."""
 
     def __init__(
         self,
@@ -92,12 +92,8 @@ class BenchNetwork(StackedCells):
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         x = run(self.stem, x)
-        if not is_asked(choice):
-            scales, live = part_of(
-                choice,
-                self.place(0, len(EDGES)),
-                (x,),
-            )  # the same for every cell
+        if not is_asked(choice):  # the same part for every cell
+            scales, live = part_of(choice, self.place(0, len(EDGES)), (x,))
         for number, cell in enumerate(self.cells):
             if number and number % self.size.cells == 0:
                 x = run(self.reduce[number // self.size.cells - 1], x)

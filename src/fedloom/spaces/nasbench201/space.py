@@ -1,6 +1,6 @@
 """The NAS-Bench-201 cell: Dong, Yang, ICLR 2020.
 
-Four nodes, six edges, five operations, 15,625 cells.
+Four nodes, six edges and five operations make 15,625 cells.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHORT_NAMES = {
     "avg_pool_3x3": "avg3",
 }
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))  # (source, target)
-NOTATION = re.compile(  # an operation for each edge, node by node
+NOTATION = re.compile(  # the operation of each edge, node by node
     r"\|([^|~]+)~0\|"
     r"[+]\|([^|~]+)~0\|([^|~]+)~1\|"
     r"[+]\|([^|~]+)~0\|([^|~]+)~1\|([^|~]+)~2\|"
@@ -67,11 +67,11 @@ class NasBench201(Space):
 
 
 def from_string(text: str) -> Arch:
-    """The benchmark's own notation, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
+    """Reads the benchmark's own notation, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
     match = NOTATION.fullmatch(text)
     if match is None:
         rule = "a NAS-Bench-201 cell must look like |op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
-        raise FedloomError(rule, f"got {text!r}", "mend it")
+        raise FedloomError(rule, f"got {text!r}", "fix it")
     names = match.groups()
     for op in names:
         if op not in OPS:

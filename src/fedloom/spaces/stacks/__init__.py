@@ -1,7 +1,7 @@
-"""FedPNAS's two stacks of cells, whole: what can be chosen, its network, its cost, its drawing.
+"""The complete space of FedPNAS's two stacks of cells, with its network, cost and drawing.
 
-Its network and its cost need torch and are imported when they are asked for: a report, which only
-draws, does not wait.
+Network and cost need torch and are imported only when they are used, so that a report, which only
+draws, does not wait for torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stacks(StackSpace):
         arch: Arch | None = None,
         affine: bool = False,
     ) -> StackNetwork:
-        """Its BN always have weights, as the paper's: `affine` changes nothing."""
+        """BN always has weights, as in the paper; `affine` is ignored."""
         from fedloom.spaces.stacks.net import StackNetwork
 
         return StackNetwork(shape, classes, self, size, arch=arch)

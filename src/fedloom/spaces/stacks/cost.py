@@ -1,4 +1,4 @@
-"""What FedPNAS's network costs, by formula."""
+"""The cost of FedPNAS's network, by formula."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def network_cost(
     arch: Arch,
     size: Size,
 ) -> Cost:
-    """Of what `StackNetwork` would build with the same arguments."""
+    """Returns the cost of the `StackNetwork` with the same arguments."""
     space.check(arch)
     space.check_cells(size.cells)
     return total(parts(space, shape, classes, arch, size))
@@ -32,11 +32,11 @@ def parts(
     arch: Arch,
     size: Size,
 ) -> Iterable[Cost]:
-    """The stem, the cells and the classifier, one after the other."""
+    """Yields the costs of the stem, the cells and the classifier."""
     channels = size.channels
     side = (shape[1], shape[2])
     yield conv_cost(shape[0], channels, STEM_KERNEL, 1, side, True)
-    sizes = (side, side)  # of the two outputs before a cell
+    sizes = (side, side)  # the map sizes of the two outputs before a cell
     for cell in space.cells:
         if cell.inputs == BASE_INPUTS:
             yield skip_cost(channels, sizes)
@@ -58,7 +58,7 @@ def parts(
 
 
 def skip_cost(channels: int, sizes: tuple[MapSize, MapSize]) -> Cost:
-    """The older output of a base cell: ReLU, 1×1 convolution, BN."""
+    """The cost of preprocessing a base cell's older input: ReLU, 1×1 convolution, BN."""
     relu = Cost(activations=channels * area(sizes[0], 1))
     if sizes[0] == sizes[1]:
         return total([relu, conv_cost(channels, channels, 1, 1, sizes[0], True)])

@@ -1,4 +1,4 @@
-"""The cells of both stacks as graphs."""
+"""Draws the cells of both stacks as graphs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """FedPNAS's network: a stem, the base stack, the personal stack, a classifier.
 
-Channels stay the same throughout. A base cell takes the output before it as it is, and the one
-before that through ReLU, a 1×1 convolution and BN; for the first cell both are the stem's. A node
-is the mean of its edges, a cell's output the mean of its nodes. All BN have weights.
+The number of channels is the same throughout. A base cell takes the output of the cell before it as
+it is, and the output before that through ReLU, a 1×1 convolution and BN; for the first cell, both
+are the stem's output. A node is the mean of its edges, and a cell's output is the mean of its
+nodes. All BNs have weights.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class StackStem(nn.Sequential):
 
 
 class Cell(nn.Module):
-    """Edges between inputs and nodes; the mean of the nodes goes on."""
+    """A cell: edges between inputs and nodes. Its output is the mean of the nodes."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Cell(nn.Module):
         channels: int,
         sizes: tuple[MapSize, MapSize],
     ) -> None:
-        """`sizes` are the map sizes of the two outputs before it, the older one first."""
+        """`sizes` are the map sizes of the two outputs before the cell, the older one first."""
         super().__init__()
         self.place = Place(space.cells.index(cell), cell.slots)
         self.nodes = space.nodes
@@ -87,7 +88,7 @@ def skip_input(channels: int, sizes: tuple[MapSize, MapSize]) -> Op:
 
 
 def strides_of(cell: StackedCell) -> list[int]:
-    """Of every edge: in a cell that reduces, those from the inputs halve the map."""
+    """Returns the stride of every edge: in a reduction cell, edges from inputs halve the map."""
     strides = []
     for source, _ in cell.edges:
         halves = cell.reduces and source < cell.inputs

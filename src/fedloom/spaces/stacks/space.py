@@ -1,10 +1,10 @@
 """Two stacks of cells: Hoang, Kingsford, "Personalized Neural Architecture Search for Federated
 Learning" (FedPNAS), §3.2.
 
-A base stack that all clients share, and behind it a personal stack that every client may fit to its
-own task. Every edge of every cell is chosen by itself; nothing is shared between cells. A base cell
-takes the outputs of the two cells before it, a personal one that of the cell before it alone; a
-node is joined with everything that comes before it in its cell. Personal cells have no large
+All clients share a base stack; the personal stack after it may be fitted by each client to its own
+task. Every edge of every cell is chosen separately; nothing is shared between cells. A base cell
+takes the outputs of the two cells before it, a personal cell only that of the cell before it. A
+node is connected with all inputs and nodes before it in its cell. Personal cells have no large
 operations.
 """
 
@@ -32,8 +32,8 @@ PERSONAL_OPS = (AVG, MAX, SEP3, DIL3, SKIP)
 MORE_SHORT_NAMES = {SEP7: "sep7", HOURGLASS: "conv7"}
 BASE_INPUTS = 2  # of a base cell: the outputs of the two cells before it
 PERSONAL_INPUTS = 1
-MOST_CELLS = 100  # of a stack
-MOST_NODES = 16  # of a cell: its edges grow with their square
+MOST_CELLS = 100  # per stack
+MOST_NODES = 16  # per cell: the number of edges grows with their square
 MOST_EDGES = 999  # the names of α have three digits
 Node = Literal["mean", "sum"]
 
@@ -42,9 +42,9 @@ Edge = tuple[int, int]  # source and target: first a cell's inputs, then its nod
 
 class StackParameters(Options):
     base_cells: int = Field(3, description=f"cells that all clients share, 1 to {MOST_CELLS}")
-    personal_cells: int = Field(1, description=f"personal cells behind them, 1 to {MOST_CELLS}")
+    personal_cells: int = Field(1, description=f"personal cells after them, 1 to {MOST_CELLS}")
     nodes: int = Field(2, description=f"nodes of a cell, 1 to {MOST_NODES}")
-    node: Node = Field("mean", description="what a node is of its edges")
+    node: Node = Field("mean", description="how a node combines its edges")
 
 
 class StackedCell(NamedTuple):
@@ -52,7 +52,7 @@ class StackedCell(NamedTuple):
 
     name: str  # `base.0`
     edges: tuple[Edge, ...]
-    options: tuple[str, ...]  # of every edge
+    options: tuple[str, ...]  # the same for every edge
     inputs: int
     reduces: bool
     slots: range
@@ -60,7 +60,7 @@ class StackedCell(NamedTuple):
 
 @dataclass(frozen=True)
 class StackSpace(Space):
-    """A base stack that is shared and a personal stack, each edge chosen by itself: FedPNAS's."""
+    """A shared base stack and a personal stack, every edge chosen separately: FedPNAS's space."""
 
     family: ClassVar[str] = "stacks"
     schema: ClassVar[type[Options]] = StackParameters
@@ -88,10 +88,10 @@ class StackSpace(Space):
                 rule = f"{name} of the space stacks must be 1 to {most}"
                 raise FedloomError(rule, f"got {count}", "try stacks:3:1:2")
         if self.node not in get_args(Node):
-            raise unknown("what a node is of its edges", self.node, get_args(Node))
+            raise unknown("the node rule of stacks", self.node, get_args(Node))
         if len(self.slots) > MOST_EDGES:
             rule = f"stacks must have at most {MOST_EDGES} edges"
-            raise FedloomError(rule, f"{self.name} has {len(self.slots)}", "take fewer cells")
+            raise FedloomError(rule, f"{self.name} has {len(self.slots)}", "use fewer cells")
         usual = Size(cells=self.base_cells + self.personal_cells, channels=16)
         object.__setattr__(self, "usual", usual)
 
@@ -99,7 +99,7 @@ class StackSpace(Space):
 
     @property
     def parameters(self) -> str:
-        """`3:1:2`, or `3:1:2:sum` where a node is the sum of its edges."""
+        """For example `3:1:2`, or `3:1:2:sum` if a node is the sum of its edges."""
         sizes = f"{self.base_cells}:{self.personal_cells}:{self.nodes}"
         if self.node == "mean":
             return sizes
@@ -109,7 +109,7 @@ class StackSpace(Space):
 
     @cached_property
     def cells(self) -> tuple[StackedCell, ...]:
-        """The base stack, then the personal one."""
+        """The cells of the base stack, then those of the personal stack."""
         cells = []
         first_slot = 0
         base_edges = edges_of(BASE_INPUTS, self.nodes)
@@ -171,12 +171,12 @@ class StackSpace(Space):
         return Arch(self.name, tuple(choice))
 
     def derive(self, strength: Sequence[np.ndarray]) -> Arch:
-        """The strongest operation of every edge."""
+        """Returns the strongest operation of every edge."""
         return Arch(self.name, tuple((int(np.argmax(row)),) for row in strength))
 
 
 def edges_of(inputs: int, nodes: int) -> tuple[Edge, ...]:
-    """Every node is joined with all that come before it."""
+    """Returns the edges of a cell: every node is connected with all inputs and nodes before it."""
     edges = []
     for target in range(inputs, inputs + nodes):
         for source in range(target):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedloom.data.augmenting.augment import (
     OPERATIONS,
-    About,
     Augmenter,
+    DataFacts,
     augmenter,
     check,
     crop,
@@ -59,7 +59,9 @@ def test_every_crop_comes_up_about_as_often():
     table = windows(x[0], 1)
     cropped = crop(x, seeded(), 1)
     counts = [sum(torch.equal(after, window) for after in cropped) for window in table.values()]
-    assert sum(counts) == 900 and all(abs(count - 100) < 4.5 * (100 * 8 / 9) ** 0.5 for count in counts)
+    assert sum(counts) == 900 and all(
+        abs(count - 100) < 4.5 * (100 * 8 / 9) ** 0.5 for count in counts
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -78,17 +80,21 @@ def test_cutout_fills_exactly_a_box(dtype, side):
     x = pictures(n=50, h=7, w=9, dtype=dtype)
     fill = torch.tensor([0.0, 2.0, 0.25]).to(dtype)
     holes = cutout(x, seeded(), side, fill.tolist())
-    centres, places = set(), [(row, column) for row in range(7) for column in range(9)]
+    centres = set()
+    places = [(row, column) for row in range(7) for column in range(9)]
     for before, after in zip(x, holes, strict=True):
-        found = {place for place in places if torch.equal(after, cut(before, *place, side, fill))}
-        assert found
-        centres |= found
+        possible = {
+            place for place in places if torch.equal(after, cut(before, *place, side, fill))
+        }
+        assert possible
+        centres |= possible
     assert len(centres) > 20  # its middle may be any pixel
 
 
 def cut(picture, row, column, side, fill):
     """Rows and columns from `side // 2` before the middle on, as far as there are any."""
-    top, left = row - side // 2, column - side // 2
+    top = row - side // 2
+    left = column - side // 2
     hole = picture.clone()
     hole[:, max(0, top) : top + side, max(0, left) : left + side] = fill[:, None, None]
     return hole
@@ -108,11 +114,14 @@ def test_amounts_go_both_ways_and_no_further():
 # Together
 
 
-@pytest.mark.parametrize("text", [FULL, *(each.example for each in OPERATIONS.values() if "image" in each.kinds)])
+@pytest.mark.parametrize(
+    "text", [FULL, *(each.example for each in OPERATIONS.values() if "image" in each.kinds)]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_and_all_keep_type_shape_and_range_and_follow_the_seed(text, dtype):
     x = pictures(n=20, h=20, w=18, dtype=dtype)
-    before, white = x.clone(), 255 if dtype == torch.uint8 else 1
+    before = x.clone()
+    white = 255 if dtype == torch.uint8 else 1
     augment = augmenter(text, "image", [0.5, 0.4, 0.3], x)
     one = augment(x, seeded(1))
     assert one.dtype == dtype and one.shape == x.shape and one.is_contiguous()
@@ -124,25 +133,39 @@ def test_each_and_all_keep_type_shape_and_range_and_follow_the_seed(text, dtype)
 
 
 def test_steps_are_applied_in_the_order_they_are_written():
-    x, draw = pictures(), seeded(3)
+    x = pictures()
+    draw = seeded(3)
     wanted = cutout(flip(x, draw), draw, 3, (1.0, 2.0, 3.0))
-    assert torch.equal(Augmenter(parse("flip+cutout:3"), About((1.0, 2.0, 3.0)))(x, seeded(3)), wanted)
+    assert torch.equal(
+        Augmenter(parse("flip+cutout:3"), DataFacts((1.0, 2.0, 3.0)))(x, seeded(3)), wanted
+    )
 
 
 def test_none_touches_nothing_and_draws_nothing():
-    x, draw = pictures(), seeded()
+    x = pictures()
+    draw = seeded()
     assert augmenter("none", "text", [], x)(x, draw) is x
     assert torch.equal(draw.get_state(), seeded().get_state())
 
 
-@given(st.lists(st.sampled_from([operation.example for operation in OPERATIONS.values()]), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.sampled_from([operation.example for operation in OPERATIONS.values()]),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_what_is_written_is_read(parts):
     names = [name for name, _ in parse("+".join(parts))]
     assert names == [part.split(":")[0] for part in parts]
 
 
 def test_amounts_are_read():
-    assert parse(" crop:4 + flip+randaugment:2:9.5") == (("crop", (4,)), ("flip", ()), ("randaugment", (2, 9.5)))
+    assert parse(" crop:4 + flip+randaugment:2:9.5") == (
+        ("crop", (4,)),
+        ("flip", ()),
+        ("randaugment", (2, 9.5)),
+    )
     assert parse("none") == ()
 
 
@@ -153,12 +176,24 @@ def test_amounts_are_read():
     ("text", "message"),
     [
         ("crp:4", "must be a known name, but got 'crp'; did you mean crop"),
-        ("flip+cutuot:16", r"of `augment` 'flip\+cutuot:16' must be a known name, but got 'cutuot'; did you mean cut"),
-        ("flip+none", "got 'none'; choose from bandmask, crop, cutout, flip, hiss, hue, randaugment, rotate, timem"),
+        (
+            "flip+cutuot:16",
+            r"of `augment` 'flip\+cutuot:16' must be a known name, but got 'cutuot'; "
+            "did you mean cut",
+        ),
+        (
+            "flip+none",
+            "got 'none'; choose from bandmask, crop, cutout, flip, hiss, hue, randaugment, "
+            "rotate, timem",
+        ),
         ("nome", "got 'nome'; did you mean none"),
         ("", "must be a known name, but got ''"),
         ("flip+", "must be a known name, but got ''"),
-        ("crop", r"`augment` crop must have pixels \(a whole number above 0\), but got 'crop'; try crop:4"),
+        (
+            "crop",
+            r"`augment` crop must have pixels \(a whole number above 0\), but got 'crop'; "
+            "try crop:4",
+        ),
         ("crop:0", "got 'crop:0'"),
         ("crop:1.5", "got 'crop:1.5'"),
         ("crop:nan", "got 'crop:nan'"),
@@ -168,10 +203,13 @@ def test_amounts_are_read():
         ("flip:2", "flip must have no amount, but got 'flip:2'; try flip"),
         ("hue:0.7", r"turns \(above 0 to 0.5\)"),
         ("rotate:-5", r"degrees \(above 0 to 180\), but got 'rotate:-5'"),
-        ("flip+randaugment:2", r"operations \(a whole number above 0 to 14\) and magn.* got 'randaugment:2' in 'flip"),
+        (
+            "flip+randaugment:2",
+            r"operations \(a whole number above 0 to 14\) and magn.* got 'randaugment:2' in 'flip",
+        ),
         ("randaugment:2:31", "above 0 to 30"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_refused(text, message):
     with pytest.raises(FedloomError, match=message):
         parse(text)
@@ -181,10 +219,20 @@ def test_what_cannot_be_read_is_refused(text, message):
     ("text", "kind", "shape", "message"),
     [
         ("flip", "text", (80,), "`augment` must be none for text, but got 'flip'"),
-        ("cutout:4+flip", "speech", (1, 40, 51), "must be one of cutout, timeshift, .* for speech, but got 'cutout:4"),
+        (
+            "cutout:4+flip",
+            "speech",
+            (1, 40, 51),
+            "must be one of cutout, timeshift, .* for speech, but got 'cutout:4",
+        ),
         ("hue:0.1", "image", (1, 8, 8), "hue must have images of 3 channels, but they have 1"),
         ("randaugment:2:9", "image", (4, 8, 8), "images of 1 or 3 channels, but they have 4"),
-        ("crop:9", "image", (3, 8, 8), "crop must not be larger than the images of 8×8, but got 9; try crop:2"),
+        (
+            "crop:9",
+            "image",
+            (3, 8, 8),
+            "crop must not be larger than the images of 8×8, but got 9; try crop:2",
+        ),
         ("cutout:60", "speech", (1, 40, 51), "cutout must not be larger than .* 40×51"),
     ],
 )

@@ -22,7 +22,12 @@ def pictures(dtype, seed=0):
 
 @pytest.mark.parametrize(
     ("turns", "expected"),
-    [(1 / 3, (10, 200, 60)), (-1 / 3, (60, 10, 200)), (2 / 3, (60, 10, 200)), (1 / 2, (10, 150, 200))],
+    [
+        (1 / 3, (10, 200, 60)),
+        (-1 / 3, (60, 10, 200)),
+        (2 / 3, (60, 10, 200)),
+        (1 / 2, (10, 150, 200)),
+    ],
 )
 def test_a_colour_moves_round_the_circle(turns, expected):
     assert shift_hue(pixel(200, 60, 10), turns).flatten().tolist() == list(expected)

@@ -33,21 +33,35 @@ def test_half_a_turn_of_an_oblong_is_exact_too(dtype):
 def test_every_sample_turns_by_its_own_amount():
     x = pictures(n=4)
     turned = rotate(x, torch.tensor([0.0, 90.0, 180.0, -90.0]))
-    assert all(torch.equal(turned[i], torch.rot90(x[i], quarters, (1, 2))) for i, quarters in enumerate((0, 1, 2, 3)))
+    assert all(
+        torch.equal(turned[i], torch.rot90(x[i], quarters, (1, 2)))
+        for i, quarters in enumerate((0, 1, 2, 3))
+    )
 
 
 def test_an_eighth_of_a_turn_by_hand():
-    """Of a 3×3 image with one white pixel above the middle: √2/2 away from the corner and the edge."""
+    """A 3×3 image has one white pixel above its centre.
+
+    It lands at a distance of √2/2 from the corner and the edge.
+    """
     x = torch.zeros(1, 1, 3, 3)
     x[0, 0, 0, 1] = 1
     turned = rotate(x, 45)[0, 0]
     half = 0.5**0.5
-    assert turned[0, 0] == pytest.approx(1 - (2 * half - 1), abs=1e-6)  # it looks √2 above the middle
+    assert turned[0, 0] == pytest.approx(
+        1 - (2 * half - 1), abs=1e-6
+    )  # it looks √2 above the middle
     assert turned[0, 1] == pytest.approx(half * (1 - half), abs=1e-6)  # from (−√2/2, √2/2)
     assert turned[2, 2] == turned[1, 1] == 0
 
 
-@given(st.floats(-720, 720), st.sampled_from(DTYPES), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6))
+@given(
+    st.floats(-720, 720),
+    st.sampled_from(DTYPES),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
 def test_any_turn_keeps_type_shape_and_range(degrees, dtype, c, h, w):
     x = pictures(c=c, h=h, w=w, dtype=dtype)
     turned = rotate(x, degrees)
@@ -56,5 +70,5 @@ def test_any_turn_keeps_type_shape_and_range(degrees, dtype, c, h, w):
 
 
 def test_a_wrong_number_of_amounts_is_refused():
-    with pytest.raises(ValueError, match="3 samples take one amount or 3"):
+    with pytest.raises(ValueError, match="3 samples need one amount or 3"):
         rotate(pictures(n=3), torch.zeros(2))

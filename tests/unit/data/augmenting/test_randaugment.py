@@ -63,7 +63,11 @@ EXACT = {
 }
 CUT_OFF = {
     "autocontrast": (colour.autocontrast, ImageOps.autocontrast),
-    **{f"{o.__name__} {factor}": enhanced(o, t, factor) for o, t in ENHANCED for factor in (0.0, 0.73, 1.27, 1.9)},
+    **{
+        f"{o.__name__} {factor}": enhanced(o, t, factor)
+        for o, t in ENHANCED
+        for factor in (0.0, 0.73, 1.27, 1.9)
+    },
 }
 
 
@@ -90,14 +94,17 @@ def test_a_rotation_as_pillow_does_it(degrees):
     x = bumpy(h=31, w=31)
     rows = torch.arange(31) - 15
     inside = rows[:, None] ** 2 + rows**2 < 13**2
-    wanted = torch.stack([tensor(pillow(one).rotate(degrees, Image.Resampling.BILINEAR)) for one in x])
+    wanted = torch.stack(
+        [tensor(pillow(one).rotate(degrees, Image.Resampling.BILINEAR)) for one in x]
+    )
     difference = (rotate(x, degrees).int() - wanted.int()).abs()[..., inside]
     assert difference.max() <= 1
 
 
 def test_flat_and_tiny_channels_stay():
     """Nothing can be stretched or spread; 64 pixels are fewer than the 255 steps."""
-    flat, tiny = torch.full((1, 1, 20, 20), 77.0), bumpy(h=8, w=8).float()
+    flat = torch.full((1, 1, 20, 20), 77.0)
+    tiny = bumpy(h=8, w=8).float()
     assert torch.equal(colour.autocontrast(flat), flat) and torch.equal(colour.equalize(flat), flat)
     assert torch.equal(colour.equalize(tiny), tiny)
     assert torch.equal(colour.sharpness(tiny[..., :2, :], 0.0), tiny[..., :2, :])
@@ -107,14 +114,19 @@ def test_shear_and_translation_by_hand():
     x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]).view(1, 1, 3, 3)
     assert translate(x, across=1)[0, 0].tolist() == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
     assert translate(x, down=-1)[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
-    assert translate(x, across=0.5)[0, 0].tolist() == [[0.5, 1.5, 2.5], [2, 4.5, 5.5], [3.5, 7.5, 8.5]]
+    assert translate(x, across=0.5)[0, 0].tolist() == [
+        [0.5, 1.5, 2.5],
+        [2, 4.5, 5.5],
+        [3.5, 7.5, 8.5],
+    ]
     assert shear(x, across=1.0)[0, 0].tolist() == [[0, 1, 2], [4, 5, 6], [8, 9, 0]]
     assert shear(x, down=1.0)[0, 0].tolist() == [[0, 2, 6], [1, 5, 9], [4, 8, 0]]
 
 
 def expected():
     """What each operation does to the two pictures at magnitude 9 of 30, one sign each."""
-    x, turn = bumpy().float(), 0.3 * SIGNS
+    x = bumpy().float()
+    turn = 0.3 * SIGNS
     return {
         "identity": x,
         "rotate": rotate(x, 9 * SIGNS),
@@ -130,7 +142,9 @@ def expected():
 
 @pytest.mark.parametrize("name", expected())
 def test_magnitude_nine(name):
-    assert torch.allclose(OPERATIONS[name](bumpy().float(), 0.3 * SIGNS), expected()[name], atol=1e-3)
+    assert torch.allclose(
+        OPERATIONS[name](bumpy().float(), 0.3 * SIGNS), expected()[name], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -149,11 +163,14 @@ def test_images_stay_on_their_scale(white, dtype):
     x = (bumpy(n=64).float() / 220 * white).to(dtype)
     changed = randaugment(x, torch.Generator().manual_seed(1), 2, 9, white)
     assert changed.dtype == dtype and changed.shape == x.shape
-    assert changed.min() >= 0 and changed.max() <= white * (1 + 1e-5) and changed.max() > 0.8 * white
+    assert (
+        changed.min() >= 0 and changed.max() <= white * (1 + 1e-5) and changed.max() > 0.8 * white
+    )
 
 
 def test_the_draws_come_from_the_generator_alone():
-    x, draw = bumpy(n=40), torch.Generator()
+    x = bumpy(n=40)
+    draw = torch.Generator()
     torch.manual_seed(0)
     one = randaugment(x, draw.manual_seed(3), 2, 9)
     torch.manual_seed(1)
@@ -185,7 +202,8 @@ def test_every_operation_comes_up_about_as_often():
 
 def test_a_picture_is_changed_whatever_its_neighbours_are():
     """Per-sample operations look at their own sample alone."""
-    x, amount = bumpy(n=3).float(), torch.tensor([0.3, -0.3, 0.3])
+    x = bumpy(n=3).float()
+    amount = torch.tensor([0.3, -0.3, 0.3])
     for operation in OPERATIONS.values():
         alone = torch.cat([operation(x[k : k + 1], amount[k : k + 1]) for k in range(3)])
         assert torch.allclose(operation(x, amount), alone, atol=1e-3)
@@ -193,7 +211,15 @@ def test_a_picture_is_changed_whatever_its_neighbours_are():
 
 @pytest.mark.parametrize(
     ("values", "white"),
-    [([0, 16], 16), ([0, 14], 16), ([0, 17], 255), ([0, 255], 255), ([0.0, 0.9], 1), ([0.0, 254.5], 255), ([], 1)],
+    [
+        ([0, 16], 16),
+        ([0, 14], 16),
+        ([0, 17], 255),
+        ([0, 255], 255),
+        ([0.0, 0.9], 1),
+        ([0.0, 254.5], 255),
+        ([], 1),
+    ],
 )
 def test_the_scale_of_images(values, white):
     assert white_of(torch.tensor(values)) == white
@@ -201,5 +227,7 @@ def test_the_scale_of_images(values, white):
 
 @pytest.mark.parametrize("values", [[-0.1, 0.5], [0.0, 256.0]])
 def test_normalised_images_have_no_white(values):
-    with pytest.raises(FedloomError, match="randaugment must have pixels from 0 to 1, 16 or 255, but they run from"):
+    with pytest.raises(
+        FedloomError, match="randaugment must have pixels from 0 to 1, 16 or 255, but they run from"
+    ):
         white_of(torch.tensor(values))

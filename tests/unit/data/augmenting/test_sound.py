@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedloom.data.augmenting.augment import About, Augmenter, check, parse
+from fedloom.data.augmenting.augment import Augmenter, DataFacts, check, parse
 from fedloom.data.augmenting.sound import add_noise, mask, shift_time
 from fedloom.errors import FedloomError
 
@@ -69,17 +69,19 @@ def test_noise_follows_each_sound_s_own_spread():
 
 def test_by_name_with_the_data_set_s_mean():
     x = sounds() + 1
-    change = Augmenter(parse("timeshift:2+timemask:2+bandmask:1+hiss:0.1"), About((-9.0,)))
+    change = Augmenter(parse("timeshift:2+timemask:2+bandmask:1+hiss:0.1"), DataFacts((-9.0,)))
     changed = change(x, seeded())
     assert changed.shape == x.shape
     assert torch.equal(changed, change(x, seeded()))
     assert not torch.equal(changed, change(x, seeded(1)))
-    masked = Augmenter(parse("timemask:3"), About((-9.0,)))(x, seeded())
+    masked = Augmenter(parse("timemask:3"), DataFacts((-9.0,)))(x, seeded())
     assert set((masked[masked != x]).tolist()) == {-9.0}
 
 
 def test_images_have_no_frames():
-    with pytest.raises(FedloomError, match=r"must be one of crop, flip, .* for image, but got 'timemask:4'"):
+    with pytest.raises(
+        FedloomError, match=r"must be one of crop, flip, .* for image, but got 'timemask:4'"
+    ):
         check("timemask:4", "image", (1, 28, 28))
     check("timemask:4", "speech", (1, 40, 51))
     with pytest.raises(FedloomError, match="timeshift must not be larger than"):

@@ -25,12 +25,17 @@ CONTENT = b"content" * 50
 
 def one(name, content):
     checksum = Checksum("md5", hashlib.md5(content).hexdigest(), "its keeper")
-    return DataSet(name, "one file", name, "here", "free", (), (Content("file", len(content), checksum),))
+    return DataSet(
+        name, "one file", name, "here", "free", (), (Content("file", len(content), checksum),)
+    )
 
 
 @pytest.fixture
 def place(monkeypatch, tmp_path):
-    """A folder with the data set `this`; `that` has a file of the same name, as MNIST and Fashion-MNIST have."""
+    """A folder with the data set `this`.
+
+    `that` has a file of the same name, as MNIST and Fashion-MNIST have.
+    """
     sets = {"this": one("this", CONTENT), "that": one("that", b"another")}
     monkeypatch.setattr(catalogue, "CATALOGUE", MappingProxyType(sets))
     monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
@@ -41,24 +46,24 @@ def place(monkeypatch, tmp_path):
 
 def checked(capsys, *words):
     code = main(["data", "check", *map(str, words), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["good"] is (code == 0)
-    return code, found["sets"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["good"] is (code == 0)
+    return code, report["sets"]
 
 
 @pytest.mark.parametrize("words", [["this"], ["{}"], ["{}/this"], ["this", "--data-dir", "{}"]])
 def test_by_name_by_the_data_folder_or_by_its_own_folder(place, capsys, words):
-    code, (found,) = checked(capsys, *(word.format(place) for word in words))
-    assert code == 0 and found["name"] == "this" and found["folder"] == str(place / "this")
-    assert found["files"] == [{"file": "file", "state": "ok", "text": "md5 as in its keeper"}]
+    code, (report,) = checked(capsys, *(word.format(place) for word in words))
+    assert code == 0 and report["name"] == "this" and report["folder"] == str(place / "this")
+    assert report["files"] == [{"file": "file", "state": "ok", "text": "md5 as in its keeper"}]
 
 
 @pytest.mark.parametrize(("content", "name"), [(CONTENT, "this"), (b"another", "that")])
 def test_of_two_sets_with_the_same_file_names_the_contents_decide(place, capsys, content, name):
     (place / "somewhere").mkdir()
     (place / "somewhere/file").write_bytes(content)
-    code, (found,) = checked(capsys, place / "somewhere")
-    assert code == 0 and found["name"] == name
+    code, (report,) = checked(capsys, place / "somewhere")
+    assert code == 0 and report["name"] == name
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -67,8 +72,8 @@ def test_a_packed_file_is_known_by_its_content(place, capsys, ending, pack):
     (place / f"this/file{ending}").write_bytes(pack(CONTENT))
     assert checked(capsys, "this")[0] == 0
     (place / f"this/file{ending}").write_bytes(pack(CONTENT)[:-9])
-    code, (found,) = checked(capsys, "this")
-    assert code == 1 and "cannot be read to its end" in found["files"][0]["text"]
+    code, (report,) = checked(capsys, "this")
+    assert code == 1 and "cannot be read to its end" in report["files"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +89,8 @@ def test_what_is_wrong_is_told(place, capsys, content, state, why):
     (place / "this/file").unlink()
     if content is not None:
         (place / "this/file").write_bytes(content)
-    code, (found,) = checked(capsys, "this")
-    assert code == 1 and found["files"][0]["state"] == state and why in found["files"][0]["text"]
+    code, (report,) = checked(capsys, "this")
+    assert code == 1 and report["files"][0]["state"] == state and why in report["files"][0]["text"]
     assert main(["data", "check", "this"]) == 1
     assert "`fedloom data get this --data-dir" in capsys.readouterr().out
 
@@ -94,18 +99,26 @@ def test_recorded_files_are_compared_with_the_record(place, capsys):
     folder = place / "this"
     (folder / "more").write_bytes(b"more")
     write_record(folder, {"file": "0" * 64, "more": hashlib.sha256(b"more").hexdigest()})
-    code, (found,) = checked(capsys, "this")
-    assert code == 0 and found["files"][1]["state"] == "recorded" and found["files"][1]["file"] == "1 more file"
+    code, (report,) = checked(capsys, "this")
+    assert (
+        code == 0
+        and report["files"][1]["state"] == "recorded"
+        and report["files"][1]["file"] == "1 more file"
+    )
     (folder / "more").write_bytes(b"less")
     assert checked(capsys, "this")[1][0]["files"][1]["text"] == "has changed since it was recorded"
     (folder / "more").unlink()
     assert checked(capsys, "this")[1][0]["files"][1]["state"] == "missing"
 
 
-@pytest.mark.parametrize("line", ["nonsense", f"{'0' * 64}  ../out", f"{'0' * 64}  this/../../out", "0  this/a"])
+@pytest.mark.parametrize(
+    "line", ["nonsense", f"{'0' * 64}  ../out", f"{'0' * 64}  this/../../out", "0  this/a"]
+)
 def test_a_spoilt_record_is_refused_by_line(place, line):
     (place / "this.sha256").write_text(f"{'0' * 64}  this/a\n{line}\n")
-    with pytest.raises(FedloomError, match=r"line 2 of .*this\.sha256 must be a SHA-256, two spaces and a file of"):
+    with pytest.raises(
+        FedloomError, match=r"line 2 of .*this\.sha256 must be a SHA-256, two spaces and a file of"
+    ):
         read_record(place / "this")
 
 
@@ -114,14 +127,17 @@ def test_leftovers_are_named_and_harmless(monkeypatch, tmp_path, capsys):
     (tmp_path / "cifar-10-batches-bin").mkdir()
     for name in (remote, f"{remote}.part"):
         (tmp_path / name).write_bytes(b"")
-    _, (found,) = checked(capsys, "cifar10", "--data-dir", tmp_path)
-    assert found["leftovers"] == [str(tmp_path / remote), str(tmp_path / f"{remote}.part")]
+    _, (report,) = checked(capsys, "cifar10", "--data-dir", tmp_path)
+    assert report["leftovers"] == [str(tmp_path / remote), str(tmp_path / f"{remote}.part")]
 
 
 def test_a_foreign_folder_is_told_what_can_be_checked(tmp_path, capsys):
     assert main(["data", "check", str(tmp_path)]) == 1
     err = capsys.readouterr().err
-    assert "must hold files of mnist, fashion-mnist," in err and "data of your own is checked when it is read" in err
+    assert (
+        "must hold files of mnist, fashion-mnist," in err
+        and "your own data is checked when it is read" in err
+    )
     assert main(["data", "check", str(tmp_path / "nothing")]) == 2
     assert "must be a folder or a known data set, but there is none" in capsys.readouterr().err
 
@@ -150,8 +166,13 @@ def test_the_published_checksums_are_those_of_real_files(tmp_path, capsys):
 
 def test_a_file_that_no_content_covers_must_be_there_too(place, monkeypatch, capsys):
     sets = {}
-    for name, sums in (("bare", ()), ("sure", (Checksum("md5", hashlib.md5(b"x").hexdigest(), "its keeper"),))):
-        sets[name] = replace(one(name, CONTENT), folder="this", remotes=(Remote("extra", ("http://no",), 1, sums),))
+    for name, sums in (
+        ("bare", ()),
+        ("sure", (Checksum("md5", hashlib.md5(b"x").hexdigest(), "its keeper"),)),
+    ):
+        sets[name] = replace(
+            one(name, CONTENT), folder="this", remotes=(Remote("extra", ("http://no",), 1, sums),)
+        )
     monkeypatch.setattr(catalogue, "CATALOGUE", MappingProxyType(sets))
     assert checked(capsys, "bare")[1][0]["files"][1]["state"] == "missing"
     (place / "this/extra").write_bytes(b"x")

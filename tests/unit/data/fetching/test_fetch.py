@@ -21,7 +21,8 @@ HURRIED = Patience(stall=0.3, attempts=2, pause=0.001)
 
 class Heard(Silent):
     def __init__(self):
-        self.said, self.steps = [], []
+        self.said = []
+        self.steps = []
 
     def say(self, text):
         self.said.append(text)
@@ -81,7 +82,7 @@ def test_the_next_call_goes_on_and_says_so(loopback, remote, target):
     fetch(remote, target, heard, HURRIED)
     assert target.read_bytes() == BODY
     assert ranges(loopback) == ["bytes=4000-"]
-    assert heard.said == ["file: going on after 4000 bytes"]
+    assert heard.said == ["file: continuing after 4000 bytes"]
 
 
 def test_a_part_that_is_complete_is_not_asked_for_again(loopback, remote, target):
@@ -101,7 +102,9 @@ def test_a_server_that_stalls_is_left_and_asked_again(loopback, remote, target):
 
 def test_a_server_that_always_stalls_ends_in_one_sentence(loopback, remote, target):
     loopback.tricks += [{"stall": 0}] * 2
-    with pytest.raises(Unfetched, match=r"but the server sent nothing for 0\.3 seconds, again and again; try again"):
+    with pytest.raises(
+        Unfetched, match=r"but the server sent nothing for 0\.3 seconds, again and again; try again"
+    ):
         fetch(remote, target, Silent(), HURRIED)
 
 
@@ -121,7 +124,10 @@ def test_a_server_that_ignores_ranges_and_truncates_is_given_up(loopback, remote
 
 @pytest.mark.parametrize("validators", [True, False])
 def test_a_file_that_changed_between_attempts_is_not_glued(loopback, remote, target, validators):
-    """With a validator the server starts over; without, the checksum finds it out, and then it does."""
+    """With a validator the server starts over.
+
+    Without one, the checksum detects the change, and the download starts over.
+    """
     loopback.validators = validators
     loopback.files["/file"] = bytes(len(BODY))
     interrupted(loopback, remote, target, 2000)
@@ -151,7 +157,8 @@ def test_a_file_of_another_length_is_not_glued_even_without_validators(loopback,
 def test_a_file_that_became_shorter_than_its_part_starts_over(loopback, remote, target):
     loopback.files["/file"] = BODY * 2
     interrupted(loopback, replace(remote, exact=False), target, len(BODY) + 9)
-    loopback.files["/file"], loopback.validators = BODY, False
+    loopback.files["/file"] = BODY
+    loopback.validators = False
     note = target.parent / "file.part.json"
     note.write_text(note.read_text().replace('"validator"', '"forgotten"'))
     fetch(remote, target, Silent(), HURRIED)
@@ -181,7 +188,10 @@ def test_a_spoilt_note_only_costs_the_part(loopback, remote, target, note):
 
 def test_a_corrupted_file_is_refused_with_the_checksum_and_its_source(loopback, remote, target):
     loopback.tricks.append({"corrupt": True})
-    with pytest.raises(Unfetched, match=r"must have the sha256 \w{64} \(its keeper\), but what came has \w{64}"):
+    with pytest.raises(
+        Unfetched,
+        match=r"must have the sha256 \w{64} \(its keeper\), but the downloaded file has \w{64}",
+    ):
         fetch(remote, target, Silent(), HURRIED)
     assert left(target) == []
 
@@ -213,7 +223,9 @@ def test_a_passing_failure_is_tried_again(loopback, remote, target, status):
 
 def test_a_failure_that_does_not_pass_ends(loopback, remote, target):
     loopback.tricks += [{"status": 500}] * 9
-    with pytest.raises(Unfetched, match="the server answers 500 Internal Server Error; try again later"):
+    with pytest.raises(
+        Unfetched, match="the server answers 500 Internal Server Error; try again later"
+    ):
         fetch(remote, target, Silent(), HURRIED)
     assert len(loopback.requests) == 2
 
@@ -221,7 +233,9 @@ def test_a_failure_that_does_not_pass_ends(loopback, remote, target):
 @pytest.mark.parametrize("length", [7, len(BODY) + 7])
 def test_a_wrong_content_length_is_refused_before_anything_comes(loopback, remote, target, length):
     loopback.tricks.append({"length": length})
-    with pytest.raises(Unfetched, match=f"must be {len(BODY)} bytes, but the server offers {length}"):
+    with pytest.raises(
+        Unfetched, match=f"must be {len(BODY)} bytes, but the server offers {length}"
+    ):
         fetch(remote, target, Silent(), HURRIED)
     assert left(target) == []
 
@@ -244,7 +258,10 @@ def test_without_a_content_length_the_known_size_tells_a_cut_from_an_end(loopbac
 def test_more_than_the_file_can_have_is_not_written(loopback, remote, target, exact):
     loopback.files["/file"] = BODY * 3
     loopback.tricks.append({"no length": True})
-    with pytest.raises(Unfetched, match=f"must be {'' if exact else 'about '}{len(BODY)} bytes, but more came"):
+    with pytest.raises(
+        Unfetched,
+        match=f"must be {'' if exact else 'about '}{len(BODY)} bytes, but the server sent more",
+    ):
         fetch(replace(remote, exact=exact), target, Silent(), HURRIED)
     assert (target.parent / "file.part").stat().st_size == 0
 
@@ -271,7 +288,9 @@ def test_an_unknown_host_is_told_at_once(remote, target, monkeypatch):
         raise urllib.error.URLError(socket.gaierror(-2, "Name or service not known"))
 
     monkeypatch.setattr(module.urllib.request, "urlopen", unresolved)
-    with pytest.raises(Unfetched, match=r"its host is not found, so there may be no network here \(Name or"):
+    with pytest.raises(
+        Unfetched, match=r"its host is not found, so there may be no network here \(Name or"
+    ):
         fetch(remote, target, Silent(), HURRIED)
     assert len(attempts) == 1
 
@@ -289,7 +308,9 @@ def test_a_full_disk_is_told_and_not_tried_again(loopback, remote, target, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(module.os, "replace", full)
-    with pytest.raises(FedloomError, match=r"file must be writable, but no space left on device; make room"):
+    with pytest.raises(
+        FedloomError, match=r"file must be writable, but no space left on device; make room"
+    ):
         fetch(remote, target, Silent(), HURRIED)
     assert len(loopback.requests) == 1
 

@@ -28,7 +28,8 @@ from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 
 HURRIED = Patience(stall=0.3, attempts=2, pause=0.001)
-ONE, TWO = b"one" * 100, b"two" * 100
+ONE = b"one" * 100
+TWO = b"two" * 100
 
 
 def digest(content, algorithm="sha256"):
@@ -51,11 +52,17 @@ def plain(loopback):
     packed = gzip.compress(TWO, mtime=0)
     loopback.files |= {"/one": ONE, "/two.gz": packed}
     return DataSet(
-        "plain", "two files", "plain", "here", "free",
-        (Remote("one", (f"{loopback.root}one",), len(ONE), (digest(ONE),)),
-         Remote("two.gz", (f"{loopback.root}two.gz",), len(packed), ())),
+        "plain",
+        "two files",
+        "plain",
+        "here",
+        "free",
+        (
+            Remote("one", (f"{loopback.root}one",), len(ONE), (digest(ONE),)),
+            Remote("two.gz", (f"{loopback.root}two.gz",), len(packed), ()),
+        ),
         (Content("one", len(ONE), digest(ONE)),),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -63,11 +70,15 @@ def packed(loopback):
     body = tar(inner__a=ONE, inner__b=TWO, readme=b"hello")
     loopback.files["/set.tar.gz"] = body
     return DataSet(
-        "packed", "an archive", "packed-folder", "here", "free",
+        "packed",
+        "an archive",
+        "packed-folder",
+        "here",
+        "free",
         (Remote("set.tar.gz", (f"{loopback.root}set.tar.gz",), len(body), (digest(body, "md5"),)),),
         (Content("a", len(ONE), digest(ONE)),),
         archive=Archive("inner", 700, 4),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -85,14 +96,23 @@ def test_plain_files_come_with_a_record_of_their_checksums(plain, tmp_path):
     assert outcome.fetched and not outcome.report.bad
     assert (tmp_path / "plain/one").read_bytes() == ONE
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "plain.sha256"]
-    done = subprocess.run(["sha256sum", "-c", "plain.sha256"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sha256sum", "-c", "plain.sha256"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "plain/one: OK\nplain/two.gz: OK\n"
 
 
 def test_an_archive_is_unpacked_whole_and_then_removed(packed, tmp_path):
     outcome = obtain(packed, tmp_path, Silent(), HURRIED)
     assert outcome.fetched and [one.state for one in outcome.report.findings] == ["ok", "recorded"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["packed-folder", "packed-folder.sha256"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "packed-folder",
+        "packed-folder.sha256",
+    ]
     assert sorted(path.name for path in (tmp_path / "packed-folder").iterdir()) == ["a", "b"]
 
 
@@ -133,7 +153,10 @@ def test_files_brought_by_hand_need_no_server(plain, packed, loopback, tmp_path)
 
 def test_a_wrong_file_brought_by_hand_is_refused_and_stays(packed, tmp_path):
     (tmp_path / "set.tar.gz").write_bytes(b"something else")
-    with pytest.raises(FedloomError, match=r"set\.tar\.gz must have the md5 \w{32} \(its keeper\), but it has \w{32}"):
+    with pytest.raises(
+        FedloomError,
+        match=r"set\.tar\.gz must have the md5 \w{32} \(its keeper\), but it has \w{32}",
+    ):
         obtain(packed, tmp_path, Silent(), HURRIED)
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz"]
 
@@ -143,12 +166,17 @@ def test_damaged_files_are_named_and_not_overwritten(plain, packed, loopback, tm
         obtain(dataset, tmp_path, Silent(), HURRIED)
         (tmp_path / file).write_bytes(b"x" * 300)
         loopback.requests.clear()
-        with pytest.raises(FedloomError, match=r"must be whole or absent, but \w+ is damaged: .*; remove .* then `fed"):
+        with pytest.raises(
+            FedloomError,
+            match=r"must be complete or absent, but \w+ is damaged: .*; remove .* then `fed",
+        ):
             obtain(dataset, tmp_path, Silent(), HURRIED)
         assert loopback.requests == [] and (tmp_path / file).read_bytes() == b"x" * 300
 
 
-def test_where_no_checksum_is_published_the_first_download_counts(plain, loopback, tmp_path, capsys):
+def test_where_no_checksum_is_published_the_first_download_counts(
+    plain, loopback, tmp_path, capsys
+):
     class Heard(Silent):
         said = []
 
@@ -157,21 +185,30 @@ def test_where_no_checksum_is_published_the_first_download_counts(plain, loopbac
 
     obtain(plain, tmp_path, Heard(), HURRIED)
     recorded = hashlib.sha256(loopback.files["/two.gz"]).hexdigest()
-    assert f"two.gz: no checksum is published; its sha256 {recorded} is recorded" in " ".join(Heard.said)
+    assert f"two.gz: no checksum is published; its sha256 {recorded} is recorded" in " ".join(
+        Heard.said
+    )
     (tmp_path / "plain/two.gz").unlink()
     loopback.files["/two.gz"] = gzip.compress(TWO[::-1], mtime=0)
     changing = replace(plain, remotes=(plain.remotes[0], replace(plain.remotes[1], exact=False)))
-    with pytest.raises(FedloomError, match=f"two.gz must have the sha256 {recorded}, as at the first download"):
+    with pytest.raises(
+        FedloomError, match=f"two.gz must have the sha256 {recorded}, as at the first download"
+    ):
         obtain(changing, tmp_path, Silent(), HURRIED)
 
 
 def test_an_archive_without_checksum_is_compared_with_the_first_one(packed, loopback, tmp_path):
-    changing = replace(packed, remotes=(replace(packed.remotes[0], checksums=(), exact=False),), contents=())
+    changing = replace(
+        packed, remotes=(replace(packed.remotes[0], checksums=(), exact=False),), contents=()
+    )
     obtain(changing, tmp_path, Silent(), HURRIED)
     for file in (tmp_path / "packed-folder").iterdir():
         file.unlink()
     loopback.files["/set.tar.gz"] = tar(inner__a=ONE, inner__b=ONE)
-    with pytest.raises(FedloomError, match="b must be what it was at the first download, but it has changed or gone"):
+    with pytest.raises(
+        FedloomError,
+        match="b must be what it was at the first download, but it has changed or gone",
+    ):
         obtain(changing, tmp_path, Silent(), HURRIED)
     assert list((tmp_path / "packed-folder").iterdir()) == []
 
@@ -187,20 +224,28 @@ def test_a_call_that_was_killed_while_unpacking_leaves_nothing_in_the_way(packed
 def test_an_unsafe_archive_leaves_no_folder(packed, loopback, tmp_path):
     body = tar(inner__a=ONE, **{"../out": b"x"})
     loopback.files["/set.tar.gz"] = body
-    unsafe = replace(packed, remotes=(replace(packed.remotes[0], size=len(body), checksums=(digest(body),)),))
-    with pytest.raises(FedloomError, match=r"must be safe to unpack, but '\.\./out' leads out of its folder"):
+    unsafe = replace(
+        packed, remotes=(replace(packed.remotes[0], size=len(body), checksums=(digest(body),)),)
+    )
+    with pytest.raises(
+        FedloomError, match=r"must be safe to unpack, but '\.\./out' leads out of its folder"
+    ):
         obtain(unsafe, tmp_path, Silent(), HURRIED)
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz"]
 
 
 def test_an_archive_without_its_folder_is_refused(packed, tmp_path):
-    with pytest.raises(FedloomError, match=r"set\.tar\.gz must hold the folder outer, but it does not"):
+    with pytest.raises(
+        FedloomError, match=r"set\.tar\.gz must hold the folder outer, but it does not"
+    ):
         obtain(replace(packed, archive=Archive("outer", 700, 4)), tmp_path, Silent(), HURRIED)
     assert not (tmp_path / "packed-folder").exists()
 
 
 def test_too_little_room_is_told_before_anything_is_fetched(packed, loopback, tmp_path):
-    with pytest.raises(FedloomError, match=r"must have room for 1e\+09 GB, but .* are free; make room"):
+    with pytest.raises(
+        FedloomError, match=r"must have room for 1e\+09 GB, but .* are free; make room"
+    ):
         obtain(replace(packed, archive=Archive("inner", 10**18, 4)), tmp_path, Silent(), HURRIED)
     assert loopback.requests == []
 
@@ -209,7 +254,10 @@ def test_two_calls_do_not_share_a_folder(plain, loopback, tmp_path):
     handle = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        with pytest.raises(FedloomError, match=r"one `fedloom data get` at a time .* another one does; wait"):
+        with pytest.raises(
+            FedloomError,
+            match=r"`fedloom data get` must work alone in .* another one is working there; wait",
+        ):
             obtain(plain, tmp_path, Silent(), HURRIED)
     finally:
         os.close(handle)
@@ -232,8 +280,12 @@ def test_a_set_of_which_nothing_came_leaves_no_folder(plain, loopback, tmp_path)
 def test_the_command_fetches_home_and_prints_one_object(known, capsys):
     assert main(["data", "get", "packed", "--json"]) == 0
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert (found["status"], found["good"], found["folder"]) == ("fetched", True, str(known / "packed-folder"))
+    outcome = json.loads(out)
+    assert (outcome["status"], outcome["good"], outcome["folder"]) == (
+        "fetched",
+        True,
+        str(known / "packed-folder"),
+    )
     assert err == ""
     assert main(["data", "get", "packed"]) == 0
     out, err = capsys.readouterr()
@@ -247,7 +299,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(known, tmp_path, cap
     assert main(["data", "get", "plain", "--data-dir", str(tmp_path / "there")]) == 0
     out, err = capsys.readouterr()
     assert "one: 300 bytes of 300 bytes" in err
-    assert f"plain came with the sha256 of its keeper and is now in {tmp_path / 'there/plain'}" in out
+    assert f"plain matches the sha256 of its keeper and is now in {tmp_path / 'there/plain'}" in out
     assert f"--data plain --data-dir {tmp_path / 'there'}" in out
 
 
@@ -259,7 +311,10 @@ def test_a_dry_run_says_what_to_fetch_and_where_to_put_it(known, loopback, capsy
     assert f"to     {known / 'set.tar.gz'}" in out and "then   fedloom data get packed" in out
     assert main(["data", "get", "plain", flag, "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
-    assert [file["put"] for file in files] == [str(known / "plain/one"), str(known / "plain/two.gz")]
+    assert [file["put"] for file in files] == [
+        str(known / "plain/one"),
+        str(known / "plain/two.gz"),
+    ]
     assert loopback.requests == [] and not known.exists()
 
 
@@ -279,7 +334,10 @@ def test_ctrl_c_says_how_to_go_on(known, monkeypatch, capsys):
 
     monkeypatch.setattr(fetch, "transfer", interrupted)
     assert main(["data", "get", "plain"]) == 130
-    assert "what has come is kept; `fedloom data get plain` goes on from there" in capsys.readouterr().err
+    assert (
+        "what has come is kept; `fedloom data get plain` goes on from there"
+        in capsys.readouterr().err
+    )
 
 
 def test_unknown_names_are_told(capsys):
@@ -300,7 +358,10 @@ def test_home_is_chosen_by_the_environment(monkeypatch):
 
 
 def test_a_source_opened_by_name_is_looked_for_at_home(tmp_path, monkeypatch):
-    """A run finds what `get` fetched; --data-dir still wins, and a download that has only begun is not data."""
+    """A run finds what `get` fetched.
+
+    --data-dir takes precedence, and an unfinished download is not data.
+    """
     monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path.parent)
     folder = tmp_path / "cifar-10-batches-bin"
@@ -319,7 +380,12 @@ def test_a_source_opened_by_name_is_looked_for_at_home(tmp_path, monkeypatch):
 def test_every_form_of_a_source_is_looked_for_at_home(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
     (tmp_path / "speech-commands/yes").mkdir(parents=True)
-    for name in ("speech-commands", "speech-commands:logmel", "speech-commands-12", "speech-commands-12:logmel"):
+    for name in (
+        "speech-commands",
+        "speech-commands:logmel",
+        "speech-commands-12",
+        "speech-commands-12:logmel",
+    ):
         assert fetched(name) == tmp_path
     assert fetched("speech-commands-13") is None and availability("digits") == ""
     assert availability("cinic10:x") == "(`fedloom data get cinic10`)"
@@ -331,7 +397,9 @@ def test_counts_tell_a_tree_that_is_not_whole(tmp_path):
     (tmp_path / "tree/a/1.png").write_bytes(b"x")
     assert inspect(tree, tmp_path / "tree", Silent()).bad[0].text == "1 files, must be 2"
     (tmp_path / "tree/a/2.png").write_bytes(b"x")
-    assert [one.state for one in inspect(tree, tmp_path / "tree", Silent()).findings] == ["unverified"]
+    assert [one.state for one in inspect(tree, tmp_path / "tree", Silent()).findings] == [
+        "unverified"
+    ]
 
 
 def test_the_group_draws_a_split_too(capsys):
@@ -342,7 +410,20 @@ def test_the_group_draws_a_split_too(capsys):
 
 def test_fetching_and_checking_need_neither_torch_nor_numpy(tmp_path):
     """So `fedloom data get --dry-run` answers at once."""
-    code = "import sys; from fedloom.cli import main; main(sys.argv[1:]); print({'torch', 'numpy'} & {*sys.modules})"
-    words = [sys.executable, "-c", code, "data", "get", "mnist", "--dry-run", "--data-dir", str(tmp_path)]
+    code = (
+        "import sys; from fedloom.cli import main; main(sys.argv[1:]); "
+        "print({'torch', 'numpy'} & {*sys.modules})"
+    )
+    words = [
+        sys.executable,
+        "-c",
+        code,
+        "data",
+        "get",
+        "mnist",
+        "--dry-run",
+        "--data-dir",
+        str(tmp_path),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")

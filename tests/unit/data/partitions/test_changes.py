@@ -34,8 +34,8 @@ def test_one_client_alone_is_changed_too():
 
 def test_changes_come_in_the_order_of_the_text():
     x = torch.tensor(images().x)
-    found = changed(x, parse("iid+rotation:90+hue:0.25"), 2, 3)
-    assert torch.equal(found, shift_hue(rotate(x, 90.0), 0.25))
+    both_changes = changed(x, parse("iid+rotation:90+hue:0.25"), 2, 3)
+    assert torch.equal(both_changes, shift_hue(rotate(x, 90.0), 0.25))
     assert changed(x, parse("iid+rotation:90"), 1, 3) is x  # the middle one is not turned at all
 
 
@@ -45,21 +45,27 @@ def test_a_client_reads_all_its_parts_changed(tmp_path, dtype, text):
     source = images(dtype=dtype)
     split = make_split(source, 3, text, 1, min_samples=4, server_share=0.1)
     plain = MappedClients.build(
-        tmp_path / "plain", source, make_split(source, 3, text.split("+")[0], 1, min_samples=4, server_share=0.1)
+        tmp_path / "plain",
+        source,
+        make_split(source, 3, text.split("+")[0], 1, min_samples=4, server_share=0.1),
     )
     MappedClients.build(tmp_path / "turned", source, split)
     clients_data = MappedClients.open(tmp_path / "turned")  # as a worker does
     assert str(clients_data.rule) == split.partition
     for client in range(3):
-        turned, before = clients_data.client(client, 0.25), plain.client(client, 0.25)
+        turned = clients_data.client(client, 0.25)
+        before = plain.client(client, 0.25)
         for part in ("train", "validation", "test"):
-            mine, theirs = getattr(turned, part), getattr(before, part)
+            mine = getattr(turned, part)
+            theirs = getattr(before, part)
             assert torch.equal(mine.x, changed(theirs.x, parse(text), client, 3))
             assert torch.equal(mine.y, theirs.y)
             assert mine.x.dtype == theirs.x.dtype
             if client != 1:
                 assert not torch.equal(mine.x, theirs.x)
-    assert torch.equal(clients_data.server().x, plain.server().x)  # the server's own set is nobody's
+    assert torch.equal(
+        clients_data.server().x, plain.server().x
+    )  # the server's own set is nobody's
 
 
 def test_a_folder_that_is_used_again_forgets_the_transform(tmp_path):
@@ -78,15 +84,26 @@ def test_samples_are_dealt_as_without_the_transform():
 @pytest.mark.parametrize(
     ("source", "text", "expected"),
     [
-        (images(1), "iid+hue", "`--partition iid+hue:0.5` must have images in red, green and blue, but those of toy "
-         "have 1 channel, which have no hue; put +tint before it, or leave hue out."),
+        (
+            images(1),
+            "iid+hue",
+            "`--partition iid+hue:0.5` must have images in red, green and blue, but those of toy "
+            "have 1 channel, which have no hue; put +tint before it, or leave hue out.",
+        ),
         (images(4), "iid+rotation+hue:0.1", "have 4 channels"),
-        (Source("words", np.zeros((9, 5), np.uint8), np.arange(9) % 2, kind="text"), "iid+rotation",
-         "`--partition iid+rotation:30` must have images, but words is text; leave +rotation out."),
-        (Source("talk", np.zeros((9, 1, 4, 4), np.float32), np.arange(9) % 2, kind="speech"), "iid+rotation",
-         "but talk is speech"),
+        (
+            Source("words", np.zeros((9, 5), np.uint8), np.arange(9) % 2, kind="text"),
+            "iid+rotation",
+            "`--partition iid+rotation:30` must have images, but words is text; "
+            "leave +rotation out.",
+        ),
+        (
+            Source("talk", np.zeros((9, 1, 4, 4), np.float32), np.arange(9) % 2, kind="speech"),
+            "iid+rotation",
+            "but talk is speech",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refuses(source, text, expected, tmp_path):
     with pytest.raises(FedloomError) as caught:
         check_changes(parse(text), source)

@@ -1,4 +1,7 @@
-"""`+each:…` gives every client a change of its own, exact and signed; `+tint` gives grey images a colour."""
+"""Transforms `+each` and `+tint`.
+
+`+each:…` gives each client its own exact, signed change; `+tint` gives grey images a colour.
+"""
 
 import numpy as np
 import pytest
@@ -79,7 +82,10 @@ def test_a_quarter_turn_is_exact_and_has_a_direction():
 
 
 def test_hue_by_thirds_inverts():
-    """There and back by a third is where one began; −1/2 and +1/2, as in the paper, are one place."""
+    """A shift by a third and back gives the same hue.
+
+    −1/2 and +1/2, as in the paper, are the same place on the circle.
+    """
     x = torch.rand(8, 3, 6, 6)
     third = 1 / 3
     there = changed(x, parse(f"iid+each:hue:{third}"), 0, 1)
@@ -97,14 +103,16 @@ def test_tint_gives_three_channels_of_which_the_first_is_the_grey():
     assert torch.equal(coloured[:, :1], grey)
     assert torch.equal(coloured.amax(1, keepdim=True), grey)  # as bright as it was
     assert torch.equal(coloured[:, 1], (grey[:, 0] / 2).round().to(torch.uint8))
-    assert torch.equal(coloured[:1], tint(grey[:1]))  # a sample's colour does not depend on the others
+    assert torch.equal(
+        coloured[:1], tint(grey[:1])
+    )  # a sample's colour does not depend on the others
     assert not torch.equal(shift_hue(coloured, 1 / 3), coloured)
 
 
 def test_order_is_as_written():
     grey = torch.tensor(images(1).x)
-    found = changed(grey, parse(f"iid+tint+{HIGH}"), 0, 5)
-    assert torch.equal(found, shift_hue(tint(grey), -0.33))
+    tinted_and_shifted = changed(grey, parse(f"iid+tint+{HIGH}"), 0, 5)
+    assert torch.equal(tinted_and_shifted, shift_hue(tint(grey), -0.33))
     turned_first = changed(grey, parse("iid+rotation:45+tint"), 1, 2)
     assert torch.equal(turned_first, tint(rotate(grey, 45.0)))
 
@@ -128,8 +136,12 @@ def test_every_part_of_a_client_and_the_server_set_are_tinted(tmp_path):
     for client in range(5):
         rest, test = split.client(client)
         own = clients_data.client(client)
-        assert torch.equal(own.train.x, changed(torch.tensor(source.x[rest]), parse(text), client, 5))
-        assert torch.equal(own.test.x, changed(torch.tensor(source.x[test]), parse(text), client, 5))
+        assert torch.equal(
+            own.train.x, changed(torch.tensor(source.x[rest]), parse(text), client, 5)
+        )
+        assert torch.equal(
+            own.test.x, changed(torch.tensor(source.x[test]), parse(text), client, 5)
+        )
     assert torch.equal(clients_data.server().x, tint(torch.tensor(source.x[split.server])))
 
 
@@ -142,15 +154,25 @@ def test_samples_are_dealt_as_without():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("iid+each:blur:2", "a change in `--partition iid+each:blur:2` must be a known name, but got 'blur'"),
+        (
+            "iid+each:blur:2",
+            "a change in `--partition iid+each:blur:2` must be a known name, but got 'blur'",
+        ),
         ("iid+each:none/rotate:90", "did you mean rotation?"),
         ("iid+each:tint", "hue, none, rotation"),
-        ("iid+each", "`--partition iid+each` must list a change for each client, but there is none; "
-         "try each:rotation:-90/none/rotation:90."),
+        (
+            "iid+each",
+            "`--partition iid+each` must list a change for each client, but there is none; "
+            "try each:rotation:-90/none/rotation:90.",
+        ),
         ("iid+each:", "there is none"),
         ("iid+each:none//none", "got ''"),
-        ("iid+each:rotation", "must say by how many degrees, from -180 to 180, but has none; try rotation:90."),
-        ("iid+each:rotation:far", "got 'far', which is no number"),
+        (
+            "iid+each:rotation",
+            "must say by how many degrees, from -180 to 180, but it has no amount; "
+            "try rotation:90.",
+        ),
+        ("iid+each:rotation:far", "got 'far', which is not a number"),
         ("iid+each:rotation:181", "from -180 to 180, but got 181"),
         ("iid+each:rotation:nan", "got nan"),
         ("iid+each:hue:-0.6", "from -0.5 to 0.5, but got -0.6; try hue:0.33."),
@@ -159,7 +181,7 @@ def test_samples_are_dealt_as_without():
         ("iid+tint+tint", "tint comes twice"),
         ("iid+each:none+each:none", "each comes twice"),
     ],
-)  # fmt: skip
+)
 def test_refuses_what_it_cannot_read(text, expected):
     with pytest.raises(FedloomError) as caught:
         parse(text)
@@ -170,16 +192,35 @@ def test_refuses_what_it_cannot_read(text, expected):
 @pytest.mark.parametrize(
     ("source", "text", "expected"),
     [
-        (images(1), f"iid+{HIGH}", "must have images in red, green and blue, but those of toy have 1 channel, which "
-         "have no hue; put +tint before it, or leave hue out."),
+        (
+            images(1),
+            f"iid+{HIGH}",
+            "must have images in red, green and blue, but those of toy have 1 channel, which "
+            "have no hue; put +tint before it, or leave hue out.",
+        ),
         (images(1), "iid+hue+tint", "put +tint before it"),
-        (images(3), "iid+tint", "must have grey images for +tint, but those of toy have 3 channels; leave +tint out."),
-        (images(1, kind="speech"), "iid+tint", "must have images, but toy is speech; leave +tint out."),
-        (images(1, kind="speech"), "iid+each:none", "must have images, but toy is speech; leave +each out."),
-        (Source("words", np.zeros((9, 5), np.uint8), np.arange(9) % 2, kind="text"), "iid+each:rotation:90",
-         "must have images, but words is text; leave +each out."),
+        (
+            images(3),
+            "iid+tint",
+            "must have grey images for +tint, but those of toy have 3 channels; leave +tint out.",
+        ),
+        (
+            images(1, kind="speech"),
+            "iid+tint",
+            "must have images, but toy is speech; leave +tint out.",
+        ),
+        (
+            images(1, kind="speech"),
+            "iid+each:none",
+            "must have images, but toy is speech; leave +each out.",
+        ),
+        (
+            Source("words", np.zeros((9, 5), np.uint8), np.arange(9) % 2, kind="text"),
+            "iid+each:rotation:90",
+            "must have images, but words is text; leave +each out.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refuses_what_the_samples_do_not_allow(source, text, expected):
     with pytest.raises(FedloomError) as caught:
         check_changes(parse(text), source)
@@ -189,5 +230,7 @@ def test_refuses_what_the_samples_do_not_allow(source, text, expected):
 def test_a_transform_by_itself():
     assert parse_transform("--transform", "rotation:-90") == Transform("rotation", -90.0)
     assert parse_transform("--transform", "none") is None
-    with pytest.raises(FedloomError, match="a change in --transform must be a known name, but got 'turn'"):
+    with pytest.raises(
+        FedloomError, match="a change in --transform must be a known name, but got 'turn'"
+    ):
         parse_transform("--transform", "turn:3")

@@ -12,12 +12,23 @@ def test_equal_sizes():
 
 
 def test_seats_by_highest_averages():
-    """53, 24 and 23 votes for seven seats, worked out by hand: 53, 26.5, 24, 23, 17.7, 13.25, 12 are the averages."""
+    """53, 24 and 23 votes for seven seats, worked out by hand.
+
+    The averages are 53, 26.5, 24, 23, 17.7, 13.25 and 12.
+    """
     none = np.full(3, 7)
     assert seats(np.array([53, 24, 23]), 7, np.arange(3), 0, none).tolist() == [4, 2, 1]
-    assert seats(np.array([53, 24, 23]), 7, np.arange(3), 0, np.array([2, 7, 7])).tolist() == [2, 3, 2]
+    assert seats(np.array([53, 24, 23]), 7, np.arange(3), 0, np.array([2, 7, 7])).tolist() == [
+        2,
+        3,
+        2,
+    ]
     assert seats(np.array([98, 1, 1]), 7, np.arange(3), 1, none).tolist() == [5, 1, 1]
-    assert seats(np.array([10, 10, 10]), 1, np.array([2, 0, 1]), 0, none).tolist() == [0, 1, 0]  # the lowest tie
+    assert seats(np.array([10, 10, 10]), 1, np.array([2, 0, 1]), 0, none).tolist() == [
+        0,
+        1,
+        0,
+    ]  # the lowest tie
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 12))
@@ -25,7 +36,8 @@ def test_no_other_seats_have_a_larger_least_average(weights, count):
     got = seats(np.array(weights), count, np.arange(len(weights)), 0, np.full(len(weights), count))
     assert got.sum() == count
     least = min(weight / seat for weight, seat in zip(weights, got, strict=True) if seat)
-    # one seat more for anybody would not lift it, so more than floor(weight / least) seats nobody can have
+    # If the least average is to be `least`, each can have at most floor(weight / least) seats. For
+    # any larger least average, there would be fewer than `count` seats in all.
     assert sum(int(weight / least + 1e-9) for weight in weights) >= count
     assert sum(int(weight / (least * (1 + 1e-6))) for weight in weights) < count
 
@@ -33,10 +45,10 @@ def test_no_other_seats_have_a_larger_least_average(weights, count):
 def test_scaled_keeps_the_sums_and_the_odds():
     """Scaling rows and columns leaves the ratio of products as it was wished for."""
     wish = np.array([[4.0, 1.0], [1.0, 1.0]])
-    found = scaled(wish, np.array([30, 10]), np.array([20, 20]))
-    assert found.sum(axis=1) == pytest.approx([30, 10])
-    assert found.sum(axis=0) == pytest.approx([20, 20], abs=0.01)
-    assert found[0, 0] * found[1, 1] / (found[0, 1] * found[1, 0]) == pytest.approx(4.0)
+    table = scaled(wish, np.array([30, 10]), np.array([20, 20]))
+    assert table.sum(axis=1) == pytest.approx([30, 10])
+    assert table.sum(axis=0) == pytest.approx([20, 20], abs=0.01)
+    assert table[0, 0] * table[1, 1] / (table[0, 1] * table[1, 0]) == pytest.approx(4.0)
 
 
 @st.composite
@@ -51,7 +63,9 @@ def sums(draw):
 @given(sums(), st.integers(0, 2**32))
 def test_rounded_has_exactly_the_sums_and_is_near(both, seed):
     totals, sizes = both
-    wish = scaled(np.random.default_rng(seed).random((len(totals), len(sizes))) + 0.01, totals, sizes)
+    wish = scaled(
+        np.random.default_rng(seed).random((len(totals), len(sizes))) + 0.01, totals, sizes
+    )
     wish = wish * (sizes / wish.sum(axis=0))
     table = rounded(wish, totals, sizes)
     assert table.min() >= 0
@@ -62,7 +76,8 @@ def test_rounded_has_exactly_the_sums_and_is_near(both, seed):
 
 def test_a_last_bit_does_not_matter():
     """Sums in another order, as another platform may have them, give the same table."""
-    totals, sizes = np.full(10, 6000), np.full(100, 600)
+    totals = np.full(10, 6000)
+    sizes = np.full(100, 600)
     wish = np.random.default_rng(3).random((10, 100)) + 0.01
     goal = scaled(wish, totals, sizes)
     goal *= sizes / goal.sum(axis=0)
@@ -85,11 +100,16 @@ def test_fitted_is_as_level_as_the_cells_allow(both, least, data):
     assert table.sum(axis=1).tolist() == totals.tolist()
     assert (table[allowed] >= least).all()
     assert (table[~allowed] == 0).all()
-    assert np.maximum(table.sum(axis=0) - sizes, 0).sum() == least_surplus(totals, sizes, allowed, least)
+    assert np.maximum(table.sum(axis=0) - sizes, 0).sum() == least_surplus(
+        totals, sizes, allowed, least
+    )
 
 
 def least_surplus(totals, sizes, allowed, least):
-    """By brute force over sets of clients (Hall, Gale): what at least cannot be placed within the sizes."""
+    """How many samples at least cannot be placed within the sizes.
+
+    It is found by brute force over sets of classes (Hall, Gale).
+    """
     forced = least * allowed.sum(axis=0)
     room = np.maximum(sizes - forced, 0)
     spare = totals - least * allowed.sum(axis=1)

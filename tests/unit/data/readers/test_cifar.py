@@ -19,8 +19,13 @@ PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
 
 def ten(*labels: int) -> bytes:
-    """Records of CIFAR-10 whose pixels are 1, 2 and 3 in the three planes, but for the first: its label."""
-    return b"".join(bytes([label, label]) + b"\1" * 1023 + b"\2" * 1024 + b"\3" * 1024 for label in labels)
+    """Records of CIFAR-10 whose pixels are 1, 2 and 3 in the three planes.
+
+    Only the first pixel is different: it is the label.
+    """
+    return b"".join(
+        bytes([label, label]) + b"\1" * 1023 + b"\2" * 1024 + b"\3" * 1024 for label in labels
+    )
 
 
 def hundred(*labels: int) -> bytes:
@@ -53,8 +58,26 @@ def refusal(name: str, directory: Path | None = None) -> str:
 def test_cifar10_by_name(tmp_path, packed):
     fill(tmp_path, packed)
     source = open_source("cifar10", tmp_path)
-    assert (source.name, source.x.shape, source.x.dtype, source.y.dtype) == ("cifar10", (12, 3, 32, 32), "u1", "i8")
-    assert source.y.tolist() == [0, 9, 1, 8, 2, 7, 3, 6, 4, 5, 5, 4]  # batches 1 to 5, then the test batch
+    assert (source.name, source.x.shape, source.x.dtype, source.y.dtype) == (
+        "cifar10",
+        (12, 3, 32, 32),
+        "u1",
+        "i8",
+    )
+    assert source.y.tolist() == [
+        0,
+        9,
+        1,
+        8,
+        2,
+        7,
+        3,
+        6,
+        4,
+        5,
+        5,
+        4,
+    ]  # batches 1 to 5, then the test batch
     assert source.x[:, 0, 0, 0].tolist() == source.y.tolist()
     assert [np.unique(source.x[:, plane, 1:]).tolist() for plane in range(3)] == [[1], [2], [3]]
     assert source.labels[:2] == ("airplane", "automobile")
@@ -98,7 +121,9 @@ def test_a_list_of_files(tmp_path):
     assert open_source(str(write(tmp_path / "own.bin", hundred(42)))).name == "cifar100"
     assert open_source(f"{first},{second}").official.tolist() == [2, 2, 0]
     for one in (first, second, f"{first},{write(tmp_path / 'mine.bin', ten(1))}"):
-        assert open_source(str(one)).official is None  # nothing official about a part, or an own file
+        assert (
+            open_source(str(one)).official is None
+        )  # nothing official about a part, or an own file
 
 
 def test_a_folder_with_a_comma_in_its_name(tmp_path):
@@ -152,7 +177,7 @@ def test_the_python_version(tmp_path):
         assert "Python version" in text
         assert "get the binary version" in text
     renamed = write(tmp_path / "data_batch_1.bin.gz", pickle.dumps({"data": 1}))
-    assert f"{renamed} must be a whole file of CIFAR's binary version" in refusal(str(renamed))
+    assert f"{renamed} must be a complete file of CIFAR's binary version" in refusal(str(renamed))
     assert "Python version, a pickle" in refusal(str(renamed))
     write(tmp_path / "cifar-100-python/train", b"\x80\x02")
     assert "Python version" in refusal("cifar100", tmp_path)
@@ -163,11 +188,23 @@ def test_the_python_version(tmp_path):
     [
         ("a.bin", b"", "it is empty"),
         ("a.bin.xz", lzma.compress(b""), "it is empty"),
-        ("a.bin", ten(1)[:-1], "3073 (cifar10) or 3074 (cifar100) bytes, but its 3072 bytes are not"),
+        (
+            "a.bin",
+            ten(1)[:-1],
+            "3073 (cifar10) or 3074 (cifar100) bytes, but its 3072 bytes are not",
+        ),
         ("a.bin.gz", gzip.compress(ten(1, 2)[:4000], mtime=0), "but its 4000 bytes are not"),
-        ("a.bin.xz", lzma.compress(ten(1))[:-9], "it could not be read (Compressed data ended before"),
+        (
+            "a.bin.xz",
+            lzma.compress(ten(1))[:-9],
+            "it could not be read (Compressed data ended before",
+        ),
         ("a.bin.xz", ten(1), "it could not be read (Input format not supported"),
-        ("a.bin.gz", gzip.compress(ten(1), mtime=0)[:-9], "it could not be read (Compressed file ended before"),
+        (
+            "a.bin.gz",
+            gzip.compress(ten(1), mtime=0)[:-9],
+            "it could not be read (Compressed file ended before",
+        ),
         ("a.bin.gz", ten(1), "it could not be read (Not a gzipped file"),
         ("a.bin", ten(1, 10), "must be from 0 to 9, but record 1 has 10"),
         ("a.bin", hundred(1, 100), "must be from 0 to 99, but record 1 has 100"),
@@ -181,15 +218,24 @@ def test_bad_files(tmp_path, name, content, expected):
 
 
 def test_bad_lists(tmp_path):
-    one, other = write(tmp_path / "a.bin", ten(1)), write(tmp_path / "b.bin", hundred(1))
-    assert f"{other} must be of cifar10 as {one} is, but it is of cifar100" in refusal("a.bin,b.bin", tmp_path)
-    assert "is in it twice" in refusal("a.bin,a.bin", tmp_path)
-    assert "is in it twice" in refusal(f"a.bin,{one}", tmp_path)
-    assert "--data c.bin must be a file or a folder, but there is none" in refusal("a.bin,c.bin", tmp_path)
+    one = write(tmp_path / "a.bin", ten(1))
+    other = write(tmp_path / "b.bin", hundred(1))
+    assert f"{other} must be of cifar10 as {one} is, but it is of cifar100" in refusal(
+        "a.bin,b.bin", tmp_path
+    )
+    assert "occurs twice" in refusal("a.bin,a.bin", tmp_path)
+    assert "occurs twice" in refusal(f"a.bin,{one}", tmp_path)
+    assert "--data c.bin must be a file or a folder, but there is none" in refusal(
+        "a.bin,c.bin", tmp_path
+    )
     assert "there is none" in refusal("a.bin,", tmp_path)
-    assert "there is none" in refusal(",".join(["x" * 200] * 30), tmp_path)  # longer than a path may be
+    assert "there is none" in refusal(
+        ",".join(["x" * 200] * 30), tmp_path
+    )  # longer than a path may be
     np.savez(tmp_path / "d.npz", x=np.zeros((2, 6, 5)), y=[0, 1])
-    assert "must list files of CIFAR's binary version, but d.npz is none" in refusal("a.bin,d.npz", tmp_path)
+    assert "must list files of CIFAR's binary version, but d.npz is not one" in refusal(
+        "a.bin,d.npz", tmp_path
+    )
     (tmp_path / "e.bin").mkdir()
     assert "e.bin" in refusal("a.bin,e.bin", tmp_path)
 
@@ -229,9 +275,13 @@ def test_the_real_test_part_of_cifar100(tmp_path):
 
 @pytest.mark.skipif(not SHARED.exists(), reason=f"{SHARED} is absent")
 def test_the_real_first_record_of_cifar10(tmp_path):
-    with lzma.open(SHARED / "cifar-10-batches-bin/test_batch.bin.xz") as file:  # reading it whole takes seconds
+    with lzma.open(
+        SHARED / "cifar-10-batches-bin/test_batch.bin.xz"
+    ) as file:  # reading it whole takes seconds
         head = file.read(10 * TEN.record)
     source = open_source(str(write(tmp_path / "test_batch.bin", head)))
     assert source.y.tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # cat, ship, ship, airplane, frog, …
     assert source.x[0, :, 0, 0].tolist() == [158, 112, 49]
-    assert refusal("cifar10", SHARED).count("data_batch_") == 5  # four are missing; the advice names one
+    assert (
+        refusal("cifar10", SHARED).count("data_batch_") == 5
+    )  # four are missing; the advice names one

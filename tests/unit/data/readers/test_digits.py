@@ -9,10 +9,10 @@ def test_they_are_what_scikit_learn_gives():
     from sklearn.datasets import load_digits
 
     expected = load_digits()
-    found = digits.digits()
-    assert found.x.dtype == np.uint8 and found.y.dtype == np.int64
-    assert np.array_equal(found.x[:, 0], expected.images)
-    assert np.array_equal(found.y, expected.target)
+    source = digits.digits()
+    assert source.x.dtype == np.uint8 and source.y.dtype == np.int64
+    assert np.array_equal(source.x[:, 0], expected.images)
+    assert np.array_equal(source.y, expected.target)
 
 
 def test_another_version_may_keep_its_file_elsewhere(monkeypatch):

@@ -16,12 +16,14 @@ RATES = [8_000, 16_000]
 
 
 def reference(sound, rate, kind):
-    """The same by scipy: its short-time transform, filters written as interpolation, and its DCT."""
+    """The same with scipy: its short-time transform, filters by interpolation, and its DCT."""
     hop = rate // 50
     padded = np.zeros(rate + 2 * hop)
     padded[hop : hop + min(len(sound), rate)] = sound[:rate]
     window = scipy.signal.get_window("hann", 2 * hop)
-    _, _, spectrum = scipy.signal.stft(padded, rate, window, 2 * hop, hop, boundary=None, padded=False, detrend=False)
+    _, _, spectrum = scipy.signal.stft(
+        padded, rate, window, 2 * hop, hop, boundary=None, padded=False, detrend=False
+    )
     power = np.abs(spectrum * window.sum()) ** 2  # scipy scales by the window's sum
     corners = 700 * (10 ** (np.linspace(mel(20), mel(rate / 2), BANDS + 2) / 2595) - 1)
     hertz = np.arange(hop + 1) * rate / (2 * hop)
@@ -35,9 +37,9 @@ def reference(sound, rate, kind):
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 1.7])
 def test_equal_to_scipy(rate, kind, seconds):
     sound = 0.1 * rng(0, "sound").standard_normal(int(rate * seconds))
-    found = features(sound, rate, kind)
-    assert found.shape == (1, 40, 51) and found.dtype == np.float32
-    np.testing.assert_allclose(found[0], reference(sound, rate, kind), rtol=2e-6, atol=2e-6)
+    computed = features(sound, rate, kind)
+    assert computed.shape == (1, 40, 51) and computed.dtype == np.float32
+    np.testing.assert_allclose(computed[0], reference(sound, rate, kind), rtol=2e-6, atol=2e-6)
 
 
 def test_shape_as_promised():
@@ -79,7 +81,9 @@ def test_a_click_is_seen_in_the_frames_around_it():
 def test_no_sound_is_the_floor():
     assert np.allclose(features(np.zeros(10), 16_000, "logmel"), np.log(FLOOR))
     silent = features(np.zeros(10), 16_000)[0]
-    assert np.allclose(silent[0], np.log(FLOOR) * np.sqrt(40)) and np.allclose(silent[1:], 0, atol=1e-5)
+    assert np.allclose(silent[0], np.log(FLOOR) * np.sqrt(40)) and np.allclose(
+        silent[1:], 0, atol=1e-5
+    )
 
 
 def test_what_comes_after_the_first_second_is_cut_off():
@@ -96,7 +100,9 @@ def test_filling_up_is_adding_zeros(length, loud):
 
 
 def test_twice_as_loud_is_a_constant_more():
-    bands = [features(tone(500, loud=loud), 16_000, "logmel")[0].max(axis=0)[5:-5] for loud in (0.2, 0.4)]
+    bands = [
+        features(tone(500, loud=loud), 16_000, "logmel")[0].max(axis=0)[5:-5] for loud in (0.2, 0.4)
+    ]
     np.testing.assert_allclose(bands[1] - bands[0], np.log(4), rtol=1e-4)
 
 

@@ -29,12 +29,18 @@ def test_by_name(tmp_path, below):
     assert (source.name, source.kind, source.y.tolist()) == ("fsdd", "speech", [0, 0, 7, 7])
     assert source.labels == tuple("0123456789") and source.x.shape == (4, 1, 40, 51)
     assert source.official.tolist() == [2, 0, 2, 0]
-    assert (source.groups.tolist(), source.group_names, source.grouping) == ([1, 1, 0, 0], ("ann", "eve"), "speaker")
+    assert (source.groups.tolist(), source.group_names, source.grouping) == (
+        [1, 1, 0, 0],
+        ("ann", "eve"),
+        "speaker",
+    )
     assert open_source("fsdd:logmel", tmp_path).digest != source.digest
 
 
 def test_where_it_is_not(tmp_path):
-    with pytest.raises(FedloomError, match=r"--data fsdd must have \.wav files in .*, but there are none"):
+    with pytest.raises(
+        FedloomError, match=r"--data fsdd must have \.wav files in .*, but there are none"
+    ):
         open_source("fsdd", tmp_path)
 
 
@@ -54,10 +60,17 @@ def test_a_tenth_of_the_real_thing(tmp_path):
                 archive.extract(one, tmp_path, filter="data")
     source = open_source("fsdd", tmp_path)
     assert len(source.y) == 300 and len(source.group_names) == 6
-    assert np.bincount(source.y).tolist() == [30] * 10 and np.bincount(source.groups).tolist() == [50] * 6
+    assert (
+        np.bincount(source.y).tolist() == [30] * 10
+        and np.bincount(source.groups).tolist() == [50] * 6
+    )
     assert np.bincount(source.official).tolist() == [180, 0, 120]
-    assert abs((source.x.mean() - source.mean[0]) / source.std[0]) < 0.1 and 0.9 < source.x.std() / source.std[0] < 1.1
+    assert (
+        abs((source.x.mean() - source.mean[0]) / source.std[0]) < 0.1
+        and 0.9 < source.x.std() / source.std[0] < 1.1
+    )
     flat = source.x.reshape(300, -1)
-    train, test = source.official == 0, source.official == 2
+    train = source.official == 0
+    test = source.official == 2
     right = source.y[train][cdist(flat[test], flat[train]).argmin(axis=1)] == source.y[test]
     assert right.mean() > 0.6  # the nearest neighbour alone; by chance 0.1

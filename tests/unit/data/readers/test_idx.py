@@ -13,7 +13,9 @@ from fedloom.errors import FedloomError
 
 SHARED = Path(__file__).parents[5] / "shared/data/qmnist"
 CODES = {"u1": 8, ">i4": 12, ">f4": 13}
-TRAIN, TEST = np.arange(7, dtype=np.uint8), np.array([3, 4, 5], np.uint8)  # labels
+# labels
+TRAIN = np.arange(7, dtype=np.uint8)
+TEST = np.array([3, 4, 5], np.uint8)
 
 
 def idx(array: np.ndarray, dtype: str = "u1") -> bytes:
@@ -32,7 +34,9 @@ def write(folder: Path, name: str, content: bytes) -> Path:
     return folder / name
 
 
-def fill(folder: Path, packed: str = "", mark: str = "-", train: str = "train", test: str = "t10k") -> None:
+def fill(
+    folder: Path, packed: str = "", mark: str = "-", train: str = "train", test: str = "t10k"
+) -> None:
     for part, labels in ((train, TRAIN), (test, TEST)):
         write(folder, f"{part}-images{mark}idx3-ubyte{packed}", idx(images(labels)))
         write(folder, f"{part}-labels{mark}idx1-ubyte{packed}", idx(labels))
@@ -43,7 +47,8 @@ def fill_writers(folder: Path, train=(8, 8, 2, 2, 2, 8, 8), test=(1, 1, 9, 4, 4)
     more = np.concatenate([TEST, [0, 0]])
     for part, labels, writers in (("train", TRAIN, train), ("test", more, test)):
         table = np.zeros((len(writers), 8), np.int32)
-        table[:, 0], table[:, 2] = labels[: len(writers)], writers
+        table[:, 0] = labels[: len(writers)]
+        table[:, 2] = writers
         write(folder, f"qmnist-{part}-labels-idx2-int.gz", idx(table, ">i4"))
 
 
@@ -150,7 +155,9 @@ def test_missing_files(tmp_path):
 def test_files_that_do_not_belong_together(tmp_path):
     fill(tmp_path)
     write(tmp_path, "t10k-labels-idx1-ubyte", idx(TRAIN))
-    assert "a label for each of the 3 images of t10k-images-idx3-ubyte, but it has 7" in refusal("mnist", tmp_path)
+    assert "a label for each of the 3 images of t10k-images-idx3-ubyte, but it has 7" in refusal(
+        "mnist", tmp_path
+    )
     fill(tmp_path)
     write(tmp_path, "t10k-images-idx3-ubyte", idx(images(TEST)[:, 1:]))
     assert "must have images of (4, 5) as train-images-idx3-ubyte has" in refusal("mnist", tmp_path)
@@ -181,15 +188,18 @@ WHOLE = idx(images(TRAIN))
     ("content", "expected"),
     [
         (b"", "it begins with nothing"),
-        (b"\x80\x04N.", "it begins with 80044e2e, no idx head"),  # a pickle
-        (WHOLE[:3], "no idx head"),
+        (b"\x80\x04N.", "it begins with 80044e2e, which is no idx header"),  # a pickle
+        (WHOLE[:3], "which is no idx header"),
         (WHOLE[:9], "it ends within its head"),
         (WHOLE[:-1], "it"),  # raw: the length; packed: the values
         (WHOLE + b"\0", "it"),
         (idx(images(TRAIN), ">f4"), "dimensions 3 or 4 of uint8, but it has 3 dimensions of >f4"),
         (idx(TRAIN), "but it has 1 dimensions of uint8"),
-        (struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + b"\0" * 99, "cannot hold"),
-        (b"\0\0\x07\3" + WHOLE[4:], "no idx head"),
+        (
+            struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + b"\0" * 99,
+            "cannot hold",
+        ),
+        (b"\0\0\x07\3" + WHOLE[4:], "which is no idx header"),
     ],
 )
 @pytest.mark.parametrize("packed", ["", ".gz"])
@@ -206,7 +216,7 @@ def test_a_truncated_gz(tmp_path):
     file = tmp_path / "train-images-idx3-ubyte.gz"
     for cut in (0, 5, 20, -9, -1):
         file.write_bytes(gzip.compress(WHOLE)[:cut])
-        assert f"{file} must be a whole idx file" in refusal("mnist", tmp_path)
+        assert f"{file} must be a complete idx file" in refusal("mnist", tmp_path)
     file.write_bytes(WHOLE)
     assert "Not a gzipped file" in refusal("mnist", tmp_path)
 
@@ -219,8 +229,8 @@ def test_a_changed_byte_of_a_gz_gives_the_same_data_or_a_sentence(tmp_path_facto
     file = tmp_path_factory.getbasetemp() / "damaged.gz"
     file.write_bytes(damaged)
     try:
-        found = read_idx(file, (3,), "u1")
+        values = read_idx(file, (3,), "u1")
     except FedloomError as error:
         assert "damaged.gz" in str(error)  # noqa: PT017
     else:
-        np.testing.assert_array_equal(found, images(TRAIN))
+        np.testing.assert_array_equal(values, images(TRAIN))

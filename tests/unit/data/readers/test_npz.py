@@ -44,17 +44,25 @@ def same(path, monkeypatch) -> tuple:
     source = open_source(str(path))
     np.testing.assert_array_equal(source.x, expected.x)
     assert source.x.dtype == expected.x.dtype
-    assert (source.digest, source.labels, source.mean) == (expected.digest, expected.labels, expected.mean)
+    assert (source.digest, source.labels, source.mean) == (
+        expected.digest,
+        expected.labels,
+        expected.mean,
+    )
     return source, place_of(source.x)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_a_stored_array_is_mapped_where_it_lies(tmp_path, cache, everything_is_large, monkeypatch, dtype):
+def test_a_stored_array_is_mapped_where_it_lies(
+    tmp_path, cache, everything_is_large, monkeypatch, dtype
+):
     np.savez(tmp_path / "a.npz", y=Y, x=X.astype(dtype), labels=list("abc"))
     source, place = same(tmp_path / "a.npz", monkeypatch)
     assert place.file == tmp_path / "a.npz"
     assert not any(cache.iterdir())
-    clients_data = MappedClients.build(tmp_path / "clients_data", source, make_split(source, 2, "iid", 0))
+    clients_data = MappedClients.build(
+        tmp_path / "clients_data", source, make_split(source, 2, "iid", 0)
+    )
     assert not (tmp_path / "clients_data/x.npy").exists()
     np.testing.assert_array_equal(clients_data.x, source.x)
 
@@ -68,7 +76,9 @@ def test_a_compressed_array_is_unpacked_once(tmp_path, cache, everything_is_larg
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(tmp_path, everything_is_large, save):
+def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(
+    tmp_path, everything_is_large, save
+):
     (file := tmp_path / "a.npz").touch()
     digests = set()
     for turned in (X, X[:, ::-1]):
@@ -100,7 +110,9 @@ def test_parts_and_sites_are_joined_in_the_cache(tmp_path, cache, everything_is_
     assert (place.file.parent, source.groups.tolist()) == (cache, [0] * 20 + [1] * 40)
     parts = {"train": X[:30], "val": X[30:40], "test": X[40:]}
     labels = {"train": Y[:30], "val": Y[30:40], "test": Y[40:]}
-    named = {f"{name}_images": x for name, x in parts.items()} | {f"{name}_labels": y for name, y in labels.items()}
+    named = {f"{name}_images": x for name, x in parts.items()} | {
+        f"{name}_labels": y for name, y in labels.items()
+    }
     np.savez(tmp_path / "medical.npz", **named)
     _, place = same(tmp_path / "medical.npz", monkeypatch)
     assert place.file.parent == cache
@@ -113,7 +125,7 @@ def test_a_damaged_large_array_is_a_sentence(tmp_path, cache, everything_is_larg
     content = bytearray(path.read_bytes())
     content[900] ^= 1  # within x
     path.write_bytes(content)
-    with pytest.raises(FedloomError, match=r"a\.npz must be a whole \.npz of plain arrays"):
+    with pytest.raises(FedloomError, match=r"a\.npz must be a complete \.npz of plain arrays"):
         open_source(str(path))
     assert not any(cache.iterdir())
 
@@ -125,5 +137,5 @@ def test_a_head_that_lies_about_its_size(tmp_path, everything_is_large):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", head.getvalue() + b"\0" * 900)
         archive.writestr("y.npy", b"")
-    with pytest.raises(FedloomError, match=r"a\.npz must be a whole \.npz"):
+    with pytest.raises(FedloomError, match=r"a\.npz must be a complete \.npz"):
         open_source(str(tmp_path / "a.npz"))

@@ -70,7 +70,10 @@ def test_without_a_size_the_first_odd_file_and_their_number_are_told(tmp_path):
     for number in range(4):
         save(tmp_path / f"a/{number}.png", noise(5, 4 + number))
     save(tmp_path / "b/0.png", noise(5, 4))
-    expected = r"1.png must be 4×5 pixels as .*0.png is, but it is 5×5, and 2 more have other sizes; .*--resize N"
+    expected = (
+        "1.png must be 4×5 pixels as .*0.png is, but it is 5×5, and 2 more have other sizes; "
+        ".*--resize N"
+    )
     with pytest.raises(FedloomError, match=expected):
         read(tmp_path)
 
@@ -92,7 +95,10 @@ def test_a_fit_needs_a_size(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_sixteen_bits_keep_their_values_and_bring_their_constants(tmp_path, suffix):
-    scans = [save(tmp_path / f"{name}{suffix}", noise(4, 6, dtype=np.uint16, high=4096)) for name in ("a/1", "b/1")]
+    scans = [
+        save(tmp_path / f"{name}{suffix}", noise(4, 6, dtype=np.uint16, high=4096))
+        for name in ("a/1", "b/1")
+    ]
     source = read(tmp_path)
     assert source.x.dtype == np.float32
     np.testing.assert_array_equal(source.x, scans)
@@ -113,7 +119,9 @@ def test_floats_keep_their_units_and_mix_with_no_others(tmp_path):
     source = read(tmp_path)
     assert (source.x[:, 0, 0, 0].tolist(), source.mean, source.std) == ([-1.5, 2.5], (0.5,), (2.0,))
     save(tmp_path / "b/2.png", noise(4, 4))
-    with pytest.raises(FedloomError, match=r"a/1.tif has units of its own and .*b/2.png has 8 or 16 bits"):
+    with pytest.raises(
+        FedloomError, match=r"a/1.tif has units of its own and .*b/2.png has 8 or 16 bits"
+    ):
         read(tmp_path)
 
 
@@ -128,7 +136,9 @@ def test_a_transparent_value_of_sixteen_bits(tmp_path):
     for name, value in {"a": 5, "b": 700}.items():
         (tmp_path / name).mkdir()
         Image.fromarray(pixels).save(tmp_path / name / "1.png", transparency=value)
-    with pytest.raises(FedloomError, match=r"b/1.png must be opaque, but parts of it are transparent"):
+    with pytest.raises(
+        FedloomError, match=r"b/1.png must be opaque, but parts of it are transparent"
+    ):
         read(tmp_path)
 
 
@@ -154,11 +164,14 @@ def test_all_bad_files_are_told_at_once(damaged):
         read(damaged)
     first, *lines = str(caught.value).splitlines()
     assert first == (
-        "every image file must be whole, but 4 of 7 are not; mend or remove them, or leave them out with --skip-bad."
+        "every image file must be usable, but 4 of 7 are not; "
+        "repair or remove them, or leave them out with --skip-bad."
     )
     assert caught.value.code == 2
     named = sorted(line.split(": ")[0].strip() for line in lines)
-    assert named == [str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png", "b/notes.txt")]
+    assert named == [
+        str(damaged / name) for name in ("a/2.png", "b/0.png", "b/9.png", "b/notes.txt")
+    ]
     assert any("truncated" in line for line in lines)
 
 
@@ -206,7 +219,9 @@ def test_nothing_but_bad_files(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"")
-    with pytest.raises(FedloomError, match="one image file at least must be whole, but none of 2 is"):
+    with pytest.raises(
+        FedloomError, match="at least one image file must be usable, but none of 2 is"
+    ):
         read(tmp_path, skip_bad=True)
 
 
@@ -227,7 +242,10 @@ def test_without_pydicom_one_hears_how_to_get_it(tmp_path, monkeypatch):
         (tmp_path / name / "1.dcm").write_bytes(b"x")
     monkeypatch.setattr(dicom, "find_spec", lambda name: None)
     for skip_bad in (False, True):
-        with pytest.raises(FedloomError, match=r"pydicom, but it is not installed; .*pip install 'fedloom\[dicom\]'"):
+        with pytest.raises(
+            FedloomError,
+            match=r"pydicom, but it is not installed; .*pip install 'fedloom\[dicom\]'",
+        ):
             read(tmp_path, skip_bad=skip_bad)
 
 
@@ -270,8 +288,20 @@ def test_dicom_in_the_units_of_its_scanner(tmp_path):
 def test_dicom_that_shows_low_values_white_is_inverted(tmp_path):
     unsigned = np.array([[0, 4095], [1, 2]], np.uint16)
     signed = np.array([[-2048, 2047], [0, -1]], np.int16)
-    write_dicom(tmp_path / "a/1.dcm", unsigned, PhotometricInterpretation="MONOCHROME1", BitsStored=12, HighBit=11)
-    write_dicom(tmp_path / "b/1.dcm", signed, PhotometricInterpretation="MONOCHROME1", BitsStored=12, HighBit=11)
+    write_dicom(
+        tmp_path / "a/1.dcm",
+        unsigned,
+        PhotometricInterpretation="MONOCHROME1",
+        BitsStored=12,
+        HighBit=11,
+    )
+    write_dicom(
+        tmp_path / "b/1.dcm",
+        signed,
+        PhotometricInterpretation="MONOCHROME1",
+        BitsStored=12,
+        HighBit=11,
+    )
     source = read(tmp_path)
     assert source.x[:, 0].tolist() == [[[4095, 0], [4094, 4093]], [[2047, -2048], [-1, 0]]]
 
@@ -293,7 +323,12 @@ def test_dicom_in_colour_is_bytes_and_others_are_refused(tmp_path):
     assert "4 of 6 are not" in text
     assert "2.dcm: it has 3 frames" in text
     assert "3.dcm: its colours are PALETTE COLOR" in text
-    assert [line.split(":")[0][-5:] for line in text.splitlines()[1:]] == ["2.dcm", "3.dcm", "4.dcm", "5.dcm"]
+    assert [line.split(":")[0][-5:] for line in text.splitlines()[1:]] == [
+        "2.dcm",
+        "3.dcm",
+        "4.dcm",
+        "5.dcm",
+    ]
 
 
 def test_every_suffix_is_one_of_an_image():

@@ -37,7 +37,10 @@ def array(clips, settings):
 
 
 def two(tmp_path):
-    return [Clip(save(tmp_path / name, hertz=hertz), name[0]) for name, hertz in (("a.wav", 300), ("b.wav", 900))]
+    return [
+        Clip(save(tmp_path / name, hertz=hertz), name[0])
+        for name, hertz in (("a.wav", 300), ("b.wav", 900))
+    ]
 
 
 def test_a_row_a_clip_mapped_from_the_cache(tmp_path, cache):
@@ -65,9 +68,13 @@ def test_a_changed_file_or_setting_is_computed_anew(tmp_path, computed):
     old = array(clips, SETTINGS).copy()
     times = clips[0].file.stat()
     clips[0].file.write_bytes(wav(tone(2_000)))
-    os.utime(clips[0].file, ns=(times.st_atime_ns, times.st_mtime_ns))  # same size, same mtime: as an archive does
+    os.utime(
+        clips[0].file, ns=(times.st_atime_ns, times.st_mtime_ns)
+    )  # same size, same mtime: as an archive does
     new = array(clips, SETTINGS)
-    assert len(computed) == 4 and not np.array_equal(new[0], old[0]) and np.array_equal(new[1], old[1])
+    assert (
+        len(computed) == 4 and not np.array_equal(new[0], old[0]) and np.array_equal(new[1], old[1])
+    )
     assert not np.array_equal(array(clips, SETTINGS._replace(kind="logmel")), new)
     assert array(clips, SETTINGS._replace(rate=8_000)).shape == new.shape
     assert not np.array_equal(array(clips[::-1], SETTINGS), new)
@@ -92,26 +99,36 @@ def test_a_second_cut_from_a_long_recording(tmp_path):
 
 def test_a_source_of_clips(tmp_path):
     files = [save(tmp_path / f"{name}.wav") for name in "abc"]
-    clips = [Clip(files[0], "yes", "eve", 0), Clip(files[1], "no", "ann", 2), Clip(files[2], "yes", "ann", 1)]
+    clips = [
+        Clip(files[0], "yes", "eve", 0),
+        Clip(files[1], "no", "ann", 2),
+        Clip(files[2], "yes", "ann", 1),
+    ]
     source = to_source("words", clips, ("no", "yes"), SETTINGS, parts=True)
     assert (source.kind, source.labels, source.y.tolist()) == ("speech", ("no", "yes"), [1, 0, 1])
     assert (source.mean, source.std) == ((-1.0,), (7.0,))
-    assert (source.groups.tolist(), source.group_names, source.grouping) == ([1, 0, 0], ("ann", "eve"), "speaker")
+    assert (source.groups.tolist(), source.group_names, source.grouping) == (
+        [1, 0, 0],
+        ("ann", "eve"),
+        "speaker",
+    )
     assert source.official.tolist() == [0, 2, 1] and source.official.dtype == np.uint8
-    bare = to_source("words", [clip._replace(speaker=None) for clip in clips], ("no", "yes"), SETTINGS)
+    bare = to_source(
+        "words", [clip._replace(speaker=None) for clip in clips], ("no", "yes"), SETTINGS
+    )
     assert bare.groups is None and bare.group_names == () and bare.official is None
 
 
 def test_silence_only_in_its_class(tmp_path):
     file = save(tmp_path / "a.wav", wav(np.zeros(16_000)))
     assert array([Clip(file, "silence")], SETTINGS).shape == (1, 1, 40, 51)
-    with pytest.raises(FedloomError, match=r"a\.wav must be heard"):
+    with pytest.raises(FedloomError, match=r"a\.wav must not be silent"):
         array([Clip(file, "yes")], SETTINGS)
 
 
 def test_a_bad_file_in_the_middle_leaves_no_cache(tmp_path, cache):
     clips = [*two(tmp_path), Clip(save(tmp_path / "c.wav", b"RIFF"), "c")]
-    with pytest.raises(FedloomError, match=r"c\.wav must be a whole WAVE file"):
+    with pytest.raises(FedloomError, match=r"c\.wav must be a complete WAVE file"):
         array(clips, SETTINGS)
     assert os.listdir(cache) == []
 
@@ -123,7 +140,13 @@ def test_a_bad_file_in_the_middle_leaves_no_cache(tmp_path, cache):
 def damaged(tmp_path):
     """Five clips of three speakers, three of them bad in three ways."""
     clips = []
-    for name, speaker in (("no/1", "ann"), ("no/2", "bob"), ("yes/1", "ann"), ("yes/2", "eve"), ("yes/3", "eve")):
+    for name, speaker in (
+        ("no/1", "ann"),
+        ("no/2", "bob"),
+        ("yes/1", "ann"),
+        ("yes/2", "eve"),
+        ("yes/3", "eve"),
+    ):
         file = save(tmp_path / f"{name}.wav", hertz=300 + 100 * len(clips))
         clips.append(Clip(file, name.split("/")[0], speaker, part=len(clips) % 3))
     clips[1].file.write_bytes(clips[1].file.read_bytes()[:5_000])
@@ -137,17 +160,21 @@ def test_all_bad_files_are_told_at_once(damaged):
         array(damaged, SETTINGS)
     first, *lines = str(caught.value).splitlines()
     assert first == (
-        "every .wav file must be whole, but 3 of 5 are not; mend or remove them, or leave them out with --skip-bad."
+        "every .wav file must be usable, but 3 of 5 are not; "
+        "repair or remove them, or leave them out with --skip-bad."
     )
     bad = [str(damaged[place].file) for place in (1, 2, 4)]
     assert sorted(line.split(": ")[0].strip() for line in lines) == bad
-    assert any("silence" in line for line in lines) and any("cut short" in line for line in lines)
+    assert any("it is silent" in line for line in lines) and any(
+        "cut short" in line for line in lines
+    )
 
 
 def test_one_bad_file_is_told_with_what_to_do(tmp_path):
     file = save(tmp_path / "a.wav", wav(tone(300), channels=2))
     message = (
-        r"a\.wav must have one channel, but it has 2 channels; convert it to mono, .*, or leave it out with --skip"
+        r"a\.wav must have one channel, but it has 2 channels; convert it to mono, .*, "
+        "or leave it out with --skip"
     )
     with pytest.raises(FedloomError, match=message):
         array([*two(tmp_path / "more"), Clip(file, "c")], SETTINGS)
@@ -161,7 +188,9 @@ def test_bad_files_can_be_left_out_and_are_told(damaged, computed):
     assert (source.y.tolist(), source.labels) == ([0, 1], ("no", "yes"))
     assert (source.groups.tolist(), source.group_names) == ([0, 2], ("ann", "bob", "eve"))
     assert source.official.tolist() == [0, 0]
-    assert sorted(file.file for file in source.skipped) == [str(damaged[place].file) for place in (1, 2, 4)]
+    assert sorted(file.file for file in source.skipped) == [
+        str(damaged[place].file) for place in (1, 2, 4)
+    ]
     assert np.array_equal(source.x, array([damaged[0], damaged[3]], SETTINGS))
     before = len(computed)
     again = read()
@@ -180,7 +209,9 @@ def test_bad_files_are_known_again_from_another_folder(damaged, tmp_path, monkey
 
 
 def test_nothing_but_bad_files(damaged):
-    with pytest.raises(FedloomError, match=r"one \.wav file at least must be whole, but none of 3 is"):
+    with pytest.raises(
+        FedloomError, match=r"at least one \.wav file must be usable, but none of 3 is"
+    ):
         features_of([damaged[1], damaged[2], damaged[4]], SETTINGS, skip_bad=True)
 
 
@@ -193,7 +224,10 @@ def test_what_is_no_file(tmp_path, trouble):
         file.mkdir()
     elif trouble == "loop":
         file.symlink_to(file)
-    with pytest.raises(FedloomError, match=r"odd\.wav must be a whole WAVE file, but it (is no file|cannot be read)"):
+    with pytest.raises(
+        FedloomError,
+        match=r"odd\.wav must be a complete WAVE file, but it (is not a file|cannot be read)",
+    ):
         array([Clip(file, "yes")], SETTINGS)
 
 

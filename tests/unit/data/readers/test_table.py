@@ -32,7 +32,14 @@ def refusal(name: str) -> str:
 
 
 def test_files_and_labels(tmp_path):
-    path = table(tmp_path, "\ufefffile, label", "pics/2.png,dog", "", f"{tmp_path}/pics/1.png , cat", "pics/0.png,dog")
+    path = table(
+        tmp_path,
+        "\ufefffile, label",
+        "pics/2.png,dog",
+        "",
+        f"{tmp_path}/pics/1.png , cat",
+        "pics/0.png,dog",
+    )
     source = open_source(path)
     assert (source.name, source.labels, source.y.tolist()) == ("list", ("cat", "dog"), [1, 0, 1])
     assert source.x[:, 0, 0, 0].tolist() == [2, 1, 0]
@@ -40,7 +47,9 @@ def test_files_and_labels(tmp_path):
 
 
 def test_clients(tmp_path):
-    path = table(tmp_path, "client,label,file", "10,a,pics/0.png", "9,b,pics/1.png", "10,b,pics/2.png")
+    path = table(
+        tmp_path, "client,label,file", "10,a,pics/0.png", "9,b,pics/1.png", "10,b,pics/2.png"
+    )
     source = open_source(path)
     assert (source.grouping, source.group_names) == ("client", ("9", "10"))
     assert source.groups is not None
@@ -68,7 +77,10 @@ def test_recordings_go_to_the_reader_of_speech(tmp_path, monkeypatch):
     ("lines", "expected"),
     [
         (["pics/0.png,a", "pics/1.png,b"], "a list of files begins with the header file,label"),
-        (["file,class", "pics/0.png,a"], "columns file,label or file,label,client, but its header is file,class"),
+        (
+            ["file,class", "pics/0.png,a"],
+            "columns file,label or file,label,client, but its header is file,class",
+        ),
         (["file,label,weight", "pics/0.png,a,1"], "its header is file,label,weight"),
         (["file,label,label", "pics/0.png,a,1"], "its header is file,label,label"),
         (["file,label"], "it has a header only"),

@@ -52,7 +52,11 @@ def test_numbers_categories_gaps_and_clients(tmp_path):
         [50, 0, 1, 0, 0, 1, 0],
     ]
     assert source.y.tolist() == [0, 1, 0, 1]
-    assert (source.grouping, source.group_names, source.groups.tolist()) == ("client", ("a", "b"), [0, 0, 1, 1])
+    assert (source.grouping, source.group_names, source.groups.tolist()) == (
+        "client",
+        ("a", "b"),
+        [0, 0, 1, 1],
+    )
     assert source.mean[0] == 40 and source.std[0] == pytest.approx(np.std([30, 40, 50]))
     assert set(source.table.sums) == {"a", "b"}
 
@@ -90,7 +94,11 @@ def test_a_folder_of_sites(tmp_path):
     saved(tmp_path, "age,ward,label\n30,e,ill\n50,w,well\n", "north.csv")
     saved(tmp_path, "ward,age,label\nw,70,ill\n,80,ill\n", "south.csv")
     source = open_source(str(tmp_path))
-    assert (source.grouping, source.group_names, source.groups.tolist()) == ("site", ("north", "south"), [0, 0, 1, 1])
+    assert (source.grouping, source.group_names, source.groups.tolist()) == (
+        "site",
+        ("north", "south"),
+        [0, 0, 1, 1],
+    )
     assert source.x[:, 0].tolist() == [30, 50, 70, 80]
     assert source.mean[0] == np.mean([30, 50, 70, 80])
     assert any("south lacks well" in notice for notice in source.notices)
@@ -127,12 +135,15 @@ BAD = {
     "empty": ("", "must begin with the names of its columns, but it is empty"),
     "header only": ("age,label\n", "must have rows, but it has a header only"),
     "ragged": ("age,label\n1,a\n2\n", "every row of", "row 3 has 1"),
-    "twice": ("age,age,label\n1,2,a\n", "age comes 2 times"),
+    "twice": ("age,age,label\n1,2,a\n", "age occurs 2 times"),
     "no name": ("age,,label\n1,2,a\n", "column 2 has none"),
     "no label": ("age,labl\n1,a\n2,b\n", "must have the label column label", "try --label labl"),
     "label elsewhere": ("age,Target\n1,a\n2,b\n", "try --label Target"),
     "gaps in labels": ("age,label\n1,a\n2,\n3,?\n", "2 have none (rows 3, 4)"),
-    "gaps in clients": ("age,client,label\n1,,a\n2,x,b\n", "must have a value in the column client"),
+    "gaps in clients": (
+        "age,client,label\n1,,a\n2,x,b\n",
+        "must have a value in the column client",
+    ),
     "infinite": ("age,label\n1,a\ninf,b\n", "must be finite", "row 3 has inf in the column age"),
     "too large": ("age,label\n1,a\n1e39,b\n", "row 3 has 1e+39"),
     "one class": ("age,label\n1,a\n2,a\n", "must have 2 to"),
@@ -143,15 +154,15 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files(tmp_path, name):
     text, *parts = BAD[name]
-    told = refusal(saved(tmp_path, text))
+    message = refusal(saved(tmp_path, text))
     for part in parts:
-        assert part in told
+        assert part in message
 
 
 def test_free_text_is_neither(tmp_path):
     rows = [f"note {number},{number % 2}" for number in range(200)]
-    told = refusal(saved(tmp_path, "\n".join(["notes,label", *rows])))
-    assert "200 different texts" in told and "--ignore notes" in told
+    message = refusal(saved(tmp_path, "\n".join(["notes,label", *rows])))
+    assert "200 different texts" in message and "--ignore notes" in message
 
 
 def test_not_utf8(tmp_path):
@@ -160,7 +171,9 @@ def test_not_utf8(tmp_path):
 
 
 def test_options_of_tables_are_for_tables():
-    assert "must be for a table, but --data digits is image" in refusal("digits", TableRules(label="x"))
+    assert "must be for a table, but --data digits is image" in refusal(
+        "digits", TableRules(label="x")
+    )
 
 
 def test_unknown_columns_in_options(tmp_path):

@@ -52,8 +52,17 @@ def refusal(path, *more):
 
 def test_a_text_by_hand(file):
     source = read_text(file("abcdefghij"), window=3)
-    assert [spoken(source, row) for row in range(len(source.y))] == [("abc", "d"), ("def", "g"), ("ghi", "j")]
-    assert (source.kind, source.x.dtype, source.y.dtype, source.groups) == ("text", np.uint8, np.int64, None)
+    assert [spoken(source, row) for row in range(len(source.y))] == [
+        ("abc", "d"),
+        ("def", "g"),
+        ("ghi", "j"),
+    ]
+    assert (source.kind, source.x.dtype, source.y.dtype, source.groups) == (
+        "text",
+        np.uint8,
+        np.int64,
+        None,
+    )
     assert source.labels == tuple("abcdefghij")
     overlapping = read_text(file("abcdefghij"), window=3, stride=2)
     assert [spoken(overlapping, row)[0] for row in range(4)] == ["abc", "cde", "efg", "ghi"]
@@ -74,8 +83,12 @@ def test_windows_lie_in_one_text_and_none_is_left_out(lengths, window, stride):
     owner = np.repeat(np.arange(len(lengths)), lengths)
     x, y, counts = windows(symbols, lengths, window, stride)
     assert len(x) == len(y) == counts.sum()
-    assert (np.diff(np.column_stack([x, y]), axis=1) == 1).all()  # one symbol after the other, the label last
-    assert (owner[x[:, 0]] == owner[y]).all() and (owner[y] == np.repeat(np.arange(len(lengths)), counts)).all()
+    assert (
+        np.diff(np.column_stack([x, y]), axis=1) == 1
+    ).all()  # one symbol after the other, the label last
+    assert (owner[x[:, 0]] == owner[y]).all() and (
+        owner[y] == np.repeat(np.arange(len(lengths)), counts)
+    ).all()
     for number, length in enumerate(lengths):
         firsts = x[owner[y] == number][:, 0] - sum(lengths[:number])
         assert firsts.tolist() == list(range(0, length - window, stride))
@@ -89,14 +102,26 @@ def test_more_symbols_than_a_byte_holds(file):
 
 
 def test_names_of_symbols():
-    assert spelled("\n\t \u00a0ab\u0007é") == ("newline", "tab", "space", "U+00A0", "a", "b", "U+0007", "é")
+    assert spelled("\n\t \u00a0ab\u0007é") == (
+        "newline",
+        "tab",
+        "space",
+        "U+00A0",
+        "a",
+        "b",
+        "U+0007",
+        "é",
+    )
 
 
 # Roles
 
 
 def test_roles_by_hand(file):
-    assert roles(PLAY) == {"First Citizen": "Before we go.\nYou are all resolved.\n", "ALL": "Speak, speak.\nSpeak!\n"}
+    assert roles(PLAY) == {
+        "First Citizen": "Before we go.\nYou are all resolved.\n",
+        "ALL": "Speak, speak.\nSpeak!\n",
+    }
     source = open_source(f"{file(PLAY)}:8")
     assert (source.group_names, source.grouping) == (("First Citizen", "ALL"), "role")
     assert source.groups.tolist() == [0] * 4 + [1] * 2
@@ -110,7 +135,12 @@ def test_a_role_with_less_than_a_window_is_left_out(file):
 
 
 @pytest.mark.parametrize(
-    "text", ["Plain words.\n\nAnd more: of them.\n", "Only me:\nspeaking.\n\nOnly me:\nagain\n", "A:\n\nB:\n\n"]
+    "text",
+    [
+        "Plain words.\n\nAnd more: of them.\n",
+        "Only me:\nspeaking.\n\nOnly me:\nagain\n",
+        "A:\n\nB:\n\n",
+    ],
 )
 def test_what_is_no_play_is_one_text(text):
     assert roles(text) is None
@@ -121,30 +151,39 @@ def test_a_paragraph_without_a_name_goes_on_with_its_role():
 
 
 def test_lines_may_end_as_on_windows_and_begin_with_a_mark(file):
-    one, other = file(PLAY, "a.txt"), file(b"\xef\xbb\xbf" + PLAY.replace("\n", "\r\n").encode(), "b.txt")
+    one = file(PLAY, "a.txt")
+    other = file(b"\xef\xbb\xbf" + PLAY.replace("\n", "\r\n").encode(), "b.txt")
     assert open_source(f"{one}:8").digest == open_source(f"{other}:8").digest
 
 
 # Finding it
 
 
-@pytest.mark.parametrize("place", ["input.txt", "shakespeare/tinyshakespeare_input.txt", "shakespeare/input.txt"])
+@pytest.mark.parametrize(
+    "place", ["input.txt", "shakespeare/tinyshakespeare_input.txt", "shakespeare/input.txt"]
+)
 def test_shakespeare_in_a_folder(tmp_path, place):
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text(PLAY * 3)
     assert open_source("shakespeare:8", tmp_path).name == "shakespeare"
     assert open_source("shakespeare:8:1", tmp_path).x.shape[1] == 8
-    assert len(open_source("shakespeare:8:1", tmp_path).y) > len(open_source("shakespeare:8", tmp_path).y)
+    assert len(open_source("shakespeare:8:1", tmp_path).y) > len(
+        open_source("shakespeare:8", tmp_path).y
+    )
 
 
 def test_shakespeare_that_is_not_there(tmp_path):
-    assert "must have its file, input.txt or tinyshakespeare_input.txt or" in refusal("shakespeare", tmp_path)
+    assert "must have its file, input.txt or tinyshakespeare_input.txt or" in refusal(
+        "shakespeare", tmp_path
+    )
     assert refusal("shakespeare", tmp_path).endswith("or `fedloom data get shakespeare`.")
 
 
 @pytest.mark.parametrize("name", ["digits:40", "nothing:40", "none.txt:40"])
 def test_a_window_behind_something_else(tmp_path, name):
-    assert "with a window behind it must be a text file or a registered text" in refusal(name, tmp_path)
+    assert "with a window after its name must be a text file or a registered text" in refusal(
+        name, tmp_path
+    )
 
 
 @pytest.mark.parametrize("name", ["none.txt", "none.json"])
@@ -168,7 +207,9 @@ def test_tiny_shakespeare():
     assert source.x.shape == (12_695, 80) and (source.mean, source.std) == ((), ())
     assert len(source.group_names) == 256 and "ROMEO" in source.group_names
     window, after = spoken(source, 0)
-    assert (window + after).startswith("Before we proceed any further, hear me speak.\nYou are all resolved")
+    assert (window + after).startswith(
+        "Before we proceed any further, hear me speak.\nYou are all resolved"
+    )
     whole = (SHARED / "shakespeare/tinyshakespeare_input.txt").read_text()
     assert len(roles(whole)) == 299
 

@@ -57,7 +57,11 @@ def test_tensors():
 def test_pictures(mode, channels):
     items = [(Image.new("L", (5, 4), 50 * number).convert(mode), number % 2) for number in range(4)]
     source = opened(Listed(items, ["cat", "dog"]))
-    assert (source.x.shape, source.x.dtype, source.labels) == ((4, channels, 4, 5), np.uint8, ("cat", "dog"))
+    assert (source.x.shape, source.x.dtype, source.labels) == (
+        (4, channels, 4, 5),
+        np.uint8,
+        ("cat", "dog"),
+    )
     if mode in ("L", "RGB"):
         assert source.x[:, 0, 0, 0].tolist() == [0, 50, 100, 150]
 
@@ -69,17 +73,21 @@ def test_labels_of_many_types():
 
 
 def test_clients_that_a_data_set_names():
-    items = [(torch.zeros(4, 4), number % 2, ("north", "south")[number // 3]) for number in range(6)]
+    items = [
+        (torch.zeros(4, 4), number % 2, ("north", "south")[number // 3]) for number in range(6)
+    ]
     source = opened(Listed(items))
     assert (source.groups.tolist(), source.group_names) == ([0] * 3 + [1] * 3, ("north", "south"))
-    assert opened(TensorDataset(torch.zeros(4, 1, 4, 4), torch.arange(4) % 2, torch.arange(4))).group_names == (
-        *"0123",
-    )
+    assert opened(
+        TensorDataset(torch.zeros(4, 1, 4, 4), torch.arange(4) % 2, torch.arange(4))
+    ).group_names == (*"0123",)
     assert opened(Listed([item[:2] for item in items])).groups is None
 
 
 def test_a_stream_and_how_far_it_is():
-    assert opened(Streamed()).x[:, 0, 0, 0].tolist() == [np.float32(number / 30) for number in range(30)]
+    assert opened(Streamed()).x[:, 0, 0, 0].tolist() == [
+        np.float32(number / 30) for number in range(30)
+    ]
     heard = []
     with listening(lambda *facts: heard.append(facts)):
         kept(Listed([(torch.zeros(4, 4), 0)] * 3))
@@ -111,10 +119,19 @@ def test_a_large_one_is_mapped_from_its_file(monkeypatch):
         ([], "must have samples, but it has none"),
         ([torch.zeros(4, 4)], "item 0 of the data set Listed must be (image, class number) or"),
         ([(torch.zeros(4, 4), 0, 1, 2)], "or (image, class number, client), but it is tuple"),
-        ([(torch.zeros(4, 4), 0, {"who": 1})], "must have its client's name or number third, but it has {'who': 1}"),
+        (
+            [(torch.zeros(4, 4), 0, {"who": 1})],
+            "must have its client's name or number third, but it has {'who': 1}",
+        ),
         ([(torch.zeros(4, 4), 0, "")], "but it has ''"),
-        ([(torch.zeros(4, 4), 0, "a"), (torch.zeros(4, 4), 1)], "item 1 of the data set Listed must name its client"),
-        ([(torch.zeros(4, 4), 0), (torch.zeros(4, 4), 1, "a")], "as all others do, or none, but it has 3 values"),
+        (
+            [(torch.zeros(4, 4), 0, "a"), (torch.zeros(4, 4), 1)],
+            "item 1 of the data set Listed must name its client",
+        ),
+        (
+            [(torch.zeros(4, 4), 0), (torch.zeros(4, 4), 1, "a")],
+            "if others do, and otherwise must not, but it has 3 values",
+        ),
         ([("text", 0)], "must have a tensor, an array or a PIL image first, but it has str"),
         ([(torch.zeros(4, 4), 0.5)], "must have its class number second, but it has 0.5"),
         ([(torch.zeros(4, 4), "cat")], "but it has 'cat'"),
@@ -148,11 +165,16 @@ def test_search_and_compare_take_one_and_resume(cache):
     assert again.accuracy == run.accuracy
     (run.path / "result.json").unlink()
     assert fedloom.resume(run.path).accuracy == run.accuracy
-    found = fedloom.compare(["local"], data=Streamed(), **{k: v for k, v in SMALL.items() if k != "width"})
-    assert len(found.runs) == 1
+    comparison = fedloom.compare(
+        ["local"], data=Streamed(), **{k: v for k, v in SMALL.items() if k != "width"}
+    )
+    assert len(comparison.runs) == 1
     next(cache.glob("*.npz")).unlink()
     (run.path / "result.json").unlink()
-    with pytest.raises(FedloomError, match=r"the cache was emptied: give the same torch data set to fedloom\.search"):
+    with pytest.raises(
+        FedloomError,
+        match=r"the cache was emptied: give the same torch data set to fedloom\.search",
+    ):
         fedloom.resume(run.path)
     kept(Streamed())
     assert fedloom.resume(run.path).accuracy == run.accuracy

@@ -77,11 +77,15 @@ def test_a_folder_a_site(tmp_path):
     fill(tmp_path / "north", 100)
     draw(tmp_path / "east/fox/1.png", 9)  # a class that others lack
     source = open_source(str(tmp_path))
-    assert (source.group_names, source.labels, source.grouping) == (("east", "north"), ("cat", "dog", "fox"), "site")
+    assert (source.group_names, source.labels, source.grouping) == (
+        ("east", "north"),
+        ("cat", "dog", "fox"),
+        "site",
+    )
     assert source.groups is not None
     assert (source.groups.tolist(), source.y.tolist()) == ([0, 1, 1, 1], [2, 0, 1, 1])
-    (told,) = source.notices
-    assert told.endswith("in sorted order (cat, dog, fox); east lacks cat, dog; north lacks fox")
+    (notice,) = source.notices
+    assert notice.endswith("in sorted order (cat, dog, fox); east lacks cat, dog; north lacks fox")
 
 
 def test_numbered_classes_are_in_their_order(tmp_path):
@@ -93,28 +97,49 @@ def test_numbered_classes_are_in_their_order(tmp_path):
 
 
 def test_cinic10(tmp_path):
-    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    names = [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ]
     for part in ("train", "valid", "test"):
         for name in names:
             draw(tmp_path / "cinic10" / part / name / "cifar10-1.png", 3, (32, 32))
     (tmp_path / "cinic10/imagenet-contributors.csv").write_text("x")
     source = open_source("cinic10", tmp_path)
-    assert (source.name, source.x.shape, source.labels) == ("cinic10", (30, 3, 32, 32), tuple(names))
+    assert (source.name, source.x.shape, source.labels) == (
+        "cinic10",
+        (30, 3, 32, 32),
+        tuple(names),
+    )
     assert source.mean == pytest.approx((122.118, 120.431, 109.771), abs=1e-3)
     assert source.std == pytest.approx((61.725, 60.762, 65.981), abs=1e-3)
     assert source.official is not None
     assert np.bincount(source.official).tolist() == [10, 10, 10]
     assert open_source("cinic10", tmp_path / "cinic10").digest == source.digest
     assert "cinic10" in SOURCES.names()
-    assert "must have its folders train, valid and test" in refusal("cinic10", tmp_path / "cinic10/train")
+    assert "must have its folders train, valid and test" in refusal(
+        "cinic10", tmp_path / "cinic10/train"
+    )
     os.rename(tmp_path / "cinic10/test/ship", tmp_path / "cinic10/test/boat")
     assert "CINIC-10's class folders, but it has airplane" in refusal("cinic10", tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".bmp", ".gif", ".tif", ".ppm", ".webp", ".JPG", ".jpeg"])
+@pytest.mark.parametrize(
+    "suffix", [".png", ".bmp", ".gif", ".tif", ".ppm", ".webp", ".JPG", ".jpeg"]
+)
 def test_formats(tmp_path, suffix):
     for name in "ab":
-        draw(tmp_path / name / f"1{suffix}", 100, **({"lossless": True} if suffix == ".webp" else {}))
+        draw(
+            tmp_path / name / f"1{suffix}", 100, **({"lossless": True} if suffix == ".webp" else {})
+        )
     source = open_source(str(tmp_path))
     assert source.x.shape[1:] in ((3, 4, 5), (1, 4, 5))  # a grey GIF comes back grey
     assert abs(int(source.x[0, 0, 3, 4]) - 100) <= 3  # JPEG is lossy
@@ -166,7 +191,8 @@ def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(tmp_path):
     """As unpacking another version of an archive does."""
     for name in ("cat", "dog"):
         draw(tmp_path / name / "0.bmp", 50)
-    before, times = open_source(str(tmp_path)).digest, (tmp_path / "cat/0.bmp").stat()
+    before = open_source(str(tmp_path)).digest
+    times = (tmp_path / "cat/0.bmp").stat()
     draw(tmp_path / "cat/0.bmp", 60)
     os.utime(tmp_path / "cat/0.bmp", ns=(times.st_atime_ns, times.st_mtime_ns))
     assert (tmp_path / "cat/0.bmp").stat().st_size == times.st_size
@@ -183,7 +209,7 @@ def test_many_blocks_and_how_far_they_are(tmp_path, monkeypatch):
     with listening(lambda *facts: heard.append(facts)):
         assert open_source(str(tmp_path)).digest == whole
     expected = []
-    for what in ("looking at images", "decoding images"):
+    for what in ("checking images", "decoding images"):
         expected += [(what, done, 3) for done in (1, 2, 3)]
     assert heard == expected
 
@@ -201,7 +227,9 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
 def test_mixed_sizes_name_the_first_odd_file(tmp_path, cache):
     fill(tmp_path)
     odd = draw(tmp_path / "dog/1.png", size=(5, 6))
-    assert f"{odd} must be 5×4 pixels as {tmp_path / 'cat/0.png'} is, but it is 5×6" in refusal(tmp_path)
+    assert f"{odd} must be 5×4 pixels as {tmp_path / 'cat/0.png'} is, but it is 5×6" in refusal(
+        tmp_path
+    )
     assert not any(cache.iterdir())
 
 
@@ -210,7 +238,9 @@ def test_layouts_that_are_none(tmp_path):
     assert "it has none" in refusal(tmp_path / "empty")
     fill(tmp_path / "a")
     (tmp_path / "a/fox").mkdir()
-    assert f"the class folder {tmp_path / 'a/fox'} must hold images, but it is empty" in refusal(tmp_path / "a")
+    assert f"the class folder {tmp_path / 'a/fox'} must hold images, but it is empty" in refusal(
+        tmp_path / "a"
+    )
     draw(tmp_path / "b/1.png")
     assert "1.png lies in no class folder" in refusal(tmp_path / "b")
     fill(tmp_path / "c/train")
@@ -233,8 +263,8 @@ def test_layouts_that_are_none(tmp_path):
     for name in ("x", "y"):
         (tmp_path / "i" / name).mkdir(parents=True)
         (tmp_path / "i" / name / "scan").write_text("x")
-    found = f"{tmp_path / 'i/x/scan'} has an unknown format (its name has no ending), and no other file has a known"
-    assert found in refusal(tmp_path / "i")
+    problem = f"{tmp_path / 'i/x/scan'} has an unknown format (its name has no ending)"
+    assert f"{problem}, and no other file has a known" in refusal(tmp_path / "i")
 
 
 def test_links(tmp_path):
@@ -244,7 +274,9 @@ def test_links(tmp_path):
         (tmp_path / "linked" / name).symlink_to(tmp_path / "real" / name)
     assert len(open_source(str(tmp_path / "linked")).y) == 3
     (tmp_path / "linked/back").symlink_to(tmp_path / "linked")
-    assert f"the link {tmp_path / 'linked/back'} must lead to other images" in refusal(tmp_path / "linked")
+    assert f"the link {tmp_path / 'linked/back'} must lead to other images" in refusal(
+        tmp_path / "linked"
+    )
     (tmp_path / "linked/back").unlink()
     (tmp_path / "linked/self").symlink_to(tmp_path / "linked/self")
     assert "linked/self must be readable" in refusal(tmp_path / "linked")
@@ -256,10 +288,17 @@ def bomb(width: int, height: int) -> bytes:
     """A small PNG that claims to be large."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(10**6))) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + head
+        + chunk(b"IDAT", zlib.compress(bytes(10**6)))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize(("width", "height"), [(5000, 5000), (10_000, 10_000), (60_000, 60_000)])
@@ -281,22 +320,26 @@ def test_damaged_files(tmp_path, suffix):
     for content in (b"", b"no image at all", whole[:12], whole[: len(whole) // 2]):
         odd.write_bytes(content)
         text = refusal(tmp_path)
-        assert f"{odd} must be a whole image" in text
+        assert f"{odd} must be a complete image" in text
 
 
 @settings(max_examples=60, deadline=None)
-@given(where=st.integers(0, 10**6), value=st.integers(0, 255), suffix=st.sampled_from((".png", ".jpg", ".gif", ".tif")))
+@given(
+    where=st.integers(0, 10**6),
+    value=st.integers(0, 255),
+    suffix=st.sampled_from((".png", ".jpg", ".gif", ".tif")),
+)
 def test_a_changed_byte_gives_an_image_or_a_sentence(tmp_path_factory, where, value, suffix):
     file = draw(tmp_path_factory.getbasetemp() / f"damaged{suffix}", 100)
     content = bytearray(file.read_bytes())
     content[where % len(content)] = value
     file.write_bytes(content)
     try:
-        found = pictures.decode(str(file), 3)
+        image = pictures.decode(str(file), 3)
     except FedloomError as error:
         assert file.name in str(error)  # noqa: PT017
     else:
-        assert (found.dtype, found.ndim, found.shape[0]) == (np.uint8, 3, 3)
+        assert (image.dtype, image.ndim, image.shape[0]) == (np.uint8, 3, 3)
 
 
 def test_images_of_other_kinds(tmp_path):
@@ -312,8 +355,10 @@ def test_images_of_other_kinds(tmp_path):
     frames[0].save(tmp_path / "dog/9.gif", save_all=True, append_images=frames[1:])
     assert "9.gif must be one image, but it is animated" in refusal(tmp_path)
     (tmp_path / "dog/9.gif").unlink()
-    (tmp_path / "dog/9.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 4\n")  # would start a program
-    assert "9.png must be a whole image" in refusal(tmp_path)
+    (tmp_path / "dog/9.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 4\n"
+    )  # would start a program
+    assert "9.png must be a complete image" in refusal(tmp_path)
 
 
 class Payload:
@@ -325,11 +370,12 @@ class Payload:
 
 
 def test_a_pickle_under_another_name_never_runs(tmp_path):
-    ran, folder = tmp_path / "ran", tmp_path / "pets"
+    ran = tmp_path / "ran"
+    folder = tmp_path / "pets"
     fill(folder)
     for name in ("dog/9.png", "dog/9.npy.png", "cat/0.png"):
         (folder / name).write_bytes(pickle.dumps(Payload(ran)))
-        assert f"{folder / name} must be a whole image" in refusal(folder)
+        assert f"{folder / name} must be a complete image" in refusal(folder)
         (folder / name).unlink()
     assert not ran.exists()
     pickle.loads(pickle.dumps(Payload(ran)))  # noqa: S301 - shows that the payload would have worked

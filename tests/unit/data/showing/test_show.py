@@ -36,7 +36,9 @@ def toy(y, labels, **more) -> Source:
 
 def test_counts_sizes_and_distances():
     """Two sites of one class each are half of everything away from what all have together."""
-    source = toy([0] * 4 + [1] * 4, "ab", groups=np.repeat([0, 1], 4), group_names=("north", "south"))
+    source = toy(
+        [0] * 4 + [1] * 4, "ab", groups=np.repeat([0, 1], 4), group_names=("north", "south")
+    )
     picture = Picture(source, make_split(source, None, "sites", 0, min_samples=2))
     assert picture.counts.tolist() == [[4, 0], [0, 4]]
     assert picture.sizes.tolist() == [4, 4]
@@ -65,14 +67,18 @@ def test_a_line_a_client(capsys):
 
 def test_many_clients_are_summarised(capsys):
     text = shown(capsys, "digits", "--partition", "iid", "--clients", "31")
-    assert "three quarters" in text
+    assert "third quartile" in text
     assert re.search(r"samples\s+57\s+58\s+58\s+58\s+58", text)
     assert "31 clients, 1797 samples" in text
 
 
 def test_large_numbers_are_written_out(capsys, tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros((62 * 12345, 1, 1), np.uint8), y=np.arange(62 * 12345) % 2)
-    assert " 12345  " in shown(capsys, str(tmp_path / "a.npz"), "--partition", "iid", "--clients", "62")
+    np.savez(
+        tmp_path / "a.npz", x=np.zeros((62 * 12345, 1, 1), np.uint8), y=np.arange(62 * 12345) % 2
+    )
+    assert " 12345  " in shown(
+        capsys, str(tmp_path / "a.npz"), "--partition", "iid", "--clients", "62"
+    )
 
 
 def test_many_classes_share_a_column(capsys, tmp_path):
@@ -84,23 +90,38 @@ def test_many_classes_share_a_column(capsys, tmp_path):
 
 
 def test_json(capsys):
-    found = json.loads(
-        shown(capsys, "digits", "--partition", "iid+rotation:90", "--clients", "3", "--seed", "5", "--json")
+    picture = json.loads(
+        shown(
+            capsys,
+            "digits",
+            "--partition",
+            "iid+rotation:90",
+            "--clients",
+            "3",
+            "--seed",
+            "5",
+            "--json",
+        )
     )
     split = make_split(digits(), 3, "iid+rotation:90", 5)
-    assert (found["data"], found["partition"], found["seed"], found["split"]) == (
-        "digits", "iid+rotation:90", 5, split.hash,
-    )  # fmt: skip
-    assert [client["rotation"] for client in found["clients"]] == [-90, 0, 90]
-    assert sum(sum(client["counts"]) for client in found["clients"]) == found["samples"] == 1797
-    assert found["labels"] == [str(label) for label in range(10)]
-    assert [client["test"] for client in found["clients"]] == split.tests.tolist()
-    assert "group" not in found["clients"][0]
+    assert (picture["data"], picture["partition"], picture["seed"], picture["split"]) == (
+        "digits",
+        "iid+rotation:90",
+        5,
+        split.hash,
+    )
+    assert [client["rotation"] for client in picture["clients"]] == [-90, 0, 90]
+    assert sum(sum(client["counts"]) for client in picture["clients"]) == picture["samples"] == 1797
+    assert picture["labels"] == [str(label) for label in range(10)]
+    assert [client["test"] for client in picture["clients"]] == split.tests.tolist()
+    assert "group" not in picture["clients"][0]
 
 
 def test_save_makes_a_split_file_that_show_reads(capsys, tmp_path):
     file = str(tmp_path / "new" / "split.json")
-    first = shown(capsys, "digits", "--partition", "label-skew:2", "--clients", "10", "--save", file, "--json")
+    first = shown(
+        capsys, "digits", "--partition", "label-skew:2", "--clients", "10", "--save", file, "--json"
+    )
     again = shown(capsys, "digits", "--split", file, "--json")
     assert json.loads(first) == json.loads(again)
     assert Split.load(tmp_path / "new" / "split.json").partition == "label-skew:2"
@@ -109,7 +130,8 @@ def test_save_makes_a_split_file_that_show_reads(capsys, tmp_path):
 def test_the_drawing_is_a_whole_svg_with_everything_inside(capsys, tmp_path):
     shown(capsys, "digits", "--partition", "dirichlet:0.2", "--out", str(tmp_path / "split.svg"))
     tree = ElementTree.fromstring((tmp_path / "split.svg").read_text())
-    width, height = float(tree.get("width")), float(tree.get("height"))
+    width = float(tree.get("width"))
+    height = float(tree.get("height"))
     places = [
         (float(x), float(y))
         for path in tree.iter(f"{SVG}path")
@@ -117,7 +139,9 @@ def test_the_drawing_is_a_whole_svg_with_everything_inside(capsys, tmp_path):
     ]
     places += [(float(text.get("x")), float(text.get("y"))) for text in tree.iter(f"{SVG}text")]
     assert all(0 < x < width and 0 < y < height for x, y in places)
-    cells = sum(path.get("d").count("z") for path in tree.iter(f"{SVG}path") if path.get("class") == "cell")
+    cells = sum(
+        path.get("d").count("z") for path in tree.iter(f"{SVG}path") if path.get("class") == "cell"
+    )
     picture = Picture(digits(), make_split(digits(), 8, "dirichlet:0.2", 0))
     assert cells == (picture.counts > 0).sum()
     words = [text.text for text in tree.iter(f"{SVG}text")]
@@ -152,8 +176,14 @@ def test_drawings_of_any_number_of_clients(clients):
         (["digit"], "did you mean digits?"),
         (["digits", "--partition", "natural"], "digits does not; try iid"),
         (["digits", "--parts", "official"], "digits has none; leave --parts out"),
-        (["digits", "--out", "/dev/null/split.svg"], "must be a file that can be written, but File exists"),
-        (["digits", "--save", "/dev/null/split.json"], "must be a file that can be written, but File exists"),
+        (
+            ["digits", "--out", "/dev/null/split.svg"],
+            "must be a file that can be written, but File exists",
+        ),
+        (
+            ["digits", "--save", "/dev/null/split.json"],
+            "must be a file that can be written, but File exists",
+        ),
     ],
 )
 def test_refuses(words, expected):
@@ -163,8 +193,14 @@ def test_refuses(words, expected):
 
 
 def test_names_do_not_reach_the_terminal_as_commands(capsys, tmp_path):
-    labels, sites = ["\x1b]", "b"], ["\x1b[2J", "\udcff"]
+    labels = ["\x1b]", "b"]
+    sites = ["\x1b[2J", "\udcff"]
     for site in sites:
-        np.savez(tmp_path / f"{site}.npz", x=np.zeros((9, 4, 4), np.uint8), y=np.arange(9) % 2, labels=labels)
+        np.savez(
+            tmp_path / f"{site}.npz",
+            x=np.zeros((9, 4, 4), np.uint8),
+            y=np.arange(9) % 2,
+            labels=labels,
+        )
     out = shown(capsys, str(tmp_path), "--partition", "sites", "--min-samples", "4")
     assert "\x1b" not in out and "\udcff" not in out and out.count("\ufffd") == 3

@@ -54,7 +54,9 @@ def test_numbers_may_be_categories():
 
 def test_a_missing_column_is_named_with_its_nearest():
     only = Encoding(columns=(AGE,), label="label")
-    with pytest.raises(FedloomError, match=r"new.csv must have the column age, but it does not, and has Age"):
+    with pytest.raises(
+        FedloomError, match=r"new.csv must have the column age, but it does not, and has Age"
+    ):
         only.encode(table(Age=Numbers(np.ones(2))))
     with pytest.raises(FedloomError, match=r"but it does not; add it"):
         only.encode(table(x=Numbers(np.ones(2))))
@@ -62,7 +64,8 @@ def test_a_missing_column_is_named_with_its_nearest():
 
 def test_text_where_numbers_were_agreed_on_is_refused():
     with pytest.raises(
-        FedloomError, match=r"the column age of new.csv must be numbers, as it was agreed on, but it has 'old'"
+        FedloomError,
+        match=r"the column age of new.csv must be numbers, as it was agreed on, but it has 'old'",
     ):
         Encoding(columns=(AGE,), label="label").encode(table(age=texts_of(["old"])))
 

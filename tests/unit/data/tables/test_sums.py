@@ -38,9 +38,9 @@ def test_mean_and_std_are_those_of_the_pooled_rows():
     sites = [draw.normal(50, 7, size) for size in (3, 400, 11, 86)]
     sites[1][5] = np.nan
     pooled = np.concatenate(sites)
-    found = moments(added([sums_of_numbers(Numbers(values)) for values in sites]))
-    assert found.mean == pytest.approx(np.nanmean(pooled), rel=1e-9)
-    assert found.std == pytest.approx(np.nanstd(pooled), rel=1e-9)
+    overall = moments(added([sums_of_numbers(Numbers(values)) for values in sites]))
+    assert overall.mean == pytest.approx(np.nanmean(pooled), rel=1e-9)
+    assert overall.std == pytest.approx(np.nanstd(pooled), rel=1e-9)
 
 
 def test_the_order_of_the_sites_changes_no_bit():
@@ -53,10 +53,16 @@ def test_constant_and_empty_columns_are_left_out_and_told():
     settled = agreement(
         {
             "a": site(
-                age=numbers(1, 3), flat=numbers(5, 5), one=CategorySums(categories=("x",), missing=0), no=numbers()
+                age=numbers(1, 3),
+                flat=numbers(5, 5),
+                one=CategorySums(categories=("x",), missing=0),
+                no=numbers(),
             ),
             "b": site(
-                age=numbers(5), flat=numbers(5), one=CategorySums(categories=("x",), missing=0), no=numbers(np.nan)
+                age=numbers(5),
+                flat=numbers(5),
+                one=CategorySums(categories=("x",), missing=0),
+                no=numbers(np.nan),
             ),
         },
         "auto",
@@ -92,31 +98,43 @@ def test_categories_of_all_sites_in_sorted_order():
 
 
 def test_a_column_without_values_at_one_site_is_what_the_others_have():
-    ward = {"a": site(ward=numbers(np.nan)), "b": site(ward=CategorySums(categories=("x", "y"), missing=0))}
+    ward = {
+        "a": site(ward=numbers(np.nan)),
+        "b": site(ward=CategorySums(categories=("x", "y"), missing=0)),
+    }
     (column,) = agreement(ward, "auto").encoding.columns
     assert column.categories == ("x", "y") and column.tells_missing
 
 
 def test_numbers_at_one_site_and_text_at_another_are_refused():
-    mixed = {"a": site(dose=numbers(1, 2)), "b": site(dose=CategorySums(categories=("high",), missing=0))}
+    mixed = {
+        "a": site(dose=numbers(1, 2)),
+        "b": site(dose=CategorySums(categories=("high",), missing=0)),
+    }
     with pytest.raises(FedloomError, match=r"a has numbers and b has 'high'; .*--categorical dose"):
         agreement(mixed, "auto")
 
 
 def test_sites_must_have_the_same_columns():
-    with pytest.raises(FedloomError, match="a has age, and b has not; rename Age if that is it"):
+    with pytest.raises(
+        FedloomError, match="a has age, and b does not; rename Age if it is the same column"
+    ):
         agreement({"a": site(age=numbers(1, 2)), "b": site(Age=numbers(1, 2))}, "auto")
     with pytest.raises(
-        FedloomError, match="b has dose, and a has not; add it, or leave it out everywhere with --ignore dose"
+        FedloomError,
+        match="b has dose, and a does not; add it, or leave it out everywhere with --ignore dose",
     ):
-        agreement({"a": site(age=numbers(1, 2)), "b": site(age=numbers(1, 2), dose=numbers(1))}, "auto")
+        agreement(
+            {"a": site(age=numbers(1, 2)), "b": site(age=numbers(1, 2), dose=numbers(1))}, "auto"
+        )
 
 
 def test_too_many_categories_are_neither_numbers_nor_categories():
     names = tuple(f"patient {number}" for number in range(101))
     column = Texts(np.arange(101, dtype=np.int32), names)
     with pytest.raises(
-        FedloomError, match="101 different texts, such as 'patient 0'; leave it out with --ignore notes"
+        FedloomError,
+        match="101 different texts, such as 'patient 0'; leave it out with --ignore notes",
     ):
         sums_of_column("t.csv", "notes", column)
 
@@ -133,7 +151,9 @@ def test_a_label_with_a_fraction_is_a_number_to_foretell():
     settled = agreement({"a": with_label(label(1, 2)), "b": with_label(label(1.5, 4.5))}, "auto")
     assert settled.kind == "regression" and settled.labels == ("label",)
     mean, std = settled.encoding.target
-    assert mean == pytest.approx(np.mean([1, 2, 1.5, 4.5])) and std == pytest.approx(np.std([1, 2, 1.5, 4.5]))
+    assert mean == pytest.approx(np.mean([1, 2, 1.5, 4.5])) and std == pytest.approx(
+        np.std([1, 2, 1.5, 4.5])
+    )
 
 
 def test_few_whole_numbers_are_classes():
@@ -144,11 +164,11 @@ def test_few_whole_numbers_are_classes():
 
 def test_many_whole_numbers_must_be_told_apart_by_a_person():
     sites = {"a": with_label(label(*range(21)))}
-    with pytest.raises(FedloomError, match="say --task regression or --task classification"):
+    with pytest.raises(FedloomError, match="give --task regression or --task classification"):
         agreement(sites, "auto")
     assert agreement(sites, "regression").kind == "regression"
-    told = {"a": with_label(label(*range(21), task="classification"))}
-    assert len(agreement(told, "classification").labels) == 21
+    sites = {"a": with_label(label(*range(21), task="classification"))}
+    assert len(agreement(sites, "classification").labels) == 21
 
 
 def test_a_regression_tells_no_values_of_labels():
@@ -157,7 +177,7 @@ def test_a_regression_tells_no_values_of_labels():
 
 
 def test_a_label_must_vary_and_be_numbers_for_regression():
-    with pytest.raises(FedloomError, match="the same in every row"):
+    with pytest.raises(FedloomError, match="the same value in every row"):
         agreement({"a": with_label(label(3, 3))}, "regression")
     with pytest.raises(FedloomError, match="a has text there"):
         agreement({"a": with_label(CLASSES)}, "regression")
@@ -174,7 +194,9 @@ def test_what_is_text(cell):
     assert number_in(cell) is None
 
 
-@pytest.mark.parametrize(("cell", "value"), [("0", 0), ("-0.5", -0.5), ("1e3", 1000), (" 7 ", 7), ("+2", 2)])
+@pytest.mark.parametrize(
+    ("cell", "value"), [("0", 0), ("-0.5", -0.5), ("1e3", 1000), (" 7 ", 7), ("+2", 2)]
+)
 def test_what_is_a_number(cell, value):
     assert number_in(cell) == value
 

@@ -1,4 +1,4 @@
-"""Orders and replies carried by Flower, which the extra `fedloom[flower]` brings."""
+"""Delivery of orders and replies by Flower, which the extra `fedloom[flower]` installs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fedloom.errors import FedloomError
 
-# This was tested with versions of flwr from the first up to below the second.
+# The versions of flwr that were tested: from OLDEST up to, but not including, TOO_NEW.
 OLDEST = (1, 41)
 TOO_NEW = (1, 43)
-# Nothing calls home; the last one only silences a warning.
+# No telemetry is sent. The last variable only silences a warning.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -20,9 +20,9 @@ QUIET = {
 
 
 def require() -> None:
-    """Flower must be there, in a version we know, and be quiet.
+    """Check that Flower is installed in a tested version, and turn its telemetry off.
 
-    To be called before anything imports flwr.
+    Call this before anything imports flwr.
     """
     install = "`pip install 'fedloom[flower]'`"
     try:

@@ -1,6 +1,6 @@
-"""The site's half of Flower's messages: an order's bytes come out of one, a reply's go into one.
+"""The site's side of Flower's messages: it takes the bytes of orders out, and puts replies in.
 
-They are our bytes, unchanged, in one array. Flower never looks into them.
+The bytes are unchanged, in one array. Flower never interprets them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engine that talks to Flower's grid: one message an order, its reply whenever it comes."""
+"""The engine that sends orders over Flower's grid, one message per order."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from fedloom.federation.engines.inline import late
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.parcels import Parcel
 
-POLL = 0.2  # seconds between two looks for replies
-POLL_APART = 0.5  # the same, for each reply
+POLL = 0.2  # seconds between two checks for replies
+POLL_APART = 0.5  # the same, if each reply has its own thread
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
-PATIENCE = 120.0  # seconds for which it is tried, without a deadline
-# Flower answers so in the place of a site that is not connected.
+PATIENCE = 120.0  # seconds for which it is tried if there is no deadline
+# Flower's answer on behalf of a site that is not connected.
 UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 
 
 @dataclass(frozen=True)
 class FlowerEngine:
+    """Sends orders to the nodes of a Flower grid and collects their replies."""
+
     grid: Grid
-    nodes: Mapping[int, int]  # client → node id
-    # So many clients may have to wait for one another's end, which is not their fault.
+    nodes: Mapping[int, int]  # the node id of each client
+    # How many clients share a worker. They wait for one another, so deadlines are multiplied by it.
     in_turns: int = 1
     poll: float = POLL
     terms: str | None = None  # of a deployment: how sites divide their samples
@@ -56,7 +58,7 @@ class FlowerEngine:
                 for message in look(list(waiting)):
                     parcel = waiting.pop(message.metadata.reply_to_message_id, None)
                     if parcel is None:
-                        continue  # it was counted before
+                        continue  # this reply was already handled
                     if is_away(message) and time.monotonic() - began < patience:
                         away.append(parcel)
                     else:
@@ -84,24 +86,25 @@ class FlowerEngine:
         ids = list(self.grid.push_messages(messages))
         if len(ids) != len(parcels):
             raise RunStopped(
-                "Flower must take every order",
-                f"it took {len(ids)} of {len(parcels)}",
+                "Flower must accept every order",
+                f"it accepted {len(ids)} of {len(parcels)}",
                 "see its log, then resume the run",
             )
         return dict(zip(ids, parcels, strict=True))
 
 
-# From the ids of what was sent to the replies that came since.
+# Takes the ids of messages that were sent, and returns the replies that have arrived since.
 Look = Callable[[Sequence[str]], Iterable[Message]]
 
 
 @contextmanager
 def replies_of(grid: Grid, *, thread_per_reply: bool) -> Iterator[Look]:
-    """How to look for replies. `thread_per_reply`: each by a thread of its own.
+    """A function that looks for replies.
 
-    Flower waits, for minutes, for a reply that was announced and never became whole: its site was
-    killed while it sent it, or wants just that. Fetched together, it would keep all others waiting
-    beyond any deadline.
+    With `thread_per_reply`, each reply is fetched by its own thread. Flower waits for minutes for a
+    reply that was announced and never completed, because its site was killed while sending it, or
+    did so on purpose. If replies were fetched together, it would keep all others waiting beyond any
+    deadline.
     """
     if not thread_per_reply:
         yield grid.pull_messages
@@ -117,7 +120,7 @@ def replies_of(grid: Grid, *, thread_per_reply: bool) -> Iterator[Look]:
                     inbox.put(message)
                     return
                 over.wait(POLL_APART)
-        except Exception as error:  # raised where the loop can see it
+        except Exception as error:  # `look` raises it in the thread of the loop
             inbox.put(error)
 
     def look(ids: Sequence[str]) -> Iterator[Message]:
@@ -137,12 +140,12 @@ def replies_of(grid: Grid, *, thread_per_reply: bool) -> Iterator[Look]:
 
 
 def is_away(message: Message) -> bool:
-    """Whether the site got nothing: it is not connected now, and may be in a moment."""
+    """Whether the site did not get the message because it is not connected at the moment."""
     return bool(message.has_error()) and message.error.code == UNAVAILABLE
 
 
 def received(message: Message, parcel: Parcel, deadline: float | None, *, real: bool) -> Envelope:
-    """Put the reply into its place; what is wrong with it is admission's to say."""
+    """Store a site's reply in its slot. Admission checks it later."""
     if message.has_error():
         return Envelope(fault=Fault("died", f"Flower reports: {message.error.reason}"))
     try:
@@ -150,7 +153,7 @@ def received(message: Message, parcel: Parcel, deadline: float | None, *, real: 
         if real:
             envelope = from_outside(envelope)
     except NONE_OF_OURS as error:
-        reason = f"its message is none of ours ({type(error).__name__})"
+        reason = f"its message is not from fedloom ({type(error).__name__})"
         return Envelope(fault=Fault("raised", reason))
     if deadline is not None and envelope.seconds > deadline:
         return Envelope(envelope.seconds, fault=late(deadline))

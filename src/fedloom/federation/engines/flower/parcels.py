@@ -1,4 +1,4 @@
-"""The server's half of Flower's messages: parcels go into them, and sites' answers come out."""
+"""The server's side of Flower's messages: it puts parcels in, and takes sites' answers out."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fedloom.federation.protocol.envelope import Envelope, Fault, FaultKind
 from fedloom.federation.protocol.parcels import Parcel
 from fedloom.federation.protocol.wire import read_json
 
-KIND = "query"  # of all our messages; what an order asks for stands in it
+KIND = "query"  # the message type of all our messages; an order's own kind is inside it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
 LONGEST = 1e9  # seconds that a site may claim to have worked
 MOST_TEXT = 500  # characters of a site's reason
-# Opening messages that are not ours raises these.
+# The errors that opening a message from another program can raise.
 NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 class Sender:
-    """Makes messages of parcels; those with one body share one array."""
+    """Turns parcels into messages. Parcels with the same body share one array."""
 
     def __init__(self, terms: str | None) -> None:
         self.arrays: dict[int, ArrayRecord] = {}
@@ -39,21 +39,21 @@ class Sender:
 
 
 def opened(message: Message) -> tuple[bytes, Envelope]:
-    """A site's answer: the reply's bytes, which nobody has checked yet, and the envelope."""
+    """A site's answer: the bytes of its reply, which are not checked yet, and its envelope."""
     text = str(message.content.config_records["envelope"]["json"])
     return bytes_in(message.content, "reply"), Envelope.from_json(read_json(text))
 
 
 def from_outside(envelope: Envelope) -> Envelope:
-    """What is believed of an envelope that a real site sent.
+    """The parts of a real site's envelope that the server trusts.
 
-    Its seconds count if they are some, and so does its reason why there is no reply. Nothing in it
-    may stop the run (a full disk there is that site's trouble) or reach a report.
+    These are its seconds, if they are plausible, and its reason why there is no reply. Nothing in
+    it may stop the run (a full disk at a site is that site's problem) or reach a report.
     """
     seconds = envelope.seconds
     fault = envelope.fault
     if type(seconds) not in (int, float) or not 0 <= seconds < LONGEST:
-        raise ValueError("its seconds are no number")
+        raise ValueError("its seconds are not a plausible number")
     if fault is None:
         return Envelope(float(seconds), None)
     kind: FaultKind = "raised"

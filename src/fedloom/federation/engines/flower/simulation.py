@@ -1,9 +1,9 @@
-"""`--engine flower-sim`: the same clients in Ray's processes, on Flower's simulation.
+"""`--engine flower-sim`: the same clients in Ray's processes, by Flower's simulation.
 
-Flower wants to run the server's code in a thread of its own; here that thread only hands out the
-grid and waits, so that the loop stays where it is with every other engine. Ray starts on this
-machine, or joins the cluster that RAY_ADDRESS names; then the run's folder must be on a disk that
-all machines share.
+Flower runs the server's code in a thread of its own. Here that thread only passes on the grid and
+waits, so that the loop runs in the main thread, as with every other engine. Ray starts on this
+machine, or joins the cluster that RAY_ADDRESS names. In a cluster the run's folder must be on a
+disk that all machines share.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START = 120.0  # seconds that Ray may take to start
 
 @cache
 def site_of(spec: SiteSpec, resolve: Resolve) -> Site:
-    """Opened once in every process."""
+    """The site, which is opened once per process."""
     return spec.site(resolve)
 
 
@@ -53,7 +53,7 @@ def client_app(spec: SiteSpec, resolve: Resolve) -> ClientApp:
 
 
 def answer(message: Message, site: Site) -> Message:
-    """What the ClientApp of a simulation does with a message."""
+    """The answer of a simulation's ClientApp to a message."""
     content = message.content
     head = content.config_records["order"]["head"]
     chunks, envelope = site.handle(head, bytes_in(content, "body"))
@@ -67,7 +67,7 @@ def simulation(
     population: int,
     workers: int,
 ) -> Iterator[FlowerEngine]:
-    """An engine whose clients are virtual nodes of Flower's."""
+    """An engine whose clients are virtual nodes of Flower."""
     offered: Queue[Grid | BaseException] = Queue()
     over = threading.Event()
     server = ServerApp()
@@ -107,7 +107,7 @@ def simulation(
 
 
 def backend(workers: int) -> dict[str, dict[str, Any]]:
-    """One core a client, and as many at a time as asked for; on a cluster Ray knows best."""
+    """One core per client, and as many at a time as asked for. On a cluster Ray decides."""
     start: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if "RAY_ADDRESS" not in os.environ:
         start["num_cpus"] = max(1, workers)
@@ -129,9 +129,9 @@ def started(offered: Queue[Grid | BaseException]) -> Grid:
 
 
 def nodes_of(grid: Grid, population: int) -> list[int]:
-    """Its virtual nodes, as soon as all are there.
+    """The ids of the grid's virtual nodes, as soon as all of them have started.
 
-    Any of them can be any client: they share one disk.
+    Any node can be any client, because they share one disk.
     """
     for _ in range(round(START / 0.1)):
         nodes = sorted(grid.get_node_ids())
@@ -147,7 +147,7 @@ def nodes_of(grid: Grid, population: int) -> list[int]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Flower tells much on the way; what goes wrong stands in our own log."""
+    """Silence Flower's progress messages. Errors are in our own log."""
     logger = logging.getLogger("flwr")
     before = logger.level
     logger.setLevel(logging.ERROR)
