@@ -173,11 +173,12 @@ def test_the_card_says_what_it_is(exported):
         assert text in card
     assert f"{100 * high:.1f}" in card
     assert "remembers the client's samples" in (folders["knn-per"] / "README.md").read_text()
-    assert (
-        "its answers lean to those that were common here"
-        in (folders["auto"] / "README.md").read_text()
-    )
+    card_of_auto = (folders["auto"] / "README.md").read_text()
+    assert "its answers lean to those that were common here" in card_of_auto
     assert "lean to those" not in card
+    stop = opened["auto"].run.record.decisions[-1]
+    assert f"Decided on validation samples during training: stop: {stop.chosen}." in card_of_auto
+    assert "Decided on" not in card
 
 
 def test_an_exported_architecture_builds_the_same_network_again(exported):

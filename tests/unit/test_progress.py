@@ -5,11 +5,11 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from fedloom.federation.server.events import ClientEvaluated, Replied, RoundEnded
+from fedloom.federation.server.events import ClientEvaluated, Notice, Replied, RoundEnded
 from fedloom.records.rows import Evaluation, MetricsRow, Refusal
 from fedloom.records.totals import Totals
 from fedloom.report import progress as module
-from fedloom.report.progress import Clock, Live, Plain, Quiet, describe, screen
+from fedloom.report.progress import Clock, Live, Plain, Screen, describe, screen
 
 
 class Terminal(io.StringIO):
@@ -40,7 +40,6 @@ def now(monkeypatch):
 def test_quiet_says_nothing(capsys):
     with screen(quiet=True) as shown:
         listen = shown.listener("x")
-        assert isinstance(listen, Quiet)
         listen(event(1, 0.5))
     assert capsys.readouterr() == ("", "")
 
@@ -125,7 +124,6 @@ def test_a_terminal_gets_the_live_line():
     stream = Terminal()
     with screen(quiet=False, stream=stream) as shown:
         listen = shown.listener("1-fedavg")
-        assert isinstance(listen, Live)
         listen(event(1, 0.5, accuracy=0.25))
     assert "train round 1, test accuracy 25.0 %" in stream.getvalue()
 
@@ -154,3 +152,16 @@ def test_long_work_on_data_is_told_now_and_then(monkeypatch):
         list(with_progress("unpacking", range(5)))
     list(with_progress("unpacking", range(5)))  # nobody listens
     assert "unpacking" not in stream.getvalue()
+
+
+def test_a_notice_about_the_data_is_shown_for_the_first_run_alone(capsys):
+    shown = Screen(None, None)
+    for label in ("a", "b"):
+        listen = shown.listener(label)
+        listen(Notice("3 files were left out", once=True))
+        listen(Notice("a checkpoint was damaged"))
+    assert capsys.readouterr().err.splitlines() == [
+        "a: 3 files were left out",
+        "a: a checkpoint was damaged",
+        "b: a checkpoint was damaged",
+    ]

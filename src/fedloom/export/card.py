@@ -318,12 +318,21 @@ def origin(finished: Finished, description: ModelDescription) -> list[str]:
         lines.append(f"- Its run began with the weights of {safe(run.init.run)}.")
     lines.append(f"- Architecture: {code(description.architecture)}.")
     lines.append(f"- Options: {code(run.options)}.")
+    lines += decisions(run)
     if run.versions is not None:
         fedloom = safe(run.versions.fedloom)
         torch = safe(run.versions.torch)
         python = safe(run.versions.python)
         lines.append(f"- Made with fedloom {fedloom}, torch {torch}, Python {python}.")
     return lines
+
+
+def decisions(run: RunResult) -> list[str]:
+    """What the method decided for itself while it ran, where its options leave that open."""
+    if not run.decisions:
+        return []
+    choices = "; ".join(f"{safe(row.decision)}: {safe(row.chosen)}" for row in run.decisions)
+    return [f"- Decided on validation samples during training: {choices}."]
 
 
 def privacy(finished: Finished, client: int | None) -> list[str]:

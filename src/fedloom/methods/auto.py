@@ -3,7 +3,8 @@
 docs/auto.md is its paper. The first stage trains, in phases that share one budget:
 
 1. `race`: several widths of a network are trained in turn so that each uses the same MACs. After
-   each of two slices of the budget the clients score all widths, and the better half continues.
+   each of two slices of the budget the clients score all widths, and the better half continues:
+   the half that will be better at the end of the budget, if learning goes on as it began.
 2. `begin`, `invariance`: the winner is trained until a quarter of the budget has gone into it. Then
    clients measure which augmentations leave its answers intact. Training uses those from then on.
 3. `train`: federated averaging at a constant learning rate, until three quarters of the budget are
@@ -41,9 +42,10 @@ from fedloom.methods.auto_frame import (
     without_others,
 )
 from fedloom.methods.auto_least import cost_of_asking, least_work
-from fedloom.methods.auto_options import SLICES, AutoOptions
+from fedloom.methods.auto_options import FIRST_LOOK, SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
+from fedloom.searchers.learning_curve import Point, expected
 from fedloom.stages.decisions import decision, decisions_in, judged_in, total
 from fedloom.stages.phases import (
     InPhases,
@@ -69,8 +71,10 @@ class Auto(InPhases, AutoClient):
     def check_rounds(self, rounds: float | None) -> None:
         least = ceil(LEAST_OF_DECIDING * self._deciding_rounds)
         if rounds is not None and rounds < least:
+            number = len(self.options.sizes)
+            noun = "size" if number == 1 else "sizes"
             raise FedloomError(
-                f"--rounds must be at least {least} for auto with {len(self.options.sizes)} sizes: "
+                f"--rounds must be at least {least} for auto with {number} {noun}: "
                 "two thirds of them decide",
                 f"got {rounds:g}",
                 "ask for more rounds, or name fewer sizes=",
@@ -117,6 +121,7 @@ class Auto(InPhases, AutoClient):
             "cost": {size: cost_of(task, self.options, size).macs for size in live},
             "work": dict.fromkeys(live, 0.0),
             "slices": 0,
+            "curves": {size: [] for size in live},  # [work, negative log-likelihood] at each look
             "trained_on": 0.0,  # samples in the last round of the race
             "raced": 0.0,  # the largest work of any size when the last slice ended
             "tune": self.options.tune == "always",
@@ -181,9 +186,12 @@ class Auto(InPhases, AutoClient):
         return self.training_is_over(state, replace(r, spent=after_one_more))
 
     def _slice_is_over(self, state: State, r: Round) -> bool:
-        """Whether the slice's share is spent and one more round would put any size ahead."""
+        """Whether the slice's share is spent and one more round would put any size ahead.
+
+        The same holds for the first look, which comes within the first slice.
+        """
         meta = state.meta
-        if r.progress < (meta["slices"] + 1) * self.options.slice_share:
+        if r.progress < slices_at_next_look(state) * self.options.slice_share:
             return False
         work = [meta["work"][size] for size in meta["live"]]
         most = max(work)
@@ -275,20 +283,24 @@ class Auto(InPhases, AutoClient):
     def _merge_judge(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
-        live = state.meta["live"]
-        sums = {}
-        for place, size in enumerate(live):
-            sums[size] = total([judged_in(reply, place) for reply in replies])
+        state = with_look(state, replies)
+        progress = state.meta["spent"] / state.meta["budget"]
         slices = state.meta["slices"] + 1
+        if progress < slices * self.options.slice_share:
+            return state  # the first look: nothing is decided yet
+        live = state.meta["live"]
         kept = 1 if slices == SLICES else (len(live) + 1) // 2
-        best = sorted(live, key=lambda size: (nll_of(sums[size]), float(size)))[:kept]
-        counts = {size: dict(sums[size]._asdict()) for size in live}
+        at_the_end = {size: expected_at_the_end(state, size) for size in live}
+        best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:kept]
         best.sort(key=float)
+        counts = {}
+        for place, size in enumerate(live):
+            sums = total([judged_in(reply, place) for reply in replies])
+            counts[size] = {**sums._asdict(), "expected nll": at_the_end[size]}
         size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
-        raced = max(state.meta["work"].values())
         tensors = without_others(best, state.tensors)
         judged_state = decided(State(tensors, state.meta), size_decision)
-        return with_meta(judged_state, phase="race", live=best, slices=slices, raced=raced)
+        return with_meta(judged_state, live=best, slices=slices)
 
     def _merge_trial(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
@@ -323,6 +335,35 @@ def work_after(state: State, size: str) -> float:
     """The work of a size after one more round of the race, in MACs."""
     meta = state.meta
     return float(meta["work"][size] + meta["cost"][size] * meta["trained_on"])
+
+
+def slices_at_next_look(state: State) -> float:
+    """How many slices will be over when clients score all sizes the next time."""
+    meta = state.meta
+    has_looked = any(meta["curves"].values())
+    if not has_looked:
+        return FIRST_LOOK
+    return float(meta["slices"] + 1)
+
+
+def with_look(state: State, replies: Collection[Reply]) -> State:
+    """The state with one more point on the learning curve of every size."""
+    meta = state.meta
+    curves = dict(meta["curves"])
+    for place, size in enumerate(meta["live"]):
+        sums = total([judged_in(reply, place) for reply in replies])
+        curves[size] = [*curves[size], [meta["work"][size], nll_of(sums)]]
+    raced = max(meta["work"].values())
+    return with_meta(state, phase="race", curves=curves, raced=raced)
+
+
+def expected_at_the_end(state: State, size: str) -> float:
+    """The negative log-likelihood of a size that all the rest of the budget is spent on."""
+    meta = state.meta
+    work_so_far = sum(meta["work"].values())
+    rest = work_so_far * (meta["budget"] / meta["spent"] - 1)
+    curve = [Point(*point) for point in meta["curves"][size]]
+    return expected(curve, meta["work"][size] + rest)
 
 
 def nll_of(sums: Judged) -> float:

@@ -12,6 +12,7 @@ from fedloom.stages.decisions import DecisionOptions
 
 SIZES = (0.35, 0.5, 0.7, 1.0)
 SLICES = 2  # of the race
+FIRST_LOOK = 0.5  # of the first slice: sizes are scored for the first time, and none is dropped
 
 
 class RaceOptions(Options):

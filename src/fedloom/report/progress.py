@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from fedloom.data.progress import listening
-from fedloom.federation.server.events import ClientEvaluated, Event, Notice, RoundEnded
+from fedloom.federation.server.events import (
+    ClientEvaluated,
+    Event,
+    Listener,
+    Notice,
+    RoundEnded,
+)
 from fedloom.metrics.metric import METRICS
 from fedloom.records.rows import Evaluation
 from fedloom.report.tables import amount, duration, percent
@@ -138,6 +144,7 @@ class Screen:
     def __init__(self, progress: Progress | None, stream: TextIO | None) -> None:
         self.progress = progress
         self.stream = stream
+        self.notices_shown = set[str]()
         self.last_line_at = time.monotonic()  # when the latest plain line was printed
 
     def working(self, title: str, done: int, total: int) -> None:
@@ -156,7 +163,24 @@ class Screen:
                 return task.id
         return progress.add_task(title, status="")
 
-    def listener(self, label: str) -> Quiet | Plain | Live:
+    def listener(self, label: str) -> Listener:
+        """What shows the events of one run.
+
+        Runs of a comparison have the same data, and so the same notices about them: each is shown
+        for the first run alone.
+        """
+        show = self._display(label)
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Notice) and event.once:
+                if event.text in self.notices_shown:
+                    return
+                self.notices_shown.add(event.text)
+            show(event)
+
+        return listen
+
+    def _display(self, label: str) -> Quiet | Plain | Live:
         if self.progress is not None:
             return Live(label, self.progress)
         if self.stream is not None:

@@ -241,7 +241,7 @@ def execute(
         note_versions(folder, listen)
         for text in notices_of(prepared):
             log.warning(text)
-            listen(Notice(text))
+            listen(Notice(text, once=True))
         exchange = folder.fresh("exchange")  # without leftovers of a killed process
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)

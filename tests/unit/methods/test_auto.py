@@ -1,6 +1,7 @@
 """auto against docs/auto.md: what its server asks, and what it makes of the answers."""
 
 from dataclasses import replace
+from math import log2
 
 import pytest
 import torch
@@ -112,6 +113,17 @@ def test_sizes_race_at_equal_macs():
 
 def test_a_slice_ends_when_its_share_is_spent_and_every_size_was_trained():
     method, state = made()
+    state, sizes = raced(method, state, 0.025)
+    assert set(sizes) == {"0.35", "0.5", "0.7", "1"}
+    _, orders = method.plan(state, at(0.024))
+    assert orders[0].kind == "train"
+    state, orders = method.plan(state, at(0.025))  # the first look: none is dropped
+    assert orders[0].kind == "judge"
+    assert orders[0].meta["sizes"] == ["0.35", "0.5", "0.7", "1"]
+    replies = [judgement(order, [1.0, 2.0, 3.0, 4.0]) for order in orders]
+    state = method.merge(state, orders, replies, at(0.025))
+    assert state.meta["live"] == ["0.35", "0.5", "0.7", "1"]
+    assert not state.meta["decisions"]
     state, sizes = raced(method, state, 0.05)
     assert set(sizes) == {"0.35", "0.5", "0.7", "1"}
     _, orders = method.plan(state, at(0.049))
@@ -119,6 +131,43 @@ def test_a_slice_ends_when_its_share_is_spent_and_every_size_was_trained():
     _, orders = method.plan(state, at(0.05))
     assert orders[0].kind == "judge"
     assert orders[0].meta["sizes"] == ["0.35", "0.5", "0.7", "1"]
+
+
+def test_the_size_goes_on_that_is_expected_to_be_better_at_the_end():
+    """Powers of work: after 100 times the work, 1 → 0.9 falls below 2 → 1."""
+    method, state = made(sizes=[0.5, 1.0])
+    state = with_meta(
+        state,
+        phase="judge",
+        curves={"0.5": [[1.0, 1.0]], "1": [[1.0, 2.0]]},
+        work={"0.5": 2.0, "1": 2.0},
+        spent=50.0,
+        budget=1000.0,
+    )
+    orders = [Order(0, "judge", {}, {"sizes": ["0.5", "1"]})]
+    after = method.merge(state, orders, [judgement(orders[0], [18.0, 20.0])], at(0.05))
+    assert after.meta["live"] == ["1"]
+    counts = after.meta["decisions"][0]["counts"]
+    doublings = log2(2.0 + 4.0 * 19)  # the work of each, if the rest of the budget is its own
+    assert counts["0.5"]["expected nll"] == pytest.approx(0.9**doublings)
+    assert counts["1"]["expected nll"] == pytest.approx(2 * 0.5**doublings)
+
+
+def test_what_is_left_of_the_budget_decides_between_sizes():
+    """With little left, the size that is ahead now is ahead at the end, too."""
+    method, state = made(sizes=[0.5, 1.0])
+    state = with_meta(
+        state,
+        phase="judge",
+        curves={"0.5": [[1.0, 1.0]], "1": [[1.0, 1.2]]},
+        work={"0.5": 2.0, "1": 2.0},
+        budget=1000.0,
+    )
+    orders = [Order(0, "judge", {}, {"sizes": ["0.5", "1"]})]
+    replies = [judgement(orders[0], [18.0, 20.0])]
+    for spent, size in ((50.0, "1"), (900.0, "0.5")):
+        after = method.merge(with_meta(state, spent=spent), orders, replies, at(0.05))
+        assert after.meta["live"] == [size], spent
 
 
 def test_the_better_half_goes_on_with_its_weights_then_the_best():
@@ -137,10 +186,10 @@ def test_the_better_half_goes_on_with_its_weights_then_the_best():
         "decision": "size, slice 1",
         "options": ["0.35", "0.5", "0.7", "1"],
         "counts": {
-            "0.35": {"nll": 160.0, "correct": 0, "samples": 80},
-            "0.5": {"nll": 40.0, "correct": 0, "samples": 80},
-            "0.7": {"nll": 120.0, "correct": 0, "samples": 80},
-            "1": {"nll": 80.0, "correct": 0, "samples": 80},
+            "0.35": {"nll": 160.0, "correct": 0, "samples": 80, "expected nll": 2.0},
+            "0.5": {"nll": 40.0, "correct": 0, "samples": 80, "expected nll": 0.5},
+            "0.7": {"nll": 120.0, "correct": 0, "samples": 80, "expected nll": 1.5},
+            "1": {"nll": 80.0, "correct": 0, "samples": 80, "expected nll": 1.0},
         },
         "chosen": "0.5, 1",
     }

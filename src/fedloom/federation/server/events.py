@@ -54,6 +54,7 @@ class Notice:
     """Something the user must not miss, such as a damaged file or a change of version."""
 
     text: str
+    once: bool = False  # if several runs of a command give it, it is shown for the first one
 
     def to_json(self) -> Json:
         return {"event": "notice", "text": self.text}
