@@ -33,7 +33,8 @@ BASELINES = (CONTROL, "ditto")
 SEARCHES = ("spider:lr=0.03", "fednas:lr=0.1,personal=true")
 SIZES = ("1", "0.7", "0.5", "0.35")
 KINDS = ("auto", "baselines", "draw", "searches")
-ABLATIONS = ("prior=off", "changes=none")
+ABLATIONS = ("prior=off", "changes=none", "tune=never", "stop=never")
+WITHOUT_CHANGES = ("prior=off", "tune=never", "stop=never")  # where there are none
 MANY_ROUNDS = 4000  # the budget ends every run long before
 RARELY = 50  # rounds between evaluations, which decide nothing here
 
@@ -74,7 +75,7 @@ DATA_SETS = (
         "Breast cancer, a table",
         ("--data", "breast-cancer", "--clients", "6", "--partition", "dirichlet:0.3"),
         "0.3G",
-        ablations=(*ABLATIONS, "tune=never", "stop=never"),
+        ablations=WITHOUT_CHANGES,
     ),
     DataSet(
         "cifar16",
@@ -90,6 +91,7 @@ DATA_SETS = (
         ("--data", "DATA/pneumonia14.npz", "--clients", "8", "--partition", "dirichlet:0.3"),
         "59G",
         changes=IMAGES,
+        kinds=KINDS,
     ),
     DataSet(
         "fsdd",
@@ -97,6 +99,7 @@ DATA_SETS = (
         ("--data", "fsdd", *BY_NATURE),
         "340G",
         changes=SOUNDS,
+        kinds=KINDS,
     ),
     DataSet(
         "cifar32",
@@ -104,17 +107,17 @@ DATA_SETS = (
         ("--data", "DATA/cifar32.npz", *SKEWED),
         "191G",
         changes=IMAGES,
-        ablations=("prior=off",),
+        kinds=KINDS,
     ),
     DataSet(
         "shakespeare",
         "Shakespeare, by role",
         ("--data", "DATA/shakespeare10.txt:16:8", *BY_NATURE),
-        "148G",
+        "296G",
         rates=("1", "0.5"),
         rate="0.5",
         width="0.25",
-        ablations=("prior=off",),
+        ablations=WITHOUT_CHANGES,
         percent=False,
     ),
 )
