@@ -34,8 +34,7 @@ def verdict(
     """
     winner = next(row for row in leaderboard if row.chosen)
     by_name = {row.name: row for row in leaderboard}
-    figure = f"{metric.text(winner.test.mean)}{metric.unit}"
-    sentence = f"Use {words[winner.name]}: {figure}"
+    sentence = f"Use {words[winner.name]}: {figure_in_words(winner.test.mean, metric)}"
     named = {winner.name, control}
     second = runner_up(leaderboard, control)
     if winner.name == control and second is not None:
@@ -54,18 +53,27 @@ def verdict(
     return sentence
 
 
+def figure_in_words(figure: float | None, metric: Metric) -> str:
+    """Returns such as `66.1 %` or `RMSE 0.8203`: a number without a unit says what it measures."""
+    if metric.unit:
+        return f"{metric.text(figure)}{metric.unit}"
+    return f"{metric.title} {metric.text(figure)}"
+
+
 def beside_control(row: LeaderboardRow, control: str, metric: Metric, clients: int) -> str:
     """Returns such as `4.6 points above FedAvg with fine-tuning [2.8, 6.4]`.
 
-    With one client there is no interval.
+    With one client there is no interval, and neither if all clients differ by the same.
     """
     if row.to_control is None:
         return f"which cannot be compared with {control}"
     gap = row.to_control.mean
     unit = "points"
     if not metric.counts_answers:
-        unit = metric.name
+        unit = metric.title
     comparison = f"{metric.text(abs(gap))} {unit} {side_of(gap, metric)} {control}"
+    if metric.text(abs(gap)) == metric.text(0.0):
+        comparison = f"level with {control}"
     ends = row.to_control.interval
     if ends is None and clients == 1:
         return f"{comparison} at the only client, which may be chance"

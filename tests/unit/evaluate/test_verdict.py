@@ -1,7 +1,7 @@
 import pytest
 
 from fedloom.evaluate.verdict import chosen_size, in_words, verdict
-from fedloom.metrics.metric import ACCURACY
+from fedloom.metrics.metric import ACCURACY, RMSE
 from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
 from fedloom.records.decision import Decision
 from fedloom.records.result import RunResult
@@ -35,9 +35,9 @@ def row(name, mean, gap=None, interval=None, *, macs=100.0, chosen=False):
     )
 
 
-def said(rows, clients=(), decisions=()):
+def said(rows, clients=(), decisions=(), metric=ACCURACY):
     words = {**{row.name: row.name for row in rows}, **WORDS}
-    return verdict(rows, clients, "local-adaptation", words, decisions, ACCURACY)
+    return verdict(rows, clients, "local-adaptation", words, decisions, metric)
 
 
 def test_the_sentence_of_the_front_page():
@@ -69,6 +69,24 @@ def test_the_control_may_win():
     )
     assert said([*rows, row("ditto", 0.5, -0.2)]).endswith(
         " of its MACs; ditto gained nothing here"
+    )
+
+
+def test_two_with_the_same_figure_are_level():
+    rows = [row("local-adaptation", 0.5, chosen=True), row("auto", 0.5, 0.0)]
+    words = "the half-width CNN with the client prior is level with it"
+    assert said(rows) == f"Use FedAvg with fine-tuning: 50.0 %; {words}"
+    rows[1] = row("auto", 0.5, 0.0004, [-0.02, 0.0208])
+    assert said(rows).endswith(f"; {words} [-2.0, 2.1], which may be chance")
+    rows[1] = row("auto", 0.5, 0.0006, [-0.02, 0.0212])
+    assert "is 0.1 points above it" in said(rows)
+
+
+def test_a_number_without_a_unit_is_named():
+    rows = [row("auto", 1.5, 0.25, [0.125, 0.375], chosen=True), row("local-adaptation", 1.25)]
+    assert said(rows, metric=RMSE) == (
+        "Use the half-width CNN with the client prior: RMSE 1.5, "
+        "0.25 RMSE higher (worse) than FedAvg with fine-tuning [0.125, 0.375]"
     )
 
 

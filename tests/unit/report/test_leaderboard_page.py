@@ -3,13 +3,20 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedloom.metrics.metric import ACCURACY
 from fedloom.records.auto import AutoResult, ClientWinner, Gap, LeaderboardRow, OnTest, Spent
 from fedloom.records.comparison import MethodRow
 from fedloom.records.decision import Decision
 from fedloom.report.groups import Versus
-from fedloom.report.leaderboard import count_lines, leaderboard_cells, next_steps, use_commands
+from fedloom.report.leaderboard import (
+    count_lines,
+    leaderboard_cells,
+    leaderboard_table,
+    next_steps,
+    use_commands,
+)
 from fedloom.report.sections.leaderboard import sections_of_auto
 from result_files import method
 
@@ -70,6 +77,24 @@ def test_cells(auto_result):
     ]
     assert leaderboard_cells(control, ACCURACY)[0] == "local-adaptation\n  (over the limit)"
     assert leaderboard_cells(control, ACCURACY)[3] == ""
+
+
+def test_nothing_of_a_table_is_cut_off_in_80_columns(auto_result):
+    """Long intervals break; the last column is there."""
+    gap = Gap(mean=-0.089, interval=[-0.471, 0.294])
+    rows = []
+    for name in ("auto", "spider:lr=.1,cells=3,channels=8", "a-label-of-over-20-letters"):
+        figures = {"training_macs": 14_400_000, "bytes": 12_400_000, "chosen": name == "auto"}
+        rows.append(row(name, gap=gap).replace(**figures))
+    rows += [row("local-adaptation", fits=False)]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(leaderboard_table(auto_result.replace(leaderboard=rows), ACCURACY, "title"))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(line.rstrip() for line in lines)
+    assert "trained" in text and "12.4 MB" in text and "14.4 M" in text
+    assert "[-47.1," in text and "+29.4]" in text
 
 
 def test_counts_in_lines():
