@@ -110,6 +110,16 @@ def test_help_of_run_names_every_flag(ask):
         assert f"--{flag} " in output or f"--{flag}\n" in output
 
 
+def test_help_of_auto_says_what_its_budget_is_and_hides_what_it_refuses(ask, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, output, _ = ask("auto", "--help")
+    (line,) = re.findall(r"^ +--budget .*$", output, re.MULTILINE)
+    assert "minutes=10" in output.partition(line)[2][:200] or "minutes=10" in line
+    assert "--federation" not in output and "--equal" not in output
+    _, output, _ = ask("run", "--help")
+    assert "--federation" in output and "--equal" in output
+
+
 def test_common_flags_of_the_design_page():
     named = (
         "data data-dir clients partition rounds participation seed workers device engine "

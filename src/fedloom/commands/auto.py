@@ -23,6 +23,17 @@ OWN_FLAGS = ["with", "limit", "family", "sizes", "widths", "prior", "watch", "po
 # Flags of the main contestant's own options.
 OPTIONS = {"family": "network", "sizes": "sizes", "widths": "widths", "prior": "prior"}
 
+# Help of flags that mean something else here than for `fedloom run`; those refused are not shown.
+OTHER_HELP = {
+    "budget": "what each contestant may spend: macs=2T, bytes=50M, wan=50M, seconds=60 (simulated) "
+    "or rounds=30; or what all may take together: minutes=10, 2m for short (default what --rounds "
+    "of the control take, in MACs)",
+    "rounds": "without --budget: every contestant may spend what so many rounds of the control "
+    "take (default 20)",
+    "equal": argparse.SUPPRESS,
+    "federation": argparse.SUPPRESS,
+}
+
 
 def add(commands: Commands) -> None:
     about = "find the model to use, within a budget: sizes, prior, augmentation, fine-tuning"
@@ -43,7 +54,7 @@ def add(commands: Commands) -> None:
     help_prior = "whether a client's own label counts shift its answers (default on)"
     auto.add_argument("--prior", metavar="on|off", help=help_prior)
     small_flag(auto)
-    common_flags(auto)
+    common_flags(auto, OTHER_HELP)
     watch_flags(auto)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,9 +38,11 @@ def add_group(commands: Commands, name: str, summary: str) -> Commands:
     )
 
 
-def common_flags(parser: Parser) -> None:
+def common_flags(parser: Parser, other_help: Mapping[str, str] | None = None) -> None:
+    """`other_help` replaces the help of flags that mean something else for this command."""
+    other_help = other_help or {}
     for flag in FLAGS:
-        add_flag(parser, flag)
+        add_flag(parser, flag._replace(help=other_help.get(flag.name, flag.help)))
     parser.add_argument(
         "--config",
         metavar="FILE",

@@ -19,7 +19,7 @@ ABOUT = (
     "contestant trained on; test figures decide nothing. In brackets: 95 % intervals over clients "
     "(Student's t); vs control: paired by client."
 )
-WIDEST_NAME = 20  # characters of a contestant's name in one line; of 80 columns, others need 60
+WIDEST_NAME = 20  # characters of a name in one line; the other columns need 60 of 80
 MOST_LISTED = 8  # values of a list that are written out; of a longer list, only both ends are
 ENDS = 3  # values at each end
 COUNTS = "Counts are of validation samples: sums over clients, or means."
@@ -45,8 +45,8 @@ def leaderboard_table(result: AutoResult, metric: Metric, title: str) -> Table:
         name, *figures = leaderboard_cells(row, metric)
         table.add_row(name, *figures, style=style)
         names += name.splitlines()
-    # A width that is given, not only the least one: rich would shrink the widest column, which names
-    # are, before it breaks an interval, then give the names their least width back and cut the rest.
+    # The width is given, not only the least one. Otherwise rich shrinks the names before it breaks
+    # an interval, then gives them their least width back and cuts off the last columns.
     table.columns[0].width = min(WIDEST_NAME, max(map(len, names)))
     for column in table.columns[2:4]:  # intervals break at their comma, names do not break
         column.no_wrap = False
