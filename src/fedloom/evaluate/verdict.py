@@ -12,7 +12,11 @@ from fedloom.registry import CELLS, SPACE
 from fedloom.spaces import open_space
 
 CONTROL = "local-adaptation"
-IN_WORDS = {CONTROL: "FedAvg with fine-tuning", "fedavg": "FedAvg"}
+IN_WORDS = {
+    CONTROL: "FedAvg with fine-tuning",
+    "fedavg": "FedAvg",
+    "auto-tiers": "one network in a width for each tier",
+}
 NETWORKS = {"cnn": "CNN", "lstm": "LSTM", "resnet18": "ResNet-18", "mlp": "MLP"}
 WIDTHS = {1.0: "full-width", 0.5: "half-width"}
 FINE_TUNING = "fine-tuning"  # the name of a decision …

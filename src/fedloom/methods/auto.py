@@ -46,7 +46,13 @@ from fedloom.methods.auto_options import FIRST_LOOK, SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
 from fedloom.searchers.learning_curve import Point, expected
-from fedloom.stages.decisions import decision, decisions_in, judged_in, total
+from fedloom.stages.decisions import (
+    decision,
+    decisions_in,
+    judged_in,
+    sums_as_counts,
+    total,
+)
 from fedloom.stages.phases import (
     InPhases,
     Merging,
@@ -293,10 +299,12 @@ class Auto(InPhases, AutoClient):
         at_the_end = {size: expected_at_the_end(state, size) for size in live}
         best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:kept]
         best.sort(key=float)
+        loss = state.meta["loss"]
         counts = {}
         for place, size in enumerate(live):
             sums = total([judged_in(reply, place) for reply in replies])
-            counts[size] = {**sums._asdict(), "expected nll": at_the_end[size]}
+            counts[size] = sums_as_counts(sums, loss)
+            counts[size][f"expected {loss}"] = at_the_end[size]
         size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
         tensors = without_others(best, state.tensors)
         judged_state = decided(State(tensors, state.meta), size_decision)

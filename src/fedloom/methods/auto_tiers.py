@@ -67,6 +67,7 @@ from fedloom.stages.decisions import (
     judged_in,
     judging_macs,
     shift_of,
+    sums_as_counts,
     sums_reply,
     total,
 )
@@ -211,11 +212,11 @@ class AutoTiers(InPhases, Nested):
         counts: dict[str, Json] = {}
         for place, width in enumerate(widths_in(state)):
             sums = total([judged_in(reply, place) for reply in replies])
-            counts[key_of(width)] = dict(sums._asdict())
+            counts[key_of(width)] = sums_as_counts(sums, state.meta["loss"])
         chosen = []
         for row in state.meta["tiers"]:
             chosen.append(f"tier {row['tier']}: {key_of(row['width'])}")
-        size_decision = decision("size a tier", list(counts), counts, ", ".join(chosen))
+        size_decision = decision("size per tier", list(counts), counts, ", ".join(chosen))
         return with_meta(decided(state, size_decision), phase="judged")
 
     def note(self, state: State, r: Round) -> Meta:

@@ -15,7 +15,6 @@ from math import exp, log
 from statistics import linear_regression
 from typing import NamedTuple
 
-
 FLOOR = 0.5  # of the last loss: what is expected is not below that
 
 

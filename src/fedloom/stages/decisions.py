@@ -263,6 +263,20 @@ def total(sums: Sequence[Judged]) -> Judged:
     )
 
 
+def loss_name(task: Task) -> str:
+    """What counts of decisions call the sum by which networks are judged."""
+    if task.kind == "regression":
+        return "squared error"
+    return "nll"
+
+
+def sums_as_counts(sums: Judged, loss: str) -> dict[str, Json]:
+    """Sums in the form of a decision's counts. For numbers there is no right answer to count."""
+    if loss == "nll":
+        return dict(sums._asdict())
+    return {loss: sums.nll, "samples": sums.samples}
+
+
 def decision(what: str, options: Sequence[str], counts: Json, chosen: str) -> dict[str, Json]:
     """A decision in the form of result.json."""
     return {"decision": what, "options": list(options), "counts": counts, "chosen": chosen}

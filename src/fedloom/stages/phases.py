@@ -20,7 +20,13 @@ from fedloom.federation.protocol.method import Method
 from fedloom.learning.judging import is_decisive
 from fedloom.learning.training import cosine
 from fedloom.searchers.plateau import Check, has_plateau
-from fedloom.stages.decisions import DecisionOptions, changes_for, decision, joined
+from fedloom.stages.decisions import (
+    DecisionOptions,
+    changes_for,
+    decision,
+    joined,
+    loss_name,
+)
 from fedloom.types import Json, Order, Reply, Round, State, Task
 
 COOLING = 0.25  # share of the budget for cooling; after a plateau, of what was spent so far
@@ -68,6 +74,7 @@ class InPhases(Method):
     def first_meta(self, task: Task) -> dict[str, Json]:
         """The initial values of what the phases keep in the state."""
         return {
+            "loss": loss_name(task),
             "changes": changes_for(task),
             "augment": self.options.augment,
             "checks": [],
@@ -127,7 +134,10 @@ class InPhases(Method):
         """The state with the decision why training at a constant rate ends here."""
         stopped = self._is_plateau(state)
         checks = state.meta["checks"]
-        counts = {"nll": [nll for nll, _ in checks], "accuracy": [right for _, right in checks]}
+        loss = state.meta["loss"]
+        counts = {loss: [check[0] for check in checks]}
+        if loss == "nll":
+            counts["accuracy"] = [accuracy for _, accuracy in checks]
         chosen = "plateau" if stopped else "budget"
         stop_decision = decision("stop", ["plateau", "budget"], counts, chosen)
         return with_meta(decided(state, stop_decision), stopped=stopped)

@@ -546,3 +546,17 @@ def test_sizes_that_are_the_same_network_race_once():
     """Of the small CNN's 16, 32 and 64 channels 0.023 leave one each, and 0.03 leave 1, 1 and 2."""
     assert sizes_within(TASK, AutoOptions(sizes=[0.01, 0.02, 0.023, 1.0])) == ["0.01", "1"]
     assert sizes_within(TASK, AutoOptions(sizes=[0.023, 0.03])) == ["0.023", "0.03"]
+
+
+def test_decisions_about_numbers_count_squared_errors():
+    numbers = replace(TASK, kind="regression", shape=(4,), labels=("cost",), mean=(), std=())
+    method = Auto(AutoOptions(sizes=[0.5, 1.0], network="mlp"))
+    state = method.init(Setup(numbers, CLIENTS), None)
+    state, _ = raced(method, state, 0.05)
+    state, orders = method.plan(state, at(0.05))
+    replies = [judgement(order, [9.0, 8.0]) for order in orders]
+    state = method.merge(state, orders, replies, at(0.05))
+    assert state.meta["decisions"][0]["counts"] == {
+        "0.5": {"squared error": 36.0, "samples": 80, "expected squared error": 0.45},
+        "1": {"squared error": 32.0, "samples": 80, "expected squared error": 0.4},
+    }

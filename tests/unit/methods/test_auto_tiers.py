@@ -309,7 +309,7 @@ def test_all_widths_are_judged_by_everybody_before_held_back_samples_are_trained
         for width in WIDTHS:
             assert f"statistics/{width:g}/{BN}" in order.tensors
     assert state.meta["decisions"][-1] == {
-        "decision": "size a tier",
+        "decision": "size per tier",
         "options": ["0.5", "0.7", "1"],
         "counts": {
             "0.5": {"nll": 18.0, "correct": 24, "samples": 48},
@@ -318,7 +318,7 @@ def test_all_widths_are_judged_by_everybody_before_held_back_samples_are_trained
         },
         "chosen": "tier 1: 0.5, tier 2: 0.7, tier 3: 1",
     }
-    assert [taken.decision for taken in method.sections(state).decisions] == ["stop", "size a tier"]
+    assert [taken.decision for taken in method.sections(state).decisions] == ["stop", "size per tier"]
 
 
 def test_a_client_is_served_what_its_tier_can_hold():
