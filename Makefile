@@ -1,6 +1,8 @@
 # `make demo` and `make test` work on a fresh machine; everything else builds on the same `.venv`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled modules are kept: otherwise each of the many processes of the tests compiles them again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes lint types \
   bench docs release clean

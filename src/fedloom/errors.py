@@ -8,7 +8,7 @@ concentration above 0, but got 0; try dirichlet:0.5."* The command line prints i
 import difflib
 from collections.abc import Iterable, Sequence
 
-LONGEST = 400  # characters of `must`, and of `found`
+LONGEST = 400  # characters of `rule`, and of `found`
 MOST_DETAILS = 1000  # lines that follow a sentence
 # Names that other projects use, and our names for the same things.
 OTHER_NAMES = {
@@ -24,40 +24,40 @@ OTHER_NAMES = {
 
 
 class FedloomError(Exception):
-    """The message reads: `must`, but `found`; `todo`.
+    """The message reads: `rule`, but `found`; `advice`.
 
     `details` follow on separate lines, where the sentence is about many items, such as files.
     """
 
     def __init__(
         self,
-        must: str,
+        rule: str,
         found: str,
-        todo: str,
+        advice: str,
         *,
         code: int = 2,
         details: Sequence[str] = (),
     ) -> None:
-        lines = [f"{shortened(must)}, but {shortened(found)}; {todo}."]
+        lines = [f"{shortened(rule)}, but {shortened(found)}; {advice}."]
         for detail in details[:MOST_DETAILS]:
             lines.append(f"  {shortened(detail)}")
         if len(details) > MOST_DETAILS:
             lines.append(f"  and {len(details) - MOST_DETAILS:,} more")
         super().__init__("\n".join(lines))
-        self.must = must
+        self.rule = rule
         self.found = found
-        self.todo = todo
+        self.advice = advice
         self.code = code
 
 
 class RunStopped(FedloomError):
-    """The run cannot go on now.
+    """The run cannot continue now.
 
     Everything up to its last checkpoint is safe, and `resume` continues it.
     """
 
-    def __init__(self, must: str, found: str, todo: str) -> None:
-        super().__init__(must, found, todo, code=3)
+    def __init__(self, rule: str, found: str, advice: str) -> None:
+        super().__init__(rule, found, advice, code=3)
 
 
 class TooFewReplies(RunStopped):

@@ -31,13 +31,16 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
 }
 
 
-# Together they take minutes.
+# Other options of methods that are tested without them too.
 VARIANTS = [
-    "fednas:personal",
-    "fednas:adapt",
-    "fednas:perturbation",
-    "perfedavg:hf",
-    "spider:milenas",
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in (
+        "fednas:personal",
+        "fednas:adapt",
+        "fednas:perturbation",
+        "perfedavg:hf",
+        "spider:milenas",
+    )
 ]
 # adapt begins with a finished run, and a toy has none: see tests/integration/test_starting.py.
 # decnas, fedoras and the methods with widths are below, because some tests cannot hold for them.
@@ -51,20 +54,10 @@ WIDTHS = {
 NAMES = [
     name for name in METHODS.names() if name not in ("adapt", "auto", "decnas", "fedoras", *WIDTHS)
 ]
-TWINS = [
-    # These are fedadam with another line in the server's optimiser, which has its own tests.
-    "fedadagrad",
-    "fedyogi",
-    # These are FedPNAS's stages without its update, which has its own tests.
-    "ca-feddsnas",
-    "feddsnas",
-]
-LIKE_DECNAS = ["onenas"]  # it has almost everything in common with it
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *LIKE_DECNAS, *VARIANTS)]
 
 
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=[*(name for name in NAMES if name not in (*TWINS, *LIKE_DECNAS)), *SLOW])
+    @pytest.fixture(params=[*NAMES, *VARIANTS])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)
 
@@ -95,7 +88,6 @@ class TestAutoTunes(MethodContract):
         )
 
 
-@pytest.mark.slow
 class TestDecNAS(MethodContract):
     exempt = {"identical_clients_are_one": "each client trains another candidate"}
 
@@ -122,7 +114,7 @@ class TestWidths(MethodContract):
 
     exempt = {"identical_clients_are_one": "clients of different tiers train different widths"}
 
-    @pytest.fixture(params=["fjord", pytest.param("heterofl", marks=pytest.mark.slow)])
+    @pytest.fixture(params=["fjord", "heterofl"])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param, WIDTHS[request.param], self.rounds)
 
@@ -138,7 +130,6 @@ class TestRandomWidths(MethodContract):
         return Toy.of("auto-tiers", WIDTHS["auto-tiers"], self.rounds)
 
 
-@pytest.mark.slow
 class TestSparse(MethodContract):
     exempt = {
         "identical_clients_are_one": "clients of different tiers train different widths",

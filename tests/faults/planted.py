@@ -1496,7 +1496,7 @@ TEXT_LOSS = "unit/methods/test_text_loss.py"
 
 TEXT = (
     Fault(
-        "At every position but the last a symbol is taught to foretell itself.",
+        "At every position but the last a symbol is taught to predict itself.",
         "learning/loss.py",
         "torch.cat([batch.x[:, 1:].long(), batch.y.unsqueeze(1)], dim=1)",
         "torch.cat([batch.x[:, :-1].long(), batch.y.unsqueeze(1)], dim=1)",

@@ -168,8 +168,8 @@ def test_a_drawing_that_fails_leaves_the_words(drawing, images, tmp_path, file):
     assert json.loads((run.path / "architectures/client-0.json").read_text())["choice"]
     log = (run.path / "run.log").read_text()
     assert (
-        "the architecture of client 0 is told in words: an architecture must be of a space that "
-        "can be drawn" in log
+        "the architecture of client 0 is described in text: an architecture must be of a space "
+        "that can be drawn" in log
     )
     page = (run.path / NAME).read_text()
     assert "cannot be opened" not in page

@@ -355,7 +355,7 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
     delete(out / "clients" / "1" / "2.0.state")
     run = tiny.go_on(out)
     assert refusals(out) == [[], [], [], []]
-    assert "client 1 goes on with a fresh state" in (out / "run.log").read_text()
+    assert "client 1 continues with a fresh state" in (out / "run.log").read_text()
     assert run.client(1).accuracy is not None
     assert run.result["lost_states"] == [{"client": 1, "round": 3, "how": "fresh"}]
     page = (out / "report.html").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from notebooks import Notebook
 
-from fedloom.testing import MethodContract
+from fedloom.testing import MethodContract, Toy
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in TUTORIALS.glob("*.ipynb"))
@@ -67,4 +67,8 @@ def test_write_a_method(tmp_path, monkeypatch):
     assert scope["undamped"].accuracy == scope["fedavg"].accuracy
     tests: dict = {}
     exec((tmp_path / "test_damped.py").read_text(), tests)
-    assert issubclass(tests["TestDamped"], MethodContract)
+    contract = tests["TestDamped"]()
+    assert isinstance(contract, MethodContract)
+    toy = Toy.of(str(tmp_path / contract.method))
+    contract.test_merge_weights_sum_to_one(toy)  # the server does not take the mean
+    contract.test_options_are_frozen_and_cross_the_wire(toy)

@@ -7,6 +7,7 @@ except for the edges that the map lists.
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,12 @@ def module_of(file):
 
 
 MODULES = {module_of(file): file for file in sorted(SOURCE.rglob("*.py"))}
-TREES = {name: ast.parse(file.read_text()) for name, file in MODULES.items()}
+
+
+@cache
+def trees():
+    """The syntax trees of all modules. Parsed late: collecting the tests should cost nothing."""
+    return {name: ast.parse(file.read_text()) for name, file in MODULES.items()}
 
 
 def for_types_only(node):
@@ -102,26 +108,24 @@ def base_of(name, node):
     return ".".join(parts)
 
 
+@cache
 def all_imports(*, late):
     imports = {}
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         imports[name] = set()
         for node in statements(tree, late=late):
             imports[name] |= imported(name, node)
     return imports
 
 
-IMPORTS = all_imports(late=True)
-
-
 def docstrings(tree):
     """The docstrings of a module, which may name any module."""
-    explanations = []
+    explanations = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                explanations.append(first.value)
+                explanations.add(first.value)
     return explanations
 
 
@@ -157,7 +161,10 @@ def named_in_strings(tree):
     return modules - {None}
 
 
-NAMED = {name: named_in_strings(tree) for name, tree in TREES.items()}
+@cache
+def names_in_strings():
+    """The modules that each module names in strings."""
+    return {name: named_in_strings(tree) for name, tree in trees().items()}
 
 
 def room_of(name):
@@ -184,7 +191,7 @@ def test_every_room_stands_in_the_map_once():
 
 def test_imports_go_one_way():
     upward = []
-    for name, others in IMPORTS.items():
+    for name, others in all_imports(late=True).items():
         for other in sorted(others):
             if not may_import(name, other):
                 upward.append(f"{name} imports {other}")
@@ -193,7 +200,7 @@ def test_imports_go_one_way():
 
 def test_names_in_strings_go_the_same_way_but_for_those_in_the_map():
     upward = set()
-    for name, others in NAMED.items():
+    for name, others in names_in_strings().items():
         upward |= {(name, other) for other in others if not may_import(name, other)}
     assert upward - LISTED_EDGES == set(), "not in the map's table of names in strings"
     assert LISTED_EDGES - upward == set(), "in the map's table, and no string says it"
@@ -201,7 +208,7 @@ def test_names_in_strings_go_the_same_way_but_for_those_in_the_map():
 
 def test_a_string_says_at_least_the_room_of_a_module():
     """If the room were filled in at run time, the order could not be checked."""
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         assert [text for text in strings(tree) if text.endswith("fedloom.")] == [], name
 
 
@@ -224,15 +231,16 @@ def test_a_module_named_in_a_string_is_seen(source, modules):
 
 
 def test_the_strings_are_really_read():
-    assert "fedloom.methods.fedavg" in NAMED["fedloom.methods"]
-    assert "fedloom.runs.worker" in NAMED["fedloom.federation.engines.local"]
+    assert "fedloom.methods.fedavg" in names_in_strings()["fedloom.methods"]
+    assert "fedloom.runs.worker" in names_in_strings()["fedloom.federation.engines.local"]
 
 
 def test_the_modules_are_really_read():
-    assert "fedloom.rng" in IMPORTS["fedloom.types"]
-    assert "fedloom.federation.protocol.wire" in IMPORTS["fedloom.federation.protocol.aggregate"]
-    assert "fedloom.data.samples" not in IMPORTS["fedloom.types"]  # for the type checker alone
-    assert "fedloom.runs.experiment" in IMPORTS["fedloom.commands.run"]  # inside a function
+    imports = all_imports(late=True)
+    assert "fedloom.rng" in imports["fedloom.types"]
+    assert "fedloom.federation.protocol.wire" in imports["fedloom.federation.protocol.aggregate"]
+    assert "fedloom.data.samples" not in imports["fedloom.types"]  # for the type checker alone
+    assert "fedloom.runs.experiment" in imports["fedloom.commands.run"]  # inside a function
 
 
 def test_the_map_is_really_read():
@@ -277,7 +285,7 @@ def circles(imports):
 
 
 def test_there_is_no_circle_late_imports_included():
-    assert circles(IMPORTS) == {}
+    assert circles(all_imports(late=True)) == {}
 
 
 def test_a_circle_is_seen():
@@ -293,14 +301,11 @@ def test_the_client_never_sees_the_server_nor_the_server_a_client():
         server: (client,),
         "fedloom.federation.protocol": (client, server),
     }
-    for name, imports in IMPORTS.items():
+    for name, imports in all_imports(late=True).items():
         for side, forbidden_sides in forbidden.items():
             if name.startswith(side):
-                others = imports | NAMED[name]
+                others = imports | names_in_strings()[name]
                 assert not [other for other in others if other.startswith(forbidden_sides)], name
-
-
-LOADED = all_imports(late=False)
 
 
 def packages_of(name):
@@ -333,13 +338,17 @@ def modules_of_clients():
         "fedloom.deploy.site",
         "fedloom.flower.site",
     ]
-    return [*sides, *processes, *sorted(NAMED["fedloom.methods"] - {"fedloom.methods"})]
+    return [
+        *sides,
+        *processes,
+        *sorted(names_in_strings()["fedloom.methods"] - {"fedloom.methods"}),
+    ]
 
 
 def test_what_runs_at_a_client_does_not_load_the_server_by_any_way():
     to_the_server = []
     for start in modules_of_clients():
-        for name, path in import_paths_from(start, LOADED).items():
+        for name, path in import_paths_from(start, all_imports(late=False)).items():
             if name.startswith("fedloom.federation.server"):
                 to_the_server.append(" → ".join(path))
     assert to_the_server == []
@@ -357,8 +366,9 @@ def test_a_long_way_is_seen():
     paths = import_paths_from("a.site", imports)
     assert set(paths) == {"a", "a.site", "a.b", "a.b.middle", "a.far"}
     assert paths["a.far"] == ("a.site", "a.b", "a.far")  # a package is loaded before its modules
-    assert "fedloom.federation.server.spool" in import_paths_from("fedloom.deploy.server", LOADED)
-    assert "fedloom.federation.client.store" in import_paths_from("fedloom.deploy.site", LOADED)
+    loaded = all_imports(late=False)
+    assert "fedloom.federation.server.spool" in import_paths_from("fedloom.deploy.server", loaded)
+    assert "fedloom.federation.client.store" in import_paths_from("fedloom.deploy.site", loaded)
 
 
 METHODS = "fedloom.methods"
@@ -418,14 +428,14 @@ def test_no_method_imports_another_except_a_variant_its_own_base():
             continue
         if paper_of(name) is None:
             offences.append(f"{name} is neither registered nor NAME_part.py of a registered NAME")
-        for foreign in foreign_names(name, TREES[name]):
+        for foreign in foreign_names(name, trees()[name]):
             offences.append(f"{name} imports {foreign} from another method")
     assert offences == []
 
 
 def test_what_is_offered_to_variants_is_a_methods_class_and_its_options():
     for name, offered in OFFERED_TO_VARIANTS.items():
-        classes = {node.name for node in TREES[name].body if isinstance(node, ast.ClassDef)}
+        classes = {node.name for node in trees()[name].body if isinstance(node, ast.ClassDef)}
         assert offered <= classes
 
 
@@ -478,11 +488,11 @@ def test_every_module_says_what_it_is_for():
         assert not set(name.split(".")[-1].split("_")) & BANNED_WORDS, name
         assert not any(part.startswith("base") for part in name.split(".")), name
         if file.read_text().strip():
-            assert ast.get_docstring(TREES[name]), f"{name} has no docstring"
+            assert ast.get_docstring(trees()[name]), f"{name} has no docstring"
 
 
 def test_only_flowers_rooms_import_flwr():
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for node in statements(tree):
             modules = [getattr(node, "module", None) or ""]
             if isinstance(node, ast.Import):

@@ -57,7 +57,7 @@ def get_command(options: argparse.Namespace) -> int:
             outcome = obtain(dataset, directory, screen, Patience())
     except KeyboardInterrupt:
         command = again(dataset, directory)
-        text = f"fedloom: what has come is kept; `{command}` goes on from there"
+        text = f"fedloom: what was downloaded is kept; `{command}` continues from there"
         print(text, file=sys.stderr)
         raise
     except Unfetched:

@@ -50,7 +50,7 @@ def tell_time(options: argparse.Namespace, seconds: float) -> None:
 
 
 class interruptible:
-    """After Ctrl-C, SIGTERM or an error that a resumption can mend, say how to resume the run."""
+    """After Ctrl-C, SIGTERM or an error that stopped the run, say how to resume it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

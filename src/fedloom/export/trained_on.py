@@ -53,8 +53,8 @@ class TrainedOn:
     @property
     def samples(self) -> int | None:
         """The known number; None instead of 0 where there may be further samples."""
-        can_be_told = self.own is not None and (self.init is None or self.init.untold is None)
-        if can_be_told or self.known:
+        known_of_init = self.init is None or self.init.untold is None
+        if self.known or (self.own is not None and known_of_init):
             return self.known
         return None
 

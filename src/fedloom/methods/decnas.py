@@ -138,7 +138,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 decnas = Recipe(
-    "DecNAS (after Xu et al. 2020): mutations of a parent on groups of clients, the best goes on",
+    "DecNAS (after Xu et al. 2020): mutations of a parent on groups of clients",
     DecNasOptions,
     stages,
 )

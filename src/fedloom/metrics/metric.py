@@ -111,7 +111,7 @@ PERPLEXITY = Metric(
     columns=("accuracy",),
     counts_answers=False,
     bounds_beside=SHARES,
-    measure=perplexity.foretell,
+    measure=perplexity.measure_perplexity,
     pooled=perplexity.pooled,
 )
 RMSE = Metric(

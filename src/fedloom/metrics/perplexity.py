@@ -21,7 +21,7 @@ CAP = 100.0  # nats; e^100, about 2.7e43, is far beyond any honest figure
 WORST = math.exp(CAP)
 
 
-def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
+def measure_perplexity(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
     """Returns perplexity with its interval, and accuracy.
 
     `scores` is [n, classes] and holds logits: log probabilities that are not normalised.

@@ -526,7 +526,7 @@ class Departure(Record):
     seen_by: str
 
 
-class ToldHistograms(Record):
+class ReportedHistograms(Record):
     """How clients reported their label counts, where clustering needed them."""
 
     mechanism: str  # exact or laplace
@@ -540,7 +540,7 @@ class Privacy(Record):
     left_the_clients: list[Departure]
     observer: str  # what the observer of a simulation saw in addition
     notes: list[str] = []  # what these fields may reveal, as the method states it
-    histograms: ToldHistograms | None = None  # None: the run did not ask for them
+    histograms: ReportedHistograms | None = None  # None: the run did not ask for them
 
 
 class Start(Record):

@@ -10,7 +10,7 @@ from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.exchange import asks_everybody
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.topology import UPDATES, Clustered
-from fedloom.records.result import Departure, Privacy, SentFields, ToldHistograms
+from fedloom.records.result import Departure, Privacy, ReportedHistograms, SentFields
 from fedloom.runs.clusters import topology_of
 from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
@@ -70,7 +70,7 @@ def requested_fields(fields: Fields, settings: Settings) -> Fields:
     return replace(fields, meta=tuple(names))
 
 
-def reported_histograms(prepared: Prepared, settings: Settings) -> ToldHistograms | None:
+def reported_histograms(prepared: Prepared, settings: Settings) -> ReportedHistograms | None:
     """How label counts left the clients; None if they did not."""
     rule = settings.histograms
     if rule is None:
@@ -82,7 +82,7 @@ def reported_histograms(prepared: Prepared, settings: Settings) -> ToldHistogram
     secret = "the seed of the simulation"
     if prepared.config.is_federated:
         secret = "a file of each site"
-    return ToldHistograms(
+    return ReportedHistograms(
         mechanism=rule.mechanism,
         epsilon=rule.epsilon,
         sensitivity=SENSITIVITY,
@@ -91,7 +91,7 @@ def reported_histograms(prepared: Prepared, settings: Settings) -> ToldHistogram
     )
 
 
-def histogram_notes(histograms: ToldHistograms, *, federated: bool) -> list[str]:
+def histogram_notes(histograms: ReportedHistograms, *, federated: bool) -> list[str]:
     """What label counts reveal, and which other fields reveal something about labels."""
     counts = "how many of its training samples have each label"
     samples = "It also reported, exactly, how many samples it has in each part"

@@ -541,7 +541,7 @@ def draw(folder: RunFolder, drawing: Drawing) -> None:
     folder.write_text(f"{name}{picture.suffix}", picture.content)
     if picture.trouble is not None:
         log.warning(
-            "the architecture of %s is told in words: %s",
+            "the architecture of %s is described in text: %s",
             drawing.title,
             picture.trouble,
         )

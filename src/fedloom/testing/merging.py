@@ -104,8 +104,8 @@ class Merging(Subject):
 
     def test_a_refused_reply_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
         """A refused reply has the same effect as an unreachable client, except for costs."""
-        spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
-        absent = toy.run(tmp_path / "absent", engine=Absent)
+        spoiled = toy.run(tmp_path, engine=Spoiling)
+        absent = finished(toy, Absent).trace
         assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
         assert differences(spoiled, absent, ledger=False) == []
 
@@ -117,7 +117,7 @@ class Merging(Subject):
         if not sends_floats(toy):
             pytest.skip("its replies have no tensors to be merged")
         whole = toy.run(tmp_path / "whole", engine=Exploding)
-        absent = toy.run(tmp_path / "absent", engine=Absent)
+        absent = finished(toy, Absent).trace
         reasons = reasons_in(whole)
         assert reasons
         for reason in reasons:

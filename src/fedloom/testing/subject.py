@@ -13,7 +13,7 @@ import pytest
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.methods import stages
 from fedloom.testing.engines import Exchange
-from fedloom.testing.toy import Toy, Trace
+from fedloom.testing.toy import Toy, Trace, Wrap, unchanged
 from fedloom.testing.watch import ClientLog, ServerLog
 from fedloom.types import Json, Reply, Task
 
@@ -45,16 +45,19 @@ class Subject(Exempting):
 
 @dataclass(frozen=True)
 class Finished:
+    """A run that has ended, which many tests read."""
+
+    toy: Toy
     trace: Trace
     server: ServerLog
     clients: ClientLog
 
 
-def finished(toy: Toy) -> Finished:
-    """The run of this toy, made once for all tests that look at it."""
+def finished(toy: Toy, engine: Wrap = unchanged) -> Finished:
+    """The run of this toy with this engine, made once for all tests that look at it."""
     task = toy.task
     options = json.dumps(task.options)
-    return _finished(task.method, options, toy.rounds, task.seed, by_clock=toy.by_clock)
+    return _finished(task.method, options, toy.rounds, task.seed, toy.by_clock, engine)
 
 
 @cache
@@ -63,14 +66,14 @@ def _finished(
     options: str,
     rounds: int,
     seed: int,
-    *,
     by_clock: bool,
+    engine: Wrap,
 ) -> Finished:
     server = ServerLog()
     clients = ClientLog()
     toy = replace(Toy.of(method, json.loads(options), rounds, seed), by_clock=by_clock)
-    trace = toy.run_apart(server=server.watch, client=clients.watch)
-    return Finished(trace, server, clients)
+    trace = toy.run_apart(engine=engine, server=server.watch, client=clients.watch)
+    return Finished(toy, trace, server, clients)
 
 
 def work_of(trace: Trace) -> list[Exchange]:

@@ -64,6 +64,10 @@ Wrap = Callable[[Engine], Engine]
 Watch = Callable[[Method], Method]
 
 
+def unchanged(inner: Engine) -> Engine:
+    return inner
+
+
 def samples(count: int, *path: int | str) -> Samples:
     """Noise whose mean depends on the label; `path` names the random stream."""
     generator = rng(0, "toy", *path)
@@ -194,7 +198,7 @@ class Toy:
         self,
         folder: Path,
         *,
-        engine: Wrap = lambda inner: inner,
+        engine: Wrap = unchanged,
         listen: Listener = lambda event: None,
         server: Watch = lambda method: method,
         client: Watch = lambda method: method,
@@ -208,12 +212,13 @@ class Toy:
     def run_apart(
         self,
         *,
+        engine: Wrap = unchanged,
         server: Watch = lambda method: method,
         client: Watch = lambda method: method,
     ) -> Trace:
         """Run in a folder that is removed afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
-            return self.run(Path(folder), server=server, client=client)
+            return self.run(Path(folder), engine=engine, server=server, client=client)
 
 
 def clock_of(clients: int, seed: int) -> dict[str, Any]:

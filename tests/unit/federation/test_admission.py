@@ -20,7 +20,7 @@ from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.metrics.classification import classify
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
-from fedloom.metrics.perplexity import foretell
+from fedloom.metrics.perplexity import measure_perplexity
 from fedloom.types import Fields, Order, Reply, Task
 
 FIELDS = Fields(tensors=("net.*",), meta=("loss",), extra=("alpha.*",))
@@ -607,20 +607,20 @@ def test_a_confusion_of_no_counts(counts):
 
 # Evaluations of text
 
-FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2).to_json()
+TEXT_FIGURES = measure_perplexity(np.eye(2), np.array([0, 0]), 2).to_json()
 
 
-def foretold(**changes):
+def text_refusal(**changes):
     return refuse_evaluation(
-        {"personal": {**FORETOLD, **changes}, "shared": FORETOLD}, 2, PERPLEXITY
+        {"personal": {**TEXT_FIGURES, **changes}, "shared": TEXT_FIGURES}, 2, PERPLEXITY
     )
 
 
 def test_an_honest_evaluation_of_text_passes():
-    nothing = foretell(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2).to_json()
-    assert foretold() is None and foretold(interval=None) is None
-    largest = foretell(np.full((2, 2), np.nan), np.zeros(2), 2).to_json()
-    assert foretold(**largest) is None
+    nothing = measure_perplexity(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2).to_json()
+    assert text_refusal() is None and text_refusal(interval=None) is None
+    largest = measure_perplexity(np.full((2, 2), np.nan), np.zeros(2), 2).to_json()
+    assert text_refusal(**largest) is None
     assert refuse_evaluation({"personal": nothing, "shared": None}, 0, PERPLEXITY) is None
 
 
@@ -632,10 +632,10 @@ def test_an_honest_evaluation_of_text_passes():
     ids=str,
 )  # fmt: skip
 def test_an_evaluation_of_text_with_impossible_figures(change):
-    assert foretold(**change).startswith(f"its personal.{next(iter(change))}")
+    assert text_refusal(**change).startswith(f"its personal.{next(iter(change))}")
 
 
-@pytest.mark.parametrize(("figures", "metric"), [(FIGURES, PERPLEXITY), (FORETOLD, ACCURACY)])
+@pytest.mark.parametrize(("figures", "metric"), [(FIGURES, PERPLEXITY), (TEXT_FIGURES, ACCURACY)])
 def test_an_evaluation_by_another_metric(figures, metric):
     assert refuse_evaluation({"personal": figures, "shared": None}, 2, metric).startswith(
         "its personal."

@@ -148,7 +148,7 @@ class Unreachable(Passing):
 def test_too_few_replies_do_not_forget_it(tmp_path):
     """The round stops because it has too few replies.
 
-    When it is resumed, the client still goes on with a fresh state, and is booked as before.
+    When it is resumed, the client still continues with a fresh state, and is booked as before.
     """
     made = AllMustReply(**vars(toy("local")))
     undisturbed = made.run(

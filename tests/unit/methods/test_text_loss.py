@@ -48,7 +48,7 @@ def client_run() -> ClientRun:
 
 
 def by_hand(net: Model, batch: Samples, *choice: object) -> torch.Tensor:
-    """Position by position: a window's beginning foretells the symbol behind it."""
+    """Position by position: a window's beginning predicts the symbol behind it."""
     text = torch.cat([batch.x.long(), batch.y.unsqueeze(1)], dim=1)
     total = torch.zeros(())
     for length in range(1, 6):

@@ -14,7 +14,7 @@ from fedloom.metrics.perplexity import CAP, WORST, pooled
 
 def measure(scores, truth, classes):
     """The figures by their names, as a reply has them."""
-    return perplexity.foretell(scores, truth, classes).to_json()
+    return perplexity.measure_perplexity(scores, truth, classes).to_json()
 
 
 def test_by_hand():
@@ -90,7 +90,7 @@ def test_pooled_is_that_of_all_samples_together(sizes, seed):
     for size in sizes:
         scores.append(generator.normal(0, 2, (size, 4)))
         labels.append(generator.integers(4, size=size))
-        figures.append(perplexity.foretell(scores[-1], labels[-1], 4))
+        figures.append(perplexity.measure_perplexity(scores[-1], labels[-1], 4))
     whole = measure(np.concatenate(scores), np.concatenate(labels), 4)
     assert pooled(figures) == pytest.approx(whole["perplexity"])
 

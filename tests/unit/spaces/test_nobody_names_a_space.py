@@ -8,6 +8,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -80,6 +81,11 @@ FAMILIES = re.compile(
 )  # `darts-v2` is a network
 
 
+@lru_cache(maxsize=4)  # the questions about one file follow one another
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def without_registries(file: Path, tree: ast.Module) -> ast.Module:
     """The module without the tables that may name a space."""
     tables = REGISTRIES.get(path_of(file), ())
@@ -104,7 +110,7 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 def namings(file: Path, text: str) -> list[str]:
     """Returns where a file names a space: by class, package, or family in a string of code."""
-    tree = without_registries(file, ast.parse(text))
+    tree = without_registries(file, parsed(text))
     explained = docstrings(tree)
     excepted = OTHER_MEANINGS.get(path_of(file))
     places = []
@@ -249,7 +255,7 @@ class Word(NamedTuple):
 
 def words_in_strings(text: str, pattern: re.Pattern[str]) -> list[Word]:
     """Where a string that is no docstring has such a word."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     explained = docstrings(tree)
     words = []
     for node in ast.walk(tree):
@@ -269,7 +275,7 @@ def operations_named(text: str) -> list[Word]:
 def parameters_named(text: str) -> list[Word]:
     """In a string, as an argument's name, or as an attribute of a space or of options."""
     words = words_in_strings(text, A_PARAMETER)
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.keyword) and node.arg in PARAMETERS:
             words.append(Word(node.value.lineno, node.arg))
         elif (
@@ -287,7 +293,7 @@ def may_own_parameters(node: ast.expr) -> bool:
 
 def words_of_spaces(file: Path) -> list[Word]:
     """The operations and parameters of spaces that a file names, whatever they mean there."""
-    text = ast.unparse(without_registries(file, ast.parse(file.read_text())))
+    text = ast.unparse(without_registries(file, parsed(file.read_text())))
     words = parameters_named(text)
     if path_of(file) not in SHARED_OPERATIONS:
         words += operations_named(text)
@@ -297,7 +303,7 @@ def words_of_spaces(file: Path) -> list[Word]:
 def asks_which(text: str) -> list[str]:
     """Questions which space something is: there is no answer that anybody should act on."""
     places = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)

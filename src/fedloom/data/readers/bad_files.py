@@ -51,7 +51,7 @@ class WholeFiles(NamedTuple):
 
 
 def bad_file(file: str, error: FedloomError) -> SkippedFile:
-    return SkippedFile(file, error.must, error.found, error.todo)
+    return SkippedFile(file, error.rule, error.found, error.advice)
 
 
 def unknown_format(file: str) -> str:

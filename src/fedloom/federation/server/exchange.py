@@ -311,7 +311,7 @@ class Exchange:
 
     def _begin_afresh(self, attempt: Receipt) -> None:
         """Let a client whose state was lost go on without one, and book its failed attempt."""
-        log.warning("%s goes on with a fresh state", self.settings.called(attempt.client))
+        log.warning("%s continues with a fresh state", self.settings.called(attempt.client))
         self.failed_attempts.append(attempt)
         self.versions.pop(attempt.client, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedloom.records.result import ToldHistograms
+from fedloom.records.result import ReportedHistograms
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import note, section, table
 from fedloom.report.story import Story
@@ -43,7 +43,7 @@ def privacy(story: Story) -> Safe:
     )
 
 
-def label_counts(report: ToldHistograms | None) -> Safe | None:
+def label_counts(report: ReportedHistograms | None) -> Safe | None:
     """Show how clients reported their label counts; None if they were not asked."""
     if report is None:
         return None

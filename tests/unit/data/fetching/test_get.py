@@ -335,7 +335,7 @@ def test_ctrl_c_says_how_to_go_on(known, monkeypatch, capsys):
     monkeypatch.setattr(fetch, "transfer", interrupted)
     assert main(["data", "get", "plain"]) == 130
     assert (
-        "what has come is kept; `fedloom data get plain` goes on from there"
+        "what was downloaded is kept; `fedloom data get plain` continues from there"
         in capsys.readouterr().err
     )
 
