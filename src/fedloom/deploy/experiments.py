@@ -191,6 +191,8 @@ def check_division(new: Division, before: tuple[Division, ...], policy: Policy) 
         for name, part, other in zip(
             ("test", "validation", "training"), parts, earlier.parts(), strict=True
         ):
+            if min(len(part), len(other)) < policy.min_part:
+                continue  # no answer speaks of the smaller one
             differing = len(np.setxor1d(part, other, assume_unique=True))
             if 0 < differing < policy.min_part:
                 rule = f"a {name} part must differ by at least {policy.min_part} samples, or not"

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -137,7 +137,7 @@ def check_price(task: Task, policy: Policy, samples: int) -> None:
     """
     networks = Networks(policy.parameters)
     networks.counts_modules = True
-    with time_limit(min(PRICING, policy.seconds)), networks.watched(), torch.device("meta"):
+    with time_limit(PRICING, too_complex), networks.watched(), torch.device("meta"):
         method = first_method(task)
         build_without_memory(task, method)
     if networks.refusal is not None:
@@ -223,11 +223,16 @@ class Work:
     def bounded(self) -> Iterator[None]:
         self.started = time.monotonic()
         with (
-            time_limit(self.policy.seconds),
+            time_limit(self.policy.seconds, too_slow),
             memory_limit(self.policy.memory),
             self.networks.watched(),
         ):
             yield
+
+
+def too_complex(seconds: float) -> BeyondLimit:
+    rule = f"an order's networks must be counted within {seconds:g} s here"
+    return BeyondLimit(rule, "they are too many or too complex", "ask for smaller ones")
 
 
 def too_slow(seconds: float) -> BeyondLimit:
@@ -236,7 +241,10 @@ def too_slow(seconds: float) -> BeyondLimit:
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(
+    seconds: float,
+    refusal_after: Callable[[float], BeyondLimit],
+) -> Iterator[None]:
     """Interrupt what runs longer, by an error that is raised in the middle of it.
 
     Only a process's main thread can be interrupted. In another thread nothing happens here.
@@ -246,7 +254,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise too_slow(seconds)
+        raise refusal_after(seconds)
 
     before: Any = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)

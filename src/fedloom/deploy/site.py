@@ -364,8 +364,17 @@ def counted(
         check_same_division(record, order, terms)
         record = record.with_order(kind_of(order), digest)
         check_limits(record, policy)
+        check_approved_trainings(record, policy, terms)
         experiments.put(experiment, record)
     return record
+
+
+def check_approved_trainings(record: Record, policy: Policy, terms: Terms) -> None:
+    """Raise an error for more trainings than the site's operator has approved."""
+    most = terms.trainings
+    if policy.approve == "ask" and most is not None and len(record.trainings) > most:
+        rule = f"this experiment is approved for at most {most} trainings here"
+        raise Refusal(rule, f"this would be number {len(record.trainings)}", "start a new run")
 
 
 def new_record(order: Order, terms: Terms, policy: Policy) -> Record:

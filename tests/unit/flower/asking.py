@@ -50,9 +50,10 @@ class AskedSite:
         from fedloom.runs.configure import resolve_options
 
         method = task.pop("method", "fedavg")
-        options = {"width": 0.125, "batch": 8, "epochs": 1, **task.pop("options", {})}
+        options = task.pop("options", {})
         if method == "fedavg":
-            options = resolve_options(method, {}) | options
+            small = {"width": 0.125, "batch": 8, "epochs": 1}
+            options = resolve_options(method, {}) | small | options
         given = {
             "kind": "image",
             "shape": (1, SIDE, SIDE),
@@ -92,6 +93,8 @@ class AskedSite:
             tensors = self.weights(made.task)
         if kind == "evaluate":
             meta = {"part": "test", "final": False, **(meta or {})}
+        if kind == "train":
+            meta = {"lr": 0.05, **(meta or {})}
         order = Order(client, kind, tensors, meta or {}, stamp=made)
         body = Body(order.tensors)
         content = RecordDict(
