@@ -63,6 +63,8 @@ resize = 512             # pixels a side, up to which a run may have images resi
 
 def amount_in(value: object) -> object:
     """The number that a text such as `100M` stands for. Other values are left to the schema."""
+    if isinstance(value, bool):
+        raise ValueError("a number, or one like 100k, 5M or 1.5G")
     if not isinstance(value, str):
         return value
     number = reading.parse_number(value)
@@ -88,7 +90,6 @@ class DevicePolicy(Options):
 
 
 Whole = Annotated[int, Field(strict=True, ge=1)]
-Size = Annotated[float, Field(gt=0)]
 
 
 class Policy(Options):
@@ -106,9 +107,9 @@ class Policy(Options):
     experiments: Whole = 1000
     rounds: Whole
     evaluations: Whole = 5000
-    gigabytes: Size = 1000.0
-    megabytes: Size
-    seconds: Size = 3600.0
+    gigabytes: Amount = 1000.0
+    megabytes: Amount
+    seconds: Amount = 3600.0
     memory: Amount = 16e9
     parameters: Amount = 1e9
     resize: Whole = 512
