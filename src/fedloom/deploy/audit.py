@@ -121,6 +121,8 @@ class AuditLog:
             head = self._end(file)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             line = Line(head.number + 1, head.digest, now, event, dict(content)).to_bytes()
+            if len(line) > MOST_LINE:
+                raise ValueError(f"a line of the audit log would have {len(line):,} bytes")
             file.seek(0, os.SEEK_END)
             file.write(line + b"\n")
             file.flush()

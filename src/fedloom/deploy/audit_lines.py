@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fedloom.federation.engines.flower.answers import bytes_in
 from fedloom.federation.protocol.wire import read_json, read_order, read_reply, task_fields
-from fedloom.types import Json, Order, Stamp
+from fedloom.types import Json, Stamp
 
 if TYPE_CHECKING:
     from flwr.app import Message
 
 MOST_WORD = 100  # characters of a name that a server chose
+MOST_QUESTIONS = 20  # of a survey that are kept
 MOST_VALUE = 2000  # characters of a value that left, as JSON; a longer one is only measured
 MOST_FACTS = 1 << 16  # characters of facts that are kept as they left
 
@@ -32,7 +34,8 @@ def asked_by(message: Message) -> dict[str, Json]:
 
 def asked_survey(message: Message) -> dict[str, Json]:
     question = {}
-    for name, value in message.content.config_records["survey"].items():
+    asked = message.content.config_records["survey"]
+    for name, value in islice(asked.items(), MOST_QUESTIONS):
         question[word(name)] = word(value)
     return {**asked_by(message), "question": question}
 
@@ -53,7 +56,7 @@ def asked_order(message: Message) -> dict[str, Json]:
     line |= {"kind": word(order.kind), "client": order.client, "terms": bounded(terms)}
     if order.stamp is not None:
         line |= of_stamp(order.stamp)
-    return {**line, **of_tensors(order)}
+    return {**line, "tensors": len(order.tensors)}
 
 
 def of_stamp(stamp: Stamp) -> dict[str, Json]:
@@ -66,10 +69,6 @@ def of_stamp(stamp: Stamp) -> dict[str, Json]:
         "round": stamp.round,
         "hop": stamp.hop,
     }
-
-
-def of_tensors(order: Order) -> dict[str, Json]:
-    return {"tensors": len(order.tensors)}
 
 
 def replied_with(reply: bytes) -> dict[str, Json]:

@@ -308,7 +308,7 @@ def why_not(message: Message) -> str:
         fault = None
     if fault is None:
         return readable("its message is not from fedloom")
-    return readable(fault.text.rstrip("."))
+    return readable(f"{fault.kind}: {fault.text}".rstrip("."))
 
 
 app = ServerApp()

@@ -58,6 +58,7 @@ from fedloom.deploy.terms import (
     Terms,
     own_data,
 )
+from fedloom.errors import shortened
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.flower.answers import bytes_in, replied
@@ -72,6 +73,8 @@ from fedloom.types import Order, Reply, Stamp
 log = logging.getLogger("fedloom")
 
 MEGABYTE = 1 << 20
+MOST_REASON = 2000  # characters of a reason in the audit log
+NO_LOG = "this site's audit log must be whole, and it must be possible to write it"
 EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of private states
 
 
@@ -102,8 +105,8 @@ def handle(message: Message, context: Context) -> Message:
         failure = failure_of(error)
         if isinstance(error, NoAnswer):
             failure = error.failure
-        if isinstance(error, AuditError):
-            failure = Failure("refused", "this site's audit log must be whole", str(error))
+        if asked is None or isinstance(error, AuditError):
+            failure = Failure("refused", NO_LOG, failure.explanation, failure.detail)
     number = noted(audit, asked, failure)
     log.warning("number %s: %s: %s\n%s", number, failure.code, failure.explanation, failure.detail)
     return replied(message, [], Envelope(macs=None, fault=failure.fault(number)))
@@ -120,7 +123,8 @@ def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
     """Write to the audit log that an order has no answer, and why. Returns the line's number."""
     if asked is None:
         return None  # not even the order could be written
-    reason = {"order": asked, "code": failure.code, "reason": failure.explanation}
+    explanation = shortened(failure.explanation, MOST_REASON)
+    reason = {"order": asked, "code": failure.code, "reason": explanation}
     try:
         return audit.append("refused", reason)
     except (AuditError, OSError) as error:

@@ -397,7 +397,8 @@ def test_nothing_leaves_without_the_log(site):
     log.write_bytes(b"".join(lines[:-1]))
     for answer in (site.ask(), site.survey()):
         assert answer.code == "refused"
-        assert answer.text == "this site's audit log must be whole (see the site's own log)"
+        assert answer.text.startswith("this site's audit log must be whole")
+        assert answer.text.endswith("(see the site's own log)")
     log.write_bytes(b"".join(lines))
     assert site.ask().code is None
 
