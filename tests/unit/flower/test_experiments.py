@@ -14,6 +14,7 @@ from fedloom.deploy.experiments import (
     Approvals,
     Division,
     Record,
+    Waiting,
     check_division,
     locked_experiments,
 )
@@ -124,16 +125,30 @@ def test_any_terms_are_terms_or_a_value_error(content):
         Terms.read(json.dumps({"seed": 0, "test": 0.5, "hold": 0.0, **content}))
 
 
+APPROVALS = Approvals(
+    approved=("a" * 12,),
+    waiting=(Waiting(id="b" * 12, experiment=ID, task={"seed": 1}, terms={"test": 0.2}),),
+)
+WHOLE = {
+    "record": (RECORD.with_order("training", "a" * 64).model_dump_json(), Record),
+    "approvals": (APPROVALS.model_dump_json(), Approvals),
+    "terms": (Terms(seed=1, test=0.2, hold=0.1, trainings=9).to_json(), Terms),
+}
+
+
 @pytest.mark.slow
-def test_a_million_damaged_records():
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_million_damaged_messages(name):
+    """With bytes that are changed at random, they are refused or still follow the schema."""
+    text, schema = WHOLE[name]
+    raw = text.encode()
     draw = random.Random(0)
-    raw = RECORD.with_order("training", "a" * 64).model_dump_json().encode()
     for _ in range(1_000_000):
         damaged = bytearray(raw)
         for _ in range(draw.randrange(1, 4)):
             damaged[draw.randrange(len(damaged))] = draw.randrange(256)
         with suppress(ValidationError):
-            Record.model_validate_json(bytes(damaged))
+            schema.model_validate_json(bytes(damaged))
 
 
 # The policy

@@ -464,6 +464,17 @@ def test_only_so_many_experiments_wait(site):
     assert "at most 100 experiments may wait" in texts[100]
 
 
+def test_an_older_kit_is_told_at_start_which_limits_apply(site, capsys):
+    from fedloom.cli import main
+
+    site.set(min_part=None)
+    site.data.unlink()  # so that the command ends
+    assert main(["federation", "site", str(site.kit), "--data", str(site.data)]) == 2
+    said = capsys.readouterr().err
+    assert "policy.toml does not name min_part: the usual limits apply" in said
+    assert "(min_part = 20)" in said and "Traceback" not in said
+
+
 # The seam
 
 
