@@ -35,6 +35,13 @@ def write_sites(folder: Path, names: tuple[str, ...], samples: int = 40, side: i
         np.savez(folder / f"{name}.npz", x=x, y=y.astype(np.int64))
 
 
+def allow_small_parts(kit: Path) -> None:
+    """Let a site take part although its few samples make parts of fewer than 20."""
+    policy = kit / "policy.toml"
+    lines = [line for line in policy.read_text().splitlines() if not line.startswith("min_part")]
+    policy.write_text("\n".join(["min_part = 2", *lines, ""]))
+
+
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -101,6 +108,8 @@ class Deployment:
             "federation", "init", str(self.path), *sites, "--port", str(free_port())
         )
         assert done.returncode == 0, done.stderr
+        for name in self.names:
+            allow_small_parts(self.path / "kits" / name)
         return self
 
     def serve(self) -> None:

@@ -402,11 +402,10 @@ def test_a_policy_says_what_may_leave(tmp_path, line, found):
 
     from fedloom.deploy.kits import Kit
     from fedloom.deploy.site import check_reply
-    from fedloom.federation.protocol.wire import reply_chunks
     from fedloom.types import Reply
 
     kit = made_by(tmp_path).path / "kits" / "a"
-    reply = b"".join(reply_chunks(Reply(0, {"a": torch.zeros(2)}, 1.0, {"loss": 0.5})))
+    reply = Reply(0, {"a": torch.zeros(2)}, 20.0, {"loss": 0.5})
     check_reply(Kit.open(kit).policy, reply)
     name = line.partition(" ")[0]
     policy = (kit / "policy.toml").read_text()
@@ -427,26 +426,18 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(
     from fedloom.deploy.kits import Kit
 
     made = []
-    monkeypatch.setattr(site, "Site", lambda *given, **named: made.append(named) or 1 / 0)
-    monkeypatch.setattr(site, "read_order", lambda head, body: None)
-    stamp = SimpleNamespace(experiment="0" * 16, task=SimpleNamespace(labels=("a",)))
-    monkeypatch.setattr(site, "check", lambda policy, order: stamp)
-    monkeypatch.setattr(
-        site, "site_source", lambda *asked: SimpleNamespace(x=np.zeros((2, 1)), labels=("a",))
-    )
-    monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
-    records = {"order": {"head": b""}, "terms": {"json": '{"seed": 0, "test": 0.2, "hold": 0.0}'}}
-    message = SimpleNamespace(content=SimpleNamespace(config_records=records))
+    monkeypatch.setattr(site, "Site", lambda **named: made.append(named))
+    source = SimpleNamespace(x=np.zeros((2, 1)), labels=("a",))
+    stamp = SimpleNamespace(experiment="0" * 16)
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     kit.policy.fields[:] = fields
-    with pytest.raises(ZeroDivisionError):
-        site.work(message, {}, kit)
+    site.site_for(stamp, source, None, {}, kit, site.Border(kit.policy))
     assert [named["tells_confusion"] for named in made] == [told]
     assert made[0]["limit"]() == DeviceLimit()
     with (kit.path / "policy.toml").open("a") as policy:
         policy.write('[device]\nmacs = "5M"\n')
-    with pytest.raises(ZeroDivisionError):
-        site.work(message, {}, Kit.open(kit.path))
+    kit = Kit.open(kit.path)
+    site.site_for(stamp, source, None, {}, kit, site.Border(kit.policy))
     assert made[1]["limit"]() == DeviceLimit(Limit(macs=5e6))
 
 
@@ -734,7 +725,7 @@ def test_one_secret_of_a_site_for_all_experiments(tmp_path, monkeypatch):
     """With noise of each experiment's own, a server could ask again and average."""
     from fedloom.deploy import site
     from fedloom.deploy.kits import Kit
-    from fedloom.deploy.terms import Terms
+    from fedloom.deploy.terms import Terms, own_data
     from fedloom.federation.protocol.wire import Body, order_head, read_reply
     from fedloom.types import Order
 
@@ -745,13 +736,13 @@ def test_one_secret_of_a_site_for_all_experiments(tmp_path, monkeypatch):
         official_test=None,
         groups=None,
     )
-    monkeypatch.setattr(site, "site_source", lambda *asked: source)
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
+    data = own_data(source, 0, Terms(seed=0, test=0.2, hold=0.0))
     rows = []
     for experiment in ("0" * 16, "1" * 16):
         stamp = order_of(experiment=experiment).stamp
         order = Order(0, "describe", meta={"histograms": "laplace:0.01"}, stamp=stamp)
-        here = site.site_for(stamp, Terms(seed=0, test=0.2, hold=0.0), {}, kit)
+        here = site.site_for(stamp, source, data, {}, kit, site.Border(kit.policy))
         chunks, envelope = here.handle(order_head(order, Body({})), b"")
         assert envelope.fault is None, envelope.fault
         rows.append(read_reply(b"".join(chunks)).meta["histogram"])

@@ -13,7 +13,7 @@ REFUSED = {  # what client 1 does, and the reason that stands in the log
     "keys": "is missing",
     "count": "its weight 1e+09 is not between 0 and",
     "size": "bytes, at most",
-    "raise": "raised: ValueError: not today",
+    "raise": "method: number ",
     "other": "it says it comes from client 0",
     "late": "late: no reply within 40 s",
 }

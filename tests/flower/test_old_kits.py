@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from deployment import Deployment, free_port
+from deployment import Deployment, allow_small_parts, free_port
 
 from fedloom.data.split import Split
 from fedloom.version import __version__
@@ -115,6 +115,7 @@ def moved(tmp_path):
         (kit / "state" / old_id).rename(kit / "state" / new_id)
         settings = json.loads((kit / "kit.json").read_text())
         (kit / "kit.json").write_text(json.dumps(settings | {"server": f"127.0.0.1:{port}"}))
+        allow_small_parts(kit)
     for key in here.path.rglob("*.key"):
         key.chmod(0o600)
     return here

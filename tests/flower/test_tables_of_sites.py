@@ -1,6 +1,7 @@
 """Sites with tables: their sums are agreed on before training, and their rows stay."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -85,7 +86,8 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):
 def test_a_site_without_the_label_column_says_so(tables):
     done = tables.run("fedavg", "--rounds", "1", "--out", "nothing")
     assert done.returncode in (2, 3)
-    assert "must have the label column label" in done.stderr
+    assert re.search(r"must describe its data, but data: number \d+ in the site", done.stderr)
+    assert tables.said("hospital-a", "must have the label column label")
 
 
 def test_a_policy_keeps_sums_of_columns_at_home(tables):

@@ -1,4 +1,4 @@
-"""`fedloom federation init|server|site|status`."""
+"""`fedloom federation init|server|site|status|audit|approve`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,20 @@ def add(commands: Commands) -> None:
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)
     status = action("status", "list the sites, and when they were last seen", "DIR")
-    status.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object and nothing else",
+    audit = action("audit", "check a site's audit log, and print what was asked and left", "KIT")
+    help_head = "a head that was printed before: the log must still contain it"
+    audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
+    approve = action(
+        "approve", "list the experiments that wait for approval, or approve one", "KIT"
     )
+    help_id = "the experiment to approve; without it, those that wait are listed"
+    approve.add_argument("id", nargs="?", metavar="ID", help=help_id)
+    for added in (status, audit, approve):
+        added.add_argument(
+            "--json",
+            action="store_true",
+            help="print one JSON object and nothing else",
+        )
 
 
 def federation_command(options: argparse.Namespace) -> int:

@@ -7,20 +7,31 @@ from dataclasses import dataclass
 
 import torch
 
+from fedloom.errors import FedloomError
+
+
+class TooFewSamples(FedloomError):
+    """A part of a client's samples is smaller than its owner allows."""
+
+    def __init__(self, part: str, least: int, samples: int) -> None:
+        rule = f"{part} must have at least {least} samples here"
+        super().__init__(rule, f"it has {samples}", "ask the site, or divide its samples otherwise")
+
 
 @dataclass(frozen=True)
 class Samples:
     x: torch.Tensor  # raw values, channels first; the model normalises
     y: torch.Tensor  # int64 class numbers; for regression float32, standardised
+    least: int = 0  # samples in any part of them, unless it is empty; the owner's choice
 
     def __len__(self) -> int:
         return len(self.y)
 
     def to(self, device: str) -> Samples:
-        return Samples(self.x.to(device), self.y.to(device))
+        return Samples(self.x.to(device), self.y.to(device), self.least)
 
     def first(self, count: int) -> Samples:
-        return Samples(self.x[:count], self.y[:count])
+        return Samples(self.x[:count], self.y[:count], self.least)
 
     def split(self, share: float) -> tuple[Samples, Samples]:
         """Splits the samples into the first `share` and the rest.
@@ -28,7 +39,16 @@ class Samples:
         Their order was fixed at random by the split file, so nothing needs to be drawn here.
         """
         cut = round(share * len(self))
-        return Samples(self.x[:cut], self.y[:cut]), Samples(self.x[cut:], self.y[cut:])
+        first = Samples(self.x[:cut], self.y[:cut], self.least)
+        rest = Samples(self.x[cut:], self.y[cut:], self.least)
+        first.check_part("a part of the training samples")
+        rest.check_part("a part of the training samples")
+        return first, rest
+
+    def check_part(self, name: str) -> None:
+        """Raise an error unless this part is empty or has as many samples as its owner asks for."""
+        if 0 < len(self) < self.least:
+            raise TooFewSamples(name, self.least, len(self))
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Samples]:
         """Yields the batches of one epoch, shuffled if a generator is given.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from fedloom.deploy import processes
+from fedloom.deploy import at_the_site, processes
 from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.policy import notices_of_policy
 from fedloom.deploy.site_data import OPTIONS, site_data
 from fedloom.deploy.submission import current
 from fedloom.errors import FedloomError
@@ -34,6 +36,8 @@ def server(options: argparse.Namespace) -> int:
 def site(options: argparse.Namespace) -> int:
     kit = Kit.open(Path(options.path))
     flags = {flag: getattr(options, flag.replace("-", "_")) for flag in OPTIONS}
+    for notice in notices_of_policy(kit.policy):
+        print(f"fedloom: {notice}", file=sys.stderr, flush=True)
     return processes.attend(
         kit,
         site_data(flags),
@@ -66,6 +70,16 @@ def status(options: argparse.Namespace) -> int:
         for claim in run.claims:
             print(f"  {claim}")
     return 0
+
+
+def audit(options: argparse.Namespace) -> int:
+    kit = Path(options.path)
+    return at_the_site.audit(kit, options.head, as_json=options.json, stream=options.stream)
+
+
+def approve(options: argparse.Namespace) -> int:
+    kit = Path(options.path)
+    return at_the_site.approve(kit, options.id, as_json=options.json, stream=options.stream)
 
 
 def port_of(text: str) -> int:

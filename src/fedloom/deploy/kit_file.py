@@ -1,7 +1,13 @@
-"""kit.json in a site's start kit: the name of the site, and the address of its server."""
+"""kit.json in a site's start kit: the name of the site, and the address of its server.
+
+A kit is used by its owner alone: files that another user, such as root, makes in it would lock the
+site out.
+"""
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 from pathlib import Path
 from typing import Annotated
@@ -45,3 +51,23 @@ class KitFile(BaseModel):
             rule = f"{path} must be as fedloom wrote it"
             advice = "restore it, or make a new federation"
             raise FedloomError(rule, "it is damaged", advice) from None
+
+
+def check_owner(kit: Path) -> None:
+    """Raise an error if the kit belongs to another user than the one who runs this process."""
+    try:
+        owner = kit.stat().st_uid
+    except OSError:
+        return  # there is no kit, which reading its file reports
+    here = os.geteuid()
+    if owner != here:
+        rule = f"{kit} must belong to the user who opens it"
+        problem = f"it belongs to {name_of(owner)}, and you are {name_of(here)}"
+        raise FedloomError(rule, problem, "run this as its owner, or give it to you with chown")
+
+
+def name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedloom import reading
-from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile
+from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile, check_owner
 from fedloom.deploy.policy import POLICY, Policy, read_policy
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
@@ -149,6 +149,7 @@ class Kit:
 
     @classmethod
     def open(cls, path: Path) -> Kit:
+        check_owner(path)
         file = KitFile.read(path)
         for name in ("node.key", "site.key"):
             check_private(path / name)
@@ -198,7 +199,8 @@ def check_certificate(path: Path) -> None:
     end = certificate.not_valid_after_utc
     if not start <= now <= end:
         validity = f"it is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-        raise FedloomError(rule, validity, advice)
+        clock = f"this machine's clock says {now:%Y-%m-%d %H:%M}"
+        raise FedloomError(rule, f"{validity}, and {clock}", f"correct the clock, or {advice}")
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -14,6 +14,21 @@ from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.errors import FedloomError
 from fedloom.options import Options
 
+USUAL_MIN_PART = 20
+# What policies have named since they bound computation. Kits of earlier versions lack them.
+NEW_NAMES = (
+    "approve",
+    "test",
+    "min_part",
+    "divisions",
+    "experiments",
+    "evaluations",
+    "gigabytes",
+    "seconds",
+    "memory",
+    "parameters",
+)
+
 POLICY = """# What this site agrees to. Orders beyond it are refused, and the refusal says why.
 
 methods = ["*"]          # names of methods that may run here, e.g. ["fedavg", "fednas"]
@@ -21,8 +36,20 @@ fields = ["*"]           # plain values of a reply that may leave, e.g. ["loss",
 see docs/deploy.md
 tensors = ["*"]          # tensors of a reply that may leave, by name, e.g. ["net.*"]
 histograms = "laplace:1.0"  # how label counts may leave: exact, none, or with noise of this E
-rounds = 1000            # of one run, at most
+approve = "policy"       # "ask": take part in an experiment only when its operator has approved it
+
+test = 0.2               # share of the samples that are tested on; a run's own share is not used
+min_part = 20            # least samples of any part that is trained on or whose figures leave
+divisions = 20           # in how many ways the samples may be divided (each seed is one), ever
+experiments = 1000       # that this site takes part in, ever
+
+rounds = 1000            # of one run, at most; the site counts how often it trains
+evaluations = 5000       # of one run, at most
+gigabytes = 1000         # of all messages of one run, in both directions
 megabytes = 1024         # of one message, in either direction
+seconds = 3600           # of work on one order
+memory = "16G"           # bytes that work on one order may take
+parameters = "1G"        # of all networks that exist at a time, such as a whole supernet
 resize = 512             # pixels a side, up to which a run may have images resized here
 
 # What a network may cost on this device. The tighter of this and an order's own limit counts.
@@ -36,6 +63,8 @@ resize = 512             # pixels a side, up to which a run may have images resi
 
 def amount_in(value: object) -> object:
     """The number that a text such as `100M` stands for. Other values are left to the schema."""
+    if isinstance(value, bool):
+        raise ValueError("a number, or one like 100k, 5M or 1.5G")
     if not isinstance(value, str):
         return value
     number = reading.parse_number(value)
@@ -60,16 +89,30 @@ class DevicePolicy(Options):
         return DeviceLimit(most, frozenset(self.unsupported))
 
 
+Whole = Annotated[int, Field(strict=True, ge=1)]
+
+
 class Policy(Options):
-    """A site's policy.toml."""
+    """A site's policy.toml. What an older kit's file does not name has the value given here."""
 
     methods: list[str]
     fields: list[str]
     tensors: list[str] = ["*"]
     histograms: str = USUAL_HISTOGRAMS
-    rounds: int
-    megabytes: float
-    resize: int = 512
+    approve: Literal["ask", "policy"] = "policy"
+    # None: an older kit. A run's own share is used, and each is another way to divide samples.
+    test: Annotated[float, Field(gt=0, lt=1)] | None = None
+    min_part: Whole = USUAL_MIN_PART
+    divisions: Whole = 20
+    experiments: Whole = 1000
+    rounds: Whole
+    evaluations: Whole = 5000
+    gigabytes: Amount = 1000.0
+    megabytes: Amount
+    seconds: Amount = 3600.0
+    memory: Amount = 16e9
+    parameters: Amount = 1e9
+    resize: Whole = 512
     device: DevicePolicy = DevicePolicy()
 
     @field_validator("histograms", mode="before")
@@ -93,5 +136,27 @@ def read_policy(path: Path) -> Policy:
     except reading.Unreadable as error:
         rule = f"{path} must be a site's policy in TOML"
         raise FedloomError(rule, f"{error}", "fix or restore it") from None
-    policy: Policy = validated(Policy, raw)
+    try:
+        policy: Policy = validated(Policy, raw)
+    except FedloomError as error:
+        advice = error.todo.replace("--help for what it takes", "docs/deploy.md for every line")
+        raise FedloomError(f"in {path}, {error.must}", error.found, advice) from None
     return policy
+
+
+def notices_of_policy(policy: Policy) -> list[str]:
+    """What whoever starts a site should know about a policy of an earlier version."""
+    missing = [name for name in NEW_NAMES if name not in policy.model_fields_set]
+    if not missing:
+        return []
+    notices = [
+        f"policy.toml does not name {', '.join(missing)}: the usual limits apply, such as at least "
+        f"{policy.min_part} samples in every part that is trained on or whose figures leave "
+        f"(min_part = {policy.min_part})"
+    ]
+    if policy.test is None:
+        notices.append(
+            "policy.toml does not name test: each run chooses the share of samples that are "
+            "tested on; add `test = 0.2` to choose it here"
+        )
+    return notices

@@ -26,6 +26,7 @@ from fedloom.deploy.settled import (
     kept_facts,
     notices_of_labels,
     notices_of_skipped,
+    notices_of_tests,
     notices_of_tiers,
     settle,
     terms_of,
@@ -122,7 +123,12 @@ def prepare(
     if not (folder.path / "split.json").exists():
         settle(folder, ask_all(grid, nodes, tell, Survey.of(folder.config())))
     prepared = checked(folder, federation.path)
-    for text in (*notices_of_labels(folder, prepared), *notices_of_skipped(folder)):
+    notices_about_data = (
+        *notices_of_labels(folder, prepared),
+        *notices_of_skipped(folder),
+        *notices_of_tests(folder),
+    )
+    for text in notices_about_data:
         log.warning(text)
         tell(Notice(text).to_json())
     note_tiers(folder, prepared, tell)
@@ -302,7 +308,7 @@ def why_not(message: Message) -> str:
         fault = None
     if fault is None:
         return readable("its message is not from fedloom")
-    return readable(fault.text.rstrip("."))
+    return readable(f"{fault.kind}: {fault.text}".rstrip("."))
 
 
 app = ServerApp()

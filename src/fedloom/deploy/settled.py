@@ -45,7 +45,7 @@ from fedloom.reading import Unreadable
 from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
 from fedloom.records.sites import NAME as SITES
-from fedloom.records.sites import Sites
+from fedloom.records.sites import Sites, own_test_shares
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
@@ -184,6 +184,16 @@ def notices_of_skipped(folder: RunFolder) -> tuple[str, ...]:
     return tuple(notices)
 
 
+def notices_of_tests(folder: RunFolder) -> tuple[str, ...]:
+    """Notices for the operator of a federation about sites that choose their own test part."""
+    share = folder.config().data.test
+    notices = []
+    for name, test in own_test_shares(folder.path, share).items():
+        text = f"{name} tests on {test:g} of its samples, as its policy has it, not on {share:g}"
+        notices.append(f"{text}: an embedded run with its data would have other figures")
+    return tuple(notices)
+
+
 def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
     """Notices for the operator of a federation about its sites' tiers."""
     of_sites = site_tiers(prepared.config, prepared.task, kept_facts(folder))
@@ -231,7 +241,24 @@ def terms_of(prepared: Prepared) -> Terms:
         hold=prepared.hold,
         size=ImageSize.of(data),
         table=encoding,
+        trainings=trainings_of(prepared),
     )
+
+
+def trainings_of(prepared: Prepared) -> int | None:
+    """How often a run asks a site to train, at most; None: its budget does not say.
+
+    A stage may have one round more than its share of the budget.
+    """
+    config = prepared.config
+    hierarchy = recipe(config.method).hierarchy
+    if config.engine.topology is not None:
+        return None  # a round of clusters has several trainings
+    if hierarchy is not None and hierarchy(prepared.task.options) is not None:
+        return None
+    if config.budget.equal != "rounds":
+        return None
+    return int(config.budget.rounds) + len(prepared.stages)
 
 
 def open_at_site(path: Path | str, kit: Path, data: DataConfig) -> Finished:
@@ -244,7 +271,8 @@ def open_at_site(path: Path | str, kit: Path, data: DataConfig) -> Finished:
         raise FedloomError(rule, f"{path} is a simulation", advice)
     prepared = prepared_from(folder)
     client = client_of(kit, prepared)
-    return replace(finished, site=site_of(kit, data, prepared), here=client)
+    test = kept_facts(folder)[prepared.source.group_names[client]].test
+    return replace(finished, site=site_of(kit, data, prepared, test), here=client)
 
 
 def client_of(kit: Path, prepared: Prepared) -> int:
@@ -257,8 +285,11 @@ def client_of(kit: Path, prepared: Prepared) -> int:
     return names.index(name)
 
 
-def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
-    """The site whose start kit this is, with its own samples and private states."""
+def site_of(kit: Path, data: DataConfig, prepared: Prepared, test: float | None) -> Site:
+    """The site whose start kit this is, with its own samples and private states.
+
+    `test` is the share of its samples that it tested on, if its policy chose one.
+    """
     task = prepared.task
     terms = terms_of(prepared)
     samples = site_source(data, terms.size, terms.table, task.labels)
@@ -272,7 +303,7 @@ def site_of(kit: Path, data: DataConfig, prepared: Prepared) -> Site:
     store = ClientStore(kit / "state" / experiment_id(prepared))
 
     def divided(client: int) -> ClientData:
-        return own_data(source, client, terms)
+        return own_data(source, client, terms, test)
 
     secret = ClientStore(kit / "state").secret
     return Site(divided, store, stages, task.shape, task.labels, secret=secret)

@@ -1,11 +1,13 @@
 """The site's side of a deployment: Flower starts a new process for every message.
 
 The site holds the data and the private state, and enforces its own policy. Only its reply and the
-seconds it took leave the site: no MACs, no architecture, no traceback. Those stay in its own log.
+seconds it took leave the site: no MACs, no architecture, no text of an error. Those stay in its own
+log. What it was asked and what left stand in its audit log, before anything leaves.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,25 @@ from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
+from fedloom.data.tables.table import Table
+from fedloom.deploy.approval import check_approved
+from fedloom.deploy.audit import AuditError, AuditLog
+from fedloom.deploy.audit_lines import answered_survey, asked_order, asked_survey, replied_with
+from fedloom.deploy.experiments import (
+    Kind,
+    Record,
+    check_limits,
+    locked_experiments,
+)
+from fedloom.deploy.failures import (
+    DataFailed,
+    Failure,
+    Refusal,
+    failure_of,
+    failure_of_fault,
+)
 from fedloom.deploy.kits import Kit
+from fedloom.deploy.limits import Work, check_price, price_key
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.site_data import site_data, site_source, site_table
@@ -38,46 +58,108 @@ from fedloom.deploy.terms import (
     Terms,
     own_data,
 )
-from fedloom.errors import FedloomError
+from fedloom.errors import shortened
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.flower.answers import bytes_in, replied
 from fedloom.federation.protocol.admission import matches
-from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.protocol.wire import read_order, read_reply
+from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.wire import read_order
 from fedloom.files import Chunk
 from fedloom.methods import ADAPT, stages
 from fedloom.registry import is_file
-from fedloom.types import Order, Stamp
+from fedloom.types import Order, Reply, Stamp
 
 log = logging.getLogger("fedloom")
 
 MEGABYTE = 1 << 20
+MOST_REASON = 2000  # characters of a reason in the audit log
+NO_LOG = "this site's audit log must be whole, and it must be possible to write it"
 EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of private states
 
 
+class NoAnswer(Exception):
+    """An order has no answer, because of this failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.explanation)
+        self.failure = failure
+
+
 def handle(message: Message, context: Context) -> Message:
-    """Answer a survey or an order."""
+    """Answer a survey or an order.
+
+    What came is written to the audit log first, and what leaves before it leaves. Without an audit
+    log nothing leaves.
+    """
     end_without_parent()
     torch.set_num_threads(1)
     settle()
+    path = Path(str(context.node_config["kit"]))
+    audit = AuditLog(path)
+    asked: int | None = None
     try:
-        kit = Kit.open(Path(str(context.node_config["kit"])))
-        if "survey" in message.content.config_records:
-            return survey(message, context.node_config, kit)
-        chunks, envelope = work(message, context.node_config, kit)
-    except FedloomError as error:
-        chunks = []
-        envelope = Envelope(macs=None, fault=Fault("refused", str(error)))
-    fault = envelope.fault
-    if fault is not None:
-        log.warning("%s: %s\n%s", fault.kind, fault.text, fault.detail)
-        without_detail = Fault(fault.kind, fault.text)
-        envelope = Envelope(envelope.seconds, macs=None, facts=None, fault=without_detail)
+        asked = audit.append(*asked_by(message))
+        return answer(message, context.node_config, path, audit, asked)
+    except Exception as error:
+        failure = failure_of(error)
+        if isinstance(error, NoAnswer):
+            failure = error.failure
+        if asked is None or isinstance(error, AuditError):
+            failure = Failure("refused", NO_LOG, failure.explanation, failure.detail)
+    number = noted(audit, asked, failure)
+    log.warning("number %s: %s: %s\n%s", number, failure.code, failure.explanation, failure.detail)
+    return replied(message, [], Envelope(macs=None, fault=failure.fault(number)))
+
+
+def asked_by(message: Message) -> tuple[str, dict[str, object]]:
+    """What was asked, for the audit log, whatever the message holds."""
+    if "survey" in message.content.config_records:
+        return "survey", asked_survey(message)
+    return "order", asked_order(message)
+
+
+def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
+    """Write to the audit log that an order has no answer, and why. Returns the line's number."""
+    if asked is None:
+        return None  # not even the order could be written
+    explanation = shortened(failure.explanation, MOST_REASON)
+    reason = {"order": asked, "code": failure.code, "reason": explanation}
+    try:
+        return audit.append("refused", reason)
+    except (AuditError, OSError) as error:
+        log.error("%s", error)
+        return None
+
+
+def answer(
+    message: Message,
+    config: Mapping[str, object],
+    path: Path,
+    audit: AuditLog,
+    asked: int,
+) -> Message:
+    kit = opened(path)
+    if "survey" in message.content.config_records:
+        facts = survey(message, config, kit).to_json()
+        audit.append("facts", {"order": asked, **answered_survey(facts)})
+        record = ConfigRecord({"json": facts, "site": kit.site})
+        return Message(RecordDict({"facts": record}), reply_to=message)
+    chunks, envelope = work(message, config, kit)
+    audit.append("reply", {"order": asked, **replied_with(b"".join(chunks))})
     return replied(message, chunks, envelope)
 
 
-def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
+def opened(path: Path) -> Kit:
+    """The kit. What is wrong with it, such as a policy that does not parse, stays at the site."""
+    try:
+        return Kit.open(path)
+    except Exception as error:
+        sentence = "this site's kit must be whole, but it cannot be opened; ask the site"
+        raise NoAnswer(Failure("refused", sentence, f"{error}")) from error
+
+
+def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Facts:
     """The facts about the data, and about the device if the server asks and the policy allows it.
 
     The server uses the site's name only if nobody is authenticated (--insecure).
@@ -86,9 +168,7 @@ def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
     asked = message.content.config_records["survey"]
     size = size_in(asked, kit.policy)
     device = device_facts(kit.policy, bool(asked.get(DEVICE, False)))
-    facts = facts_here(site_data(config), kit.policy, size, question_in(asked), device)
-    record = ConfigRecord({"json": facts.to_json(), "site": kit.site})
-    return Message(RecordDict({"facts": record}), reply_to=message)
+    return facts_here(site_data(config), kit.policy, size, question_in(asked), device)
 
 
 def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
@@ -113,9 +193,9 @@ def question_in(asked: Mapping[str, object]) -> TableQuestion:
         raise no_survey(error) from None
 
 
-def no_survey(error: ValueError) -> FedloomError:
+def no_survey(error: ValueError) -> Refusal:
     rule = "a survey must be a message from fedloom"
-    return FedloomError(rule, f"{error}", "use the same version")
+    return Refusal(rule, f"{error}", "use the same version")
 
 
 def facts_here(
@@ -129,13 +209,41 @@ def facts_here(
 
     The policy must allow the sums to leave.
     """
-    table = site_table(data, size)
+    table = own_table(data, size)
     if table is None:
-        source = site_source(data, size)
-        return Facts.of(source, has_named_labels(source), device)
+        source = own_source(data, size)
+        return Facts.of(source, has_named_labels(source), device, policy.test)
     check_names((COLUMNS,), policy.fields, "fields")
-    sums = table_sums(table, question.rules)
-    return Facts.of_table(sums, len(table), device)
+    if len(table) < policy.min_part:
+        rule = f"a table must have at least {policy.min_part} rows for sums of its columns"
+        raise Refusal(rule, f"this site's has {len(table)}", "ask the site")
+    try:
+        sums = table_sums(table, question.rules)
+    except Exception as error:
+        raise DataFailed(f"{type(error).__name__}: {error}") from error
+    return Facts.of_table(sums, len(table), device, policy.test)
+
+
+def own_table(data: DataConfig, size: ImageSize | None) -> Table | None:
+    try:
+        return site_table(data, size)
+    except Exception as error:  # its text may name files and values
+        raise DataFailed(f"{type(error).__name__}: {error}") from error
+
+
+def own_source(
+    data: DataConfig,
+    size: ImageSize | None,
+    terms: Terms | None = None,
+    classes: Sequence[str] = (),
+) -> Source:
+    agreed = None
+    if terms is not None:
+        agreed = terms.table
+    try:
+        return site_source(data, size, agreed, classes)
+    except Exception as error:
+        raise DataFailed(f"{type(error).__name__}: {error}") from error
 
 
 def device_facts(policy: Policy, asked: bool) -> DeviceFacts | None:
@@ -153,33 +261,194 @@ def has_named_labels(source: Source) -> bool:
 def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list[Chunk], Envelope]:
     """Carry out an order, if the policy allows it and its reply."""
     records = message.content.config_records
+    policy = kit.policy
     try:
         head = records["order"]["head"]
         body = bytes_in(message.content, "body")
         if not isinstance(head, bytes):
             raise TypeError("its head is not of bytes")
-        check_size(kit.policy, len(head) + len(body), "an order")
+        check_size(policy, len(head) + len(body), "an order")
         order = read_order(head, body)
         terms = Terms.read(str(records["terms"]["json"]))
     except (KeyError, TypeError, ValueError) as error:
         rule = "an order must be a message from fedloom"
-        raise FedloomError(rule, f"{error}", "use the same version") from None
-    stamp = check(kit.policy, order)
-    check_image_size(kit.policy, terms.size)
-    site = site_for(stamp, terms, config, kit)
-    chunks, envelope = site.handle(head, body)
-    if envelope.fault is None:
-        check_reply(kit.policy, b"".join(chunks))
-    return chunks, Envelope(envelope.seconds, macs=None, facts=None, fault=envelope.fault)
+        raise Refusal(rule, f"{error}", "use the same version") from None
+    stamp = check(policy, order)
+    check_image_size(policy, terms.size)
+    check_seeds(stamp, terms)
+    states = private(kit.path / "state")
+    with locked_experiments(states) as experiments:
+        if policy.approve == "ask":
+            check_approved(experiments, stamp, terms)
+        before = experiments.get(stamp.experiment)
+    source = source_for(stamp, terms, config)
+    priced = price_key(stamp.task, policy, len(source.y))
+    if before is None or before.priced != priced:
+        check_price(stamp.task, policy, len(source.y))
+    record = counted(kit, order, digest_of_order(head, body), terms, len(source.y))
+    check_bytes_left(record, policy, len(head) + len(body))
+    data = parts_of(source, order.client, terms, record.test, policy)
+    border = Border(policy)
+    site = site_for(stamp, source, data, config, kit, border)
+    bounds = Work(policy)
+    with bounds.bounded():
+        chunks, envelope = site.handle(head, body)
+    refusal = border.refusal or bounds.refusal
+    if refusal is not None:
+        raise refusal
+    if envelope.fault is not None:
+        raise NoAnswer(failure_of_fault(envelope.fault))
+    size = sum(len(chunk) for chunk in chunks)
+    check_size(policy, size, "a reply")
+    with locked_experiments(states) as experiments:
+        now = experiments.get(stamp.experiment) or record
+        exchanged = now.bytes + len(head) + len(body) + size
+        record = now.model_copy(update={"bytes": exchanged, "priced": priced})
+        check_limits(record, policy)
+        experiments.put(stamp.experiment, record)
+    return chunks, Envelope(envelope.seconds, macs=None, facts=None)
 
 
-def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
-    """This site for one experiment."""
-    samples = site_source(site_data(config), terms.size, terms.table, stamp.task.labels)
-    source = with_labels(samples, stamp.task.labels)
+def digest_of_order(head: bytes, body: bytes) -> str:
+    digest = hashlib.sha256(head)
+    digest.update(body)
+    return digest.hexdigest()
+
+
+def check_seeds(stamp: Stamp, terms: Terms) -> None:
+    """Raise an error unless an order divides samples by the seed of its task."""
+    if terms.seed != stamp.task.seed:
+        rule = "samples must be divided by the seed of the run"
+        raise Refusal(rule, f"{terms.seed} is not {stamp.task.seed}", "use the same version")
+
+
+def source_for(stamp: Stamp, terms: Terms, config: Mapping[str, object]) -> Source:
+    """The site's samples, with the classes of the run."""
+    labels = stamp.task.labels
+    samples = own_source(site_data(config), terms.size, terms, labels)
+    try:
+        return with_labels(samples, labels)
+    except Exception as error:
+        raise DataFailed(f"{type(error).__name__}: {error}") from error
+
+
+def parts_of(
+    source: Source,
+    client: int,
+    terms: Terms,
+    test: float,
+    policy: Policy,
+) -> ClientData:
+    try:
+        return own_data(source, client, terms, test, policy.min_part)
+    except Exception as error:
+        raise DataFailed(f"{type(error).__name__}: {error}") from error
+
+
+def counted(
+    kit: Kit,
+    order: Order,
+    digest: str,
+    terms: Terms,
+    samples: int,
+) -> Record:
+    """What the site remembers about the experiment, with this order counted and saved.
+
+    The order counts before the work: what fails or is killed has counted too.
+    """
+    assert order.stamp is not None
+    experiment = order.stamp.experiment
+    policy = kit.policy
+    with locked_experiments(kit.path / "state") as experiments:
+        record = experiments.get(experiment)
+        if record is None:
+            record = new_record(order, terms, policy)
+            check_limits(record.with_order(kind_of(order), digest), policy)
+            experiments.begin(experiment, record, samples, policy)
+        check_same_division(record, order, terms)
+        record = record.with_order(kind_of(order), digest)
+        check_limits(record, policy)
+        check_approved_trainings(record, policy, terms)
+        experiments.put(experiment, record)
+    return record
+
+
+def check_approved_trainings(record: Record, policy: Policy, terms: Terms) -> None:
+    """Raise an error for more trainings than the site's operator has approved."""
+    most = terms.trainings
+    if policy.approve == "ask" and most is not None and len(record.trainings) > most:
+        rule = f"this experiment is approved for at most {most} trainings here"
+        raise Refusal(rule, f"this would be number {len(record.trainings)}", "start a new run")
+
+
+def new_record(order: Order, terms: Terms, policy: Policy) -> Record:
+    """The record of a new experiment: how the site divides its samples in it."""
+    test = terms.test
+    if policy.test is not None:
+        test = policy.test
+    resize = None
+    fit = None
+    if terms.size is not None:
+        resize = terms.size.resize
+        fit = terms.size.fit
+    return Record(
+        client=order.client,
+        seed=terms.seed,
+        test=test,
+        hold=terms.hold,
+        resize=resize,
+        fit=fit,
+        asked_test=terms.test,
+    )
+
+
+def check_same_division(record: Record, order: Order, terms: Terms) -> None:
+    """Raise an error if an order divides the samples in another way than the first order did."""
+    size = None
+    if terms.size is not None:
+        size = (terms.size.resize, terms.size.fit)
+    settled_size = None
+    if record.resize is not None:
+        settled_size = (record.resize, record.fit)
+    asked = (order.client, terms.seed, terms.test, terms.hold, size)
+    settled = (record.client, record.seed, record.asked_test, record.hold, settled_size)
+    if asked != settled:
+        rule = "an experiment must divide this site's samples as its first order did"
+        raise Refusal(rule, "this order does it in another way", "start a new run")
+
+
+def kind_of(order: Order) -> Kind:
+    """How an order is counted. Questions that are asked beforehand are evaluations."""
+    assert order.stamp is not None
+    if order.kind == "describe":
+        return "description"
+    if order.kind == "evaluate":
+        return "evaluation"
+    for stage in stages(order.stamp.task):
+        if stage.name == order.stamp.stage:
+            fields = stage.method.fields.get(order.kind)
+            if fields is not None and fields.beforehand:
+                return "evaluation"
+    return "training"
+
+
+def check_bytes_left(record: Record, policy: Policy, size: int) -> None:
+    """Raise an error if an order alone would go beyond the bytes of an experiment."""
+    check_limits(record.model_copy(update={"bytes": record.bytes + size}), policy)
+
+
+def site_for(
+    stamp: Stamp,
+    source: Source,
+    data: ClientData,
+    config: Mapping[str, object],
+    kit: Kit,
+    border: Border,
+) -> Site:
+    """This site for one order."""
 
     def divided(client: int) -> ClientData:
-        return own_data(source, client, terms)
+        return data
 
     states = private(kit.path / "state")
     return Site(
@@ -193,7 +462,24 @@ def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit)
         device=str(config.get("device", "cpu")),
         limit=kit.policy.device.limit,  # current, because the kit was opened for this order
         tells_confusion=matches("confusion", kit.policy.fields),
+        leaving=border.leaving,
     )
+
+
+class Border:
+    """What every reply passes before it is encoded, and where the policy refuses it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.refusal: Refusal | None = None
+
+    def leaving(self, order: Order, reply: Reply) -> Reply:
+        try:
+            check_reply(self.policy, reply)
+        except Refusal as refusal:
+            self.refusal = refusal
+            raise
+        return reply
 
 
 def private(folder: Path) -> Path:
@@ -211,26 +497,26 @@ def check(policy: Policy, order: Order) -> Stamp:
     stamp = order.stamp
     if stamp is None or not EXPERIMENT.fullmatch(stamp.experiment):
         rule = "an order must name its experiment"
-        raise FedloomError(rule, "this one does not", "use the same version")
+        raise Refusal(rule, "this one does not", "use the same version")
     method = stamp.task.method
     number = stamp.round
     if is_file(method) or any(map(is_file, stamp.task.options.values())):
         rule = "methods and networks must be installed here"
-        raise FedloomError(rule, "the order names a file", "name an installed one")
+        raise Refusal(rule, "the order names a file", "name an installed one")
     # This method would build any network that an order describes, beyond the policy's methods.
     if method == ADAPT:
         rule = "newcomers must adapt on their own machine"
-        raise FedloomError(rule, "the order asks for it", "use `fedloom adapt`")
+        raise Refusal(rule, "the order asks for it", "use `fedloom adapt`")
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
-        raise FedloomError(rule, f"{method} is not among its methods", "ask the site")
+        raise Refusal(rule, f"{method} is not among its methods", "ask the site")
     asked = order.meta.get("histograms")
     if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
         rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"
-        raise FedloomError(rule, f"the order asks for {asked}", "ask the site")
+        raise Refusal(rule, f"the order asks for {asked}", "ask the site")
     if number > policy.rounds:
         rule = f"a run must have at most {policy.rounds} rounds here"
-        raise FedloomError(rule, f"this is {number}", "ask the site")
+        raise Refusal(rule, f"this is {number}", "ask the site")
     return stamp
 
 
@@ -238,21 +524,28 @@ def check_image_size(policy: Policy, size: ImageSize | None) -> None:
     """Raise an error if resized images would be too large for this site's disk by its policy."""
     if size is not None and size.resize > policy.resize:
         rule = f"a run must resize images to at most {policy.resize} pixels a side here"
-        raise FedloomError(rule, f"it asks for {size.resize}", "ask the site")
+        raise Refusal(rule, f"it asks for {size.resize}", "ask the site")
 
 
 def check_size(policy: Policy, size: int, message: str) -> None:
     if size > policy.megabytes * MEGABYTE:
         rule = f"{message} must have at most {policy.megabytes:g} MB here"
-        raise FedloomError(rule, f"it has {size / MEGABYTE:.1f}", "ask the site")
+        raise Refusal(rule, f"it has {size / MEGABYTE:.1f}", "ask the site")
 
 
-def check_reply(policy: Policy, reply: bytes) -> None:
-    """Raise an error unless this reply may leave the site."""
-    check_size(policy, len(reply), "a reply")
-    content = read_reply(reply)
-    check_names(content.meta, policy.fields, "fields")
-    check_names(content.tensors, policy.tensors, "tensors")
+def check_reply(policy: Policy, reply: Reply) -> None:
+    """Raise an error unless this reply may leave the site.
+
+    Where a reply weighs each tensor by the samples that went through it, the largest weight counts.
+    """
+    check_names(reply.meta, policy.fields, "fields")
+    check_names(reply.tensors, policy.tensors, "tensors")
+    weight = reply.weight
+    if isinstance(weight, Mapping):
+        weight = max(weight.values(), default=0.0)
+    if 0 < weight < policy.min_part:
+        rule = f"a reply must be made from at least {policy.min_part} samples here"
+        raise Refusal(rule, f"this one is from {weight:g}", "ask the site")
 
 
 def check_names(names: Iterable[str], allowed: Sequence[str], section: str) -> None:
@@ -260,7 +553,7 @@ def check_names(names: Iterable[str], allowed: Sequence[str], section: str) -> N
     for name in names:
         if not matches(name, allowed):
             rule = "this site's policy must allow what leaves"
-            raise FedloomError(rule, f"{name!r} is not among its {section}", "ask the site")
+            raise Refusal(rule, f"{name!r} is not among its {section}", "ask the site")
 
 
 app = ClientApp()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Any
 
@@ -88,6 +88,9 @@ class Terms(Closed):
     hold: float = Field(ge=0, lt=1)
     size: ImageSize | None = None  # to which images are resized; None: they stay as they are
     table: Encoding | None = None  # how a table's columns are encoded; None: there is no table
+    # How often the run will ask a site to train, at most. The site's operator may have to approve
+    # it. None: the run's budget does not say.
+    trainings: int | None = Field(None, ge=1)
 
     def to_json(self) -> str:
         """The terms without unset fields, which sites of earlier versions would not know."""
@@ -174,6 +177,8 @@ class Facts(Closed):
     samples: int = Field(ge=0, le=MOST_SAMPLES)
     skipped: int = Field(0, ge=0, le=MOST_SAMPLES)  # unreadable files, if it uses --skip-bad
     device: DeviceFacts | None = None  # None: the server did not ask, or the policy forbids it
+    # The share of its samples that the site tests on, by its policy; None: the run's own share.
+    test: float | None = Field(None, gt=0, lt=1)
     # The sums of a table's columns. All sites together determine columns and labels of a table, so
     # the other fields say nothing about them.
     table: TableSums | None = None
@@ -194,7 +199,13 @@ class Facts(Closed):
         return self
 
     @classmethod
-    def of(cls, source: Source, named: bool, device: DeviceFacts | None = None) -> Facts:
+    def of(
+        cls,
+        source: Source,
+        named: bool,
+        device: DeviceFacts | None = None,
+        test: float | None = None,
+    ) -> Facts:
         return cls(
             kind=source.kind,
             shape=tuple(int(size) for size in source.x.shape[1:]),
@@ -205,10 +216,17 @@ class Facts(Closed):
             samples=len(source.y),
             skipped=len(source.skipped),
             device=device,
+            test=test,
         )
 
     @classmethod
-    def of_table(cls, sums: TableSums, samples: int, device: DeviceFacts | None = None) -> Facts:
+    def of_table(
+        cls,
+        sums: TableSums,
+        samples: int,
+        device: DeviceFacts | None = None,
+        test: float | None = None,
+    ) -> Facts:
         """The facts about a table: only its sums. All sites together determine its form."""
         return cls(
             kind="table",
@@ -219,8 +237,15 @@ class Facts(Closed):
             std=(1.0,),
             samples=samples,
             device=device,
+            test=test,
             table=sums,
         )
+
+    def test_share(self, of_run: float) -> float:
+        """The share of its samples that this site tests on in a run with this share."""
+        if self.test is None:
+            return of_run
+        return self.test
 
     def to_json(self) -> str:
         return json.dumps(self.to_row())
@@ -383,7 +408,8 @@ def ballot_of(site: Facts, joins_labels: bool) -> tuple[str, ...]:
 def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> Split:
     """The split as the server knows it, by the number of samples at each site.
 
-    The server never sees the samples. Sites are in client order.
+    The server never sees the samples. Sites are in client order. `test` is the share of samples to
+    test on, for sites whose policy does not choose their own.
     """
     for name, site in facts.items():
         if site.samples < least:
@@ -392,7 +418,9 @@ def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> 
                 f"{name} has {site.samples}",
                 "leave it out, or lower data.min_samples",
             )
-    sizes = np.array([facts[name].samples for name in sorted(facts)])
+    sites = [facts[name] for name in sorted(facts)]
+    sizes = np.array([site.samples for site in sites])
+    tests = [size_of_test(site.samples, site.test_share(test)) for site in sites]
     return Split(
         data="federation",
         digest="",
@@ -402,20 +430,32 @@ def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> 
         test_share=float(test),
         indices=np.arange(sizes.sum()),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        tests=np.array([size_of_test(int(size), test) for size in sizes]),
+        tests=np.array(tests),
         server=np.zeros(0, np.int64),
     )
 
 
-def own_data(source: Source, client: int, terms: Terms) -> ClientData:
-    """A site's parts, exactly as in an embedded run with `--partition sites`."""
+def own_data(
+    source: Source,
+    client: int,
+    terms: Terms,
+    test: float | None = None,
+    least: int = 0,
+) -> ClientData:
+    """A site's parts, exactly as in an embedded run with `--partition sites`.
+
+    `test` is the share of samples to test on if the site has chosen one, and `least` the number of
+    samples that its policy asks for in every part.
+    """
+    if test is None:
+        test = terms.test
     order = own_order(terms.seed, client, len(source.y))
-    tests = size_of_test(len(order), terms.test)
+    tests = size_of_test(len(order), test)
     remaining = order[tests:]
     cut = len(remaining) - size_of_held(len(remaining), terms.hold)
 
     def samples(chosen: np.ndarray) -> Samples:
-        return to_samples(source.x, source.y, chosen)
+        return replace(to_samples(source.x, source.y, chosen), least=least)
 
     return ClientData(
         train=samples(remaining[:cut]),

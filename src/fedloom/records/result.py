@@ -681,6 +681,8 @@ class RunResult(Record):
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}
     claims: list[str] = []  # about sites that reported many more samples than before
+    # The test shares of sites whose policy chose another than the run's, by site.
+    site_tests: dict[str, float] = {}
     checksums: dict[str, str] = {}  # SHA-256 of files of the run
 
     @property

@@ -36,3 +36,17 @@ class Sites:
     def read(cls, folder: Path) -> Sites:
         """Read the file. Raises Unreadable if the run is no federation's or the file is damaged."""
         return cls.from_json(read_large_json(folder / NAME))
+
+
+def own_test_shares(folder: Path, share: float) -> dict[str, float]:
+    """The test shares of sites whose policy chose another than the run's, by site."""
+    try:
+        facts = Sites.read(folder).facts
+    except Unreadable:
+        return {}
+    shares = {}
+    for name in sorted(facts):
+        test = facts[name].get("test")
+        if isinstance(test, float) and test != share:
+            shares[name] = test
+    return shares

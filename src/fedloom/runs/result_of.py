@@ -55,6 +55,7 @@ from fedloom.records.result import (
     personal_gain_of,
 )
 from fedloom.records.rows import Evaluation, MetricsRow, are_by_formula
+from fedloom.records.sites import own_test_shares
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
@@ -122,6 +123,9 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     claims = claims_in(folder)
     if claims:
         changes["claims"] = claims
+    test_shares = own_test_shares(folder.path, prepared.config.data.test)
+    if test_shares:
+        changes["site_tests"] = test_shares
     return result.replace(**changes)
 
 

@@ -25,7 +25,7 @@ from fedloom.cost.count import macs, parameters
 from fedloom.cost.limits import DeviceLimit
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
-from fedloom.data.samples import ClientData, Samples
+from fedloom.data.samples import ClientData, Samples, TooFewSamples
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.evaluation import EvaluationReply, NetworkFacts
@@ -56,6 +56,11 @@ MOST_TASKS = 4  # tasks whose stages a site remembers
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
 
+def unchanged(order: Order, reply: Reply) -> Reply:
+    """The reply as the method made it."""
+    return reply
+
+
 @dataclass(frozen=True)
 class Site:
     """The data and the private states of one or more clients, and how they answer orders."""
@@ -73,6 +78,10 @@ class Site:
     secret: Callable[[], bytes] | None = None
     # Whether a confusion matrix may leave with the final metrics.
     tells_confusion: bool = True
+    # Applied to every reply between the method's code and the encoding: what it returns is all that
+    # leaves. It may raise an error, and then nothing leaves. Here a site would mask its reply for a
+    # secure sum, or clip it and add noise.
+    leaving: Callable[[Order, Reply], Reply] = unchanged
     networks: Lender = field(default_factory=Lender)  # reused from one order to the next
     resolved: list[TaskStages] = field(default_factory=list)  # of the latest tasks
 
@@ -87,8 +96,9 @@ class Site:
         with Meter() as meter:
             try:
                 with self.networks.serving():
-                    reply, facts = self._answer(read_order(head, body))
-                    chunks = reply_chunks(reply)
+                    order = read_order(head, body)
+                    reply, facts = self._answer(order)
+                    chunks = reply_chunks(self.leaving(order, reply))
                     fault = None
             except LostState as error:
                 fault = Fault("lost", str(error))
@@ -96,6 +106,8 @@ class Site:
                 fault = Fault("refused", str(error))
             except StoreFailed as error:
                 fault = Fault("store", str(error))
+            except TooFewSamples as error:
+                fault = Fault("few", str(error))
             except Exception as error:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
         seconds = time.perf_counter() - started
@@ -177,6 +189,7 @@ class Site:
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, Json]:
+        data.train.check_part("the training part")
         reply, state = method.client(order, data.train, own, run)
         facts = None
         if state is not None:
@@ -200,8 +213,11 @@ class Site:
 
     def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
         samples = SampleCounts(len(data.train), len(data.validation), len(data.test))
-        extra = method.describe_client(order.meta.get("ask"), data.train, run)
+        ask = order.meta.get("ask")
+        extra = method.describe_client(ask, data.train, run)
         histogram = self._histogram(order.meta.get("histograms"), data.train, run)
+        if extra or histogram is not None:  # more than numbers of samples
+            data.train.check_part("the training part")
         description = ClientDescription(samples, extra, histogram)
         meta = {"shape": list(self.shape), "labels": list(self.labels), **description.to_json()}
         return Reply(order.client, meta=meta)
@@ -224,9 +240,12 @@ class Site:
         run: ClientRun,
     ) -> tuple[Reply, Json]:
         """The metrics of the client's own model and the shared one, on the part that is named."""
+        name = "test"
         part = data.test
         if order.meta["part"] == "validation":
+            name = "validation"
             part = data.validation
+        part.check_part(f"the {name} part")
         predict = method.predictor(order, data.train, own, run)
         scores = scored(predict, part, run.task, self.device)
         personal = measured(scores, part.y.numpy(), run.task)

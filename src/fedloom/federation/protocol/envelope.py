@@ -20,7 +20,18 @@ BASIC = {
     "evaluate": Fields(meta=EVALUATION, writes=False),
 }
 
-FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
+FaultKind = Literal[
+    "raised",
+    "lost",
+    "store",
+    "died",
+    "late",
+    "refused",
+    "few",
+    "data",
+    "memory",
+    "method",
+]
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,9 @@ class Fault:
     """Why there is no reply.
 
     A "store" fault comes from the site's disk rather than the client, so the run must stop. A
-    "refused" fault comes from the site's own policy or its device's limit.
+    "refused" fault comes from the site's own policy or its device's limit, and a "few" fault from
+    its least number of samples in a part. Real sites send a code instead of an error's text:
+    "data", "memory" or "method" (`deploy/failures.py`).
     """
 
     kind: FaultKind

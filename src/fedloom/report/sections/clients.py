@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
 from fedloom.report.html import Child, Safe
@@ -22,6 +24,7 @@ def clients(story: Story) -> Safe:
         rows_table(story, result),
         latencies(result),
         claims(result.claims),
+        own_tests(result.site_tests),
     )
 
 
@@ -131,3 +134,11 @@ def claims(sentences: list[str]) -> Safe | None:
     if not sentences:
         return None
     return note(f"Ask before you trust their weight: {'; '.join(sentences)}.")
+
+
+def own_tests(shares: Mapping[str, float]) -> Safe | None:
+    """Name sites whose policy chose the share of samples that they test on."""
+    if not shares:
+        return None
+    sites = ", ".join(f"{site}: {share:g}" for site, share in shares.items())
+    return note(f"Sites whose policy chose another share of test samples than the run: {sites}.")

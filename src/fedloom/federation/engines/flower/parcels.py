@@ -12,6 +12,8 @@ from fedloom.federation.protocol.wire import read_json
 KIND = "query"  # the message type of all our messages; an order's own kind is inside it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
 LONGEST = 1e9  # seconds that a site may claim to have worked
+# What a site may say instead of a reply. It sends no text of an error (`deploy/failures.py`).
+CODES = ("lost", "refused", "data", "memory", "method")
 MOST_TEXT = 500  # characters of a site's reason
 # The errors that opening a message from another program can raise.
 NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
@@ -57,6 +59,6 @@ def from_outside(envelope: Envelope) -> Envelope:
     if fault is None:
         return Envelope(float(seconds), None)
     kind: FaultKind = "raised"
-    if fault.kind in ("lost", "refused"):
+    if fault.kind in CODES:
         kind = fault.kind
     return Envelope(float(seconds), None, None, Fault(kind, str(fault.text)[:MOST_TEXT]))

@@ -1,0 +1,161 @@
+"""Approval of experiments by a site's operator, where policy.toml has `approve = "ask"`.
+
+An experiment that is not approved waits in the site's memory: its orders are refused, and the
+refusal names the id under which the operator finds it. The id is a digest of everything that the
+operator is shown, so a server cannot change an experiment between the look and the approval. An
+experiment whose method, options or terms change later waits again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedloom.deploy.experiments import MOST_WAITING, Approvals, Experiments, Waiting
+from fedloom.deploy.failures import Refusal
+from fedloom.deploy.terms import Terms
+from fedloom.errors import FedloomError, shortened
+from fedloom.federation.protocol.envelope import BASIC
+from fedloom.federation.protocol.wire import task_fields
+from fedloom.methods import stages
+from fedloom.types import Fields, Json, Stamp, Task
+
+ID_LENGTH = 12  # characters of an id
+MOST_VALUE = 60  # characters of an option's value that are shown
+TASK = TypeAdapter(Task)
+
+
+def waiting_of(stamp: Stamp, terms: Terms) -> Waiting:
+    """The experiment of an order, as its operator approves it."""
+    content = {
+        "experiment": stamp.experiment,
+        "task": json.loads(json.dumps(task_fields(stamp.task))),
+        "terms": json.loads(terms.to_json()),
+    }
+    text = json.dumps(content, sort_keys=True)
+    identity = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+    return Waiting(id=identity, **content)
+
+
+def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None:
+    """Raise an error unless the operator has approved this experiment. It then waits for that."""
+    asked = waiting_of(stamp, terms)
+    approvals = experiments.approvals()
+    if asked.id in approvals.approved:
+        return
+    if asked.id not in [waiting.id for waiting in approvals.waiting]:
+        if len(approvals.waiting) >= MOST_WAITING:
+            rule = f"at most {MOST_WAITING} experiments may wait for this site's approval"
+            raise Refusal(rule, "this is another one", "ask the site to look at them")
+        waiting = (*approvals.waiting, asked)
+        experiments.put_approvals(approvals.model_copy(update={"waiting": waiting}))
+    raise Refusal(
+        "this site's operator must approve the experiment before the site takes part",
+        f"{asked.id} is not approved yet",
+        f"ask the site to run `fedloom federation approve KIT {asked.id}`, then resume the run",
+    )
+
+
+def waiting_for(experiments: Experiments, identity: str) -> Waiting:
+    """The experiment of this id. Raises an error if none of this id waits."""
+    approvals = experiments.approvals()
+    for waiting in approvals.waiting:
+        if waiting.id == identity:
+            return waiting
+    if identity in approvals.approved:
+        rule = "an experiment must wait for approval"
+        raise FedloomError(rule, f"{shortened(identity, 40)} is approved already", "go on with it")
+    rule = "ID must be that of an experiment that waits for approval"
+    advice = "see `fedloom federation approve KIT`"
+    raise FedloomError(rule, f"{shortened(repr(identity), 40)} does not wait", advice)
+
+
+def approve(experiments: Experiments, identity: str) -> None:
+    """Approve an experiment that waits. Raises an error if none of this id does."""
+    waiting_for(experiments, identity)
+    approvals = experiments.approvals()
+    others = tuple(other for other in approvals.waiting if other.id != identity)
+    approved = (*approvals.approved, identity)
+    experiments.put_approvals(Approvals(approved=approved, waiting=others))
+
+
+# What the operator is shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An experiment in words: what it does with the site's data, and what leaves."""
+
+    waiting: Waiting
+    trainings: int | None  # how often it asks the site to train, at most; None: it does not say
+    leaves: Mapping[str, Fields]  # by the kind of order
+
+    @property
+    def method(self) -> str:
+        return str(self.waiting.task.get("method"))
+
+    @property
+    def options(self) -> dict[str, Json]:
+        return dict(self.waiting.task.get("options", {}))
+
+    def to_json(self) -> dict[str, Json]:
+        leaves = {}
+        for kind, fields in self.leaves.items():
+            leaves[kind] = {"fields": list(fields.meta), "tensors": tensors_of(fields)}
+        return {
+            "id": self.waiting.id,
+            "experiment": self.waiting.experiment,
+            "method": self.method,
+            "options": self.options,
+            "trainings": self.trainings,
+            "terms": self.waiting.terms,
+            "leaves": leaves,
+        }
+
+    def to_lines(self) -> list[str]:
+        trainings = "as many trainings as the policy allows"
+        if self.trainings is not None:
+            trainings = f"at most {self.trainings} trainings"
+        lines = [f"{self.waiting.id}  {printable(self.method)}, {trainings}"]
+        for name, value in sorted(self.options.items()):
+            text = shortened(json.dumps(value), MOST_VALUE)
+            lines.append(f"    {printable(name)} = {printable(text)}")
+        for kind, fields in self.leaves.items():
+            what = [*fields.meta, *(f"tensors {pattern}" for pattern in tensors_of(fields))]
+            names = ", ".join(what) or "only the number of samples"
+            lines.append(f"    leaves in answer to {printable(kind)}: {printable(names)}")
+        return lines
+
+
+def shown(waiting: Waiting) -> Shown:
+    """An experiment for the operator. Its options may be impossible: then it can only be read."""
+    leaves: dict[str, Fields] = dict(BASIC)
+    try:
+        task = TASK.validate_python({**waiting.task, **tuples_in(waiting.task)})
+        for stage in stages(task):
+            leaves |= stage.method.fields
+    except (FedloomError, ValidationError, ValueError, TypeError):
+        leaves = {}
+    trainings = waiting.terms.get("trainings")
+    return Shown(waiting, trainings, leaves)
+
+
+def tuples_in(task: Mapping[str, Json]) -> dict[str, Json]:
+    """The lists of a task as the tuples that they were."""
+    return {name: tuple(value) for name, value in task.items() if isinstance(value, list)}
+
+
+def tensors_of(fields: Fields) -> list[str]:
+    return [*fields.tensors, *fields.optional, *fields.extra]
+
+
+def printable(text: str) -> str:
+    """A text from the server, safe for a terminal."""
+    characters = []
+    for character in text:
+        characters.append(character if character.isprintable() else " ")
+    return "".join(characters)
