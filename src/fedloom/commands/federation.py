@@ -38,7 +38,17 @@ def add(commands: Commands) -> None:
     help_insecure = "no TLS, no authentication: only to try it on one machine"
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)
-    status = action("status", "list the sites, and when they were last seen", "DIR")
+    token = action("token", "give somebody else access to the server's control interface", "DIR")
+    help_role = "submitter (may run) or viewer (may look); default submitter"
+    roles = ("submitter", "viewer")
+    token.add_argument("--role", choices=roles, default="submitter", help=help_role)
+    help_days = "days for which it is valid (default 30)"
+    token.add_argument("--days", default="30", metavar="N", help=help_days)
+    token.add_argument("--name", metavar="NAME", help="whose it is (default its role)")
+    token.add_argument("--out", metavar="FILE", help="where to write it (default NAME.token)")
+    token.add_argument("--withdraw", metavar="NAME", help="make this token unusable instead")
+    summary_status = "health, sites, disk: of a federation, or of a site by its kit"
+    status = action("status", summary_status, "DIR|TOKEN|KIT")
     status.add_argument(
         "--json",
         action="store_true",
