@@ -6,28 +6,137 @@ import argparse
 import json
 from pathlib import Path
 
-from fedloom.deploy import health, processes, tokens
+from fedloom.deploy import backup as backups
+from fedloom.deploy import health, joining, metrics, processes, tokens
 from fedloom.deploy.control import Access
+from fedloom.deploy.given_certificates import GivenCertificates
 from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.site_data import OPTIONS, site_data
+from fedloom.deploy.units import write_units
 from fedloom.errors import FedloomError
+from fedloom.files import write_whole
 
 
 def init(options: argparse.Namespace) -> int:
     port = port_of(options.port)
-    federation = Federation.create(Path(options.path), options.site, options.host, port)
+    federation = Federation.create(
+        Path(options.path),
+        options.site,
+        options.host,
+        port,
+        offline_ca=optional_path(options.offline_ca),
+        given=given_certificates(options),
+        listen=options.listen,
+        sites_join=options.sites_join,
+    )
     path = federation.path
     address = f"{federation.host}:{federation.port}"
     print(f"{path}: a federation of {len(federation.sites)} sites at {address}")
     for site in federation.sites:
         print(f"  give {path}/kits/{site} to {site}, by a channel that nobody else can read")
+    if options.systemd:
+        for unit in write_units(path.resolve(), federation.sites):
+            print(f"  {unit}")
+    if options.offline_ca is not None:
+        print(f"the authority's key is in {options.offline_ca}; take it off this machine")
     print(f"next, here:  fedloom federation server {path}")
     print("at a site:   fedloom federation site KIT --data …")
     return 0
 
 
+def given_certificates(options: argparse.Namespace) -> GivenCertificates | None:
+    """The files of an existing PKI, if there are any."""
+    certificate, key = optional_path(options.certificate), optional_path(options.key)
+    if options.ca is None:
+        if certificate is not None or key is not None:
+            rule = "--certificate and --key must be given with --ca"
+            raise FedloomError(rule, "--ca is missing", "add the PKI's certificate")
+        return None
+    if certificate is None and options.listen is None:
+        rule = "--ca must be given with --certificate and --key, or with --listen"
+        raise FedloomError(rule, "got neither", "add those of the server, or of its proxy")
+    return GivenCertificates(Path(options.ca), certificate, key)
+
+
+def join(options: argparse.Namespace) -> int:
+    kit = Path(options.path)
+    if (options.site is None) == (options.admission is None):
+        rule = "join must get either --site or --admission"
+        advice = "first --site NAME, then --admission FILE"
+        raise FedloomError(rule, "got both or neither", advice)
+    if options.admission is not None:
+        completed = joining.accept(kit, Path(options.admission))
+        print(f"{kit}: the kit of {completed.site}, for the server {completed.server}")
+        print(f"next:  fedloom federation site {kit} --data …")
+        return 0
+    path, fingerprint = joining.request(kit, options.site)
+    print(f"{path}: send this to whoever runs the federation; the key stays in {kit}")
+    print(f"fingerprint: {fingerprint}")
+    return 0
+
+
+def admit(options: argparse.Namespace) -> int:
+    federation, admission, fingerprint = joining.admit(
+        Federation.open(Path(options.path)),
+        Path(options.request),
+        days_of(options.days),
+        optional_path(options.ca_key),
+        replace=options.replace,
+    )
+    path = Path(options.out or f"{admission.site}.admission")
+    write_whole(path, [admission.model_dump_json(indent=1).encode()], durable=True)
+    print(f"{path}: send this to {admission.site}; nothing in it is secret")
+    print(f"fingerprint: {fingerprint} (compare it with the site)")
+    print(f"key expires: {health.expiry_of(federation, admission.site)}")
+    return 0
+
+
+def add(options: argparse.Namespace) -> int:
+    federation = Federation.open(Path(options.path))
+    ca_key = optional_path(options.ca_key)
+    joining.add(federation, options.site, days_of(options.days), ca_key)
+    kit = federation.path / "kits" / options.site
+    print(f"give {kit} to {options.site}, by a channel that nobody else can read")
+    return 0
+
+
+def rotate(options: argparse.Namespace) -> int:
+    federation = Federation.open(Path(options.path))
+    ca_key = optional_path(options.ca_key)
+    joining.rotate(federation, options.site, days_of(options.days), ca_key)
+    kit = federation.path / "kits" / options.site
+    print(f"give node.key, site.key and site.crt of {kit} to {options.site}, for its kit")
+    print("its old key is no longer accepted")
+    return 0
+
+
+def revoke(options: argparse.Namespace) -> int:
+    joining.revoke(Federation.open(Path(options.path)), options.site)
+    print(f"{options.site} is out, and its key may never come back")
+    return 0
+
+
 def server(options: argparse.Namespace) -> int:
-    return processes.serve(Federation.open(Path(options.path)), insecure=options.insecure)
+    federation = Federation.open(Path(options.path))
+    port = None
+    if options.metrics is not None:
+        port = port_of(options.metrics, "metrics")
+    with metrics.served(federation, port):
+        return processes.serve(federation, insecure=options.insecure)
+
+
+def backup(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    count = backups.backup(Path(options.path), out)
+    print(f"{out}: {count} files, with private keys; keep it where only its owner can read it")
+    return 0
+
+
+def restore(options: argparse.Namespace) -> int:
+    folder = Path(options.folder)
+    kind = backups.restore(Path(options.path), folder)
+    print(f"{folder}: the {kind} as it was; stop the old one before this is started")
+    return 0
 
 
 def site(options: argparse.Namespace) -> int:
@@ -127,6 +236,12 @@ def print_disk(disk: health.Disk) -> None:
     print(f"disk: {free:.1f} of {total:.1f} GB free; this folder has {used:.1f} MB")
 
 
+def optional_path(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    return Path(text)
+
+
 def days_of(text: str) -> int:
     """A number of days; the one who uses it knows how many are too many."""
     if not text.isdecimal() or len(text) > 9:
@@ -134,7 +249,7 @@ def days_of(text: str) -> int:
     return int(text)
 
 
-def port_of(text: str) -> int:
+def port_of(text: str, flag: str = "port") -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise FedloomError("--port must be a number from 1 to 65535", f"got {text}", "try 9092")
+        raise FedloomError(f"--{flag} must be a number from 1 to 65535", f"got {text}", "try 9092")
     return int(text)

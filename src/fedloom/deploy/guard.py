@@ -305,7 +305,7 @@ def show_given_certificate() -> None:
         named.load_cert_chain("server.crt", "server.key")
 
         def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-            if name not in (None, "localhost"):
+            if name is not None:
                 connection.context = named
 
         context.sni_callback = choose

@@ -80,6 +80,7 @@ class Federation:
         """
         check_new(path, sites, host, may_be_empty=sites_join)
         check_kept_apart(offline_ca, path)
+        check_listen(listen)
         if given is not None:
             given.check(host)
         federation = cls(path, host, port, tuple(sorted(sites)), {}, listen=listen)
@@ -108,7 +109,7 @@ class Federation:
         kit.chmod(0o700)
         identity = authority.issue(site, [site, "localhost", "127.0.0.1"], days)
         identity.save(kit / "site")
-        write_private(kit / "node.key", identity.ssh_private())
+        write_private(kit / "node.key", ssh_private(identity.key))
         write_whole(kit / "ca.crt", [(self.path / "ca.crt").read_bytes()], durable=True)
         if not (kit / "policy.toml").exists():
             write_whole(kit / "policy.toml", [POLICY.encode()], durable=True)
@@ -292,6 +293,21 @@ def check_kept_apart(offline_ca: Path | None, federation: Path) -> None:
         raise FedloomError(rule, found, "try --offline-ca /media/safe/ca.key")
 
 
+def check_listen(text: str | None) -> None:
+    """Raise an error unless this is an IPv4 address of this machine and a port."""
+    if text is None:
+        return
+    address, _, port = text.rpartition(":")
+    try:
+        ipaddress.IPv4Address(address)
+        is_port = port.isdecimal() and 0 < int(port) < 65536
+    except ValueError:
+        is_port = False
+    if not is_port:
+        rule = "--listen must be an IPv4 address and a port"
+        raise FedloomError(rule, f"got {text}", "try --listen 127.0.0.1:9092")
+
+
 def certificates_in(folder: Path) -> list[str]:
     """The certificates that a federation must have. Behind a proxy there is no server.crt."""
     if not (folder / "local.crt").exists():
@@ -367,15 +383,6 @@ class Identity:
     def public(self) -> bytes:
         return bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
-    def ssh_private(self) -> bytes:
-        """The private key in the format that Flower expects of a node."""
-        key = self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        return bytes(key)
-
 
 class Authority(Identity):
     """The federation's own certificate authority."""
@@ -448,3 +455,13 @@ def ssh_public(public_key: Any) -> bytes:
         serialization.PublicFormat.OpenSSH,
     )
     return bytes(key)
+
+
+def ssh_private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key in the format that Flower expects of a node."""
+    content = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    return bytes(content)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from fedloom.version import __version__
 # that it is still connected.
 TURNED_AWAY = 90.0
 AGAIN = 5.0  # seconds between two attempts
+CHECK = 10.0  # seconds between two checks whether the server still admits this site
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
 FEDERATION = "FEDLOOM_FEDERATION"  # tells the server's programs which federation they serve
@@ -271,7 +272,7 @@ def attend(
         process = start_site(kit, data, device=device, port=port, insecure=insecure)
         began = time.monotonic()
         try:
-            code = wait(process)
+            code = wait(process, lambda: check_admitted(kit, insecure=insecure))
         finally:
             stop(process)
         if code == 0:
@@ -292,13 +293,26 @@ def attend(
 
 def say_hello(kit: Kit, *, insecure: bool) -> None:
     """Raise an error if the server turns this site away, and tell if versions differ."""
-    authority = None if insecure else kit.path / "ca.crt"
-    greeting = hello.greet(kit.server, authority, kit.path / "node.key")
+    greeting = greeting_for(kit, insecure=insecure)
     if greeting is None:
         return
     notice = hello.check_greeting(greeting, kit.site)
     if notice is not None:
         print(f"fedloom: {notice}", file=sys.stderr, flush=True)
+
+
+def check_admitted(kit: Kit, *, insecure: bool) -> None:
+    """Raise an error if the server no longer admits this site's key."""
+    greeting = greeting_for(kit, insecure=insecure)
+    if greeting is not None and greeting.refusal is not None:
+        hello.check_greeting(greeting, kit.site)
+
+
+def greeting_for(kit: Kit, *, insecure: bool) -> hello.Greeting | None:
+    authority: Path | None = kit.path / "ca.crt"
+    if insecure:
+        authority = None
+    return hello.greet(kit.server, authority, kit.path / "node.key")
 
 
 def check_server(kit: Kit, *, insecure: bool) -> None:
@@ -413,10 +427,18 @@ def end_without_parent(seconds: float = 1.0) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait until a process ends by itself, or until Ctrl-C or SIGTERM ends it."""
+def wait(process: subprocess.Popen[bytes], check: Callable[[], None] | None = None) -> int:
+    """Wait until a process ends by itself, or until Ctrl-C or SIGTERM ends it.
+
+    `check` is called now and then, and raises an error if the process should end.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        while check is not None:
+            try:
+                return process.wait(CHECK)
+            except subprocess.TimeoutExpired:
+                check()
         return process.wait()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -122,10 +122,20 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell)
             raise RunStopped(rule, f"{missing} is not", "start it, then resume the run")
         prepared = prepare(folder, federation, grid, nodes, tell)
         names = sorted(kept_facts(folder))
+        check_still_members(names, nodes)
         clients = {number: nodes[name] for number, name in enumerate(names)}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).to_json())
         outcome = make_loop(folder, prepared, engine, None, pass_on).run()
         write_result(folder, prepared, outcome)
+
+
+def check_still_members(names: Sequence[str], nodes: Mapping[str, int]) -> None:
+    """Raise an error if a site with which the run began has been revoked."""
+    gone = [name for name in names if name not in nodes]
+    if gone:
+        rule = "every site with which a run began must still be in the federation"
+        found = f"{', '.join(gone)} was revoked"
+        raise FedloomError(rule, found, "admit it with a new key, or begin a new run")
 
 
 def prepare(
