@@ -34,6 +34,7 @@ from typing import Any
 
 from fedloom.deploy import hello, tokens
 from fedloom.deploy.member_list import MemberList
+from fedloom.deploy.redelivery import Redelivery
 from fedloom.deploy.versions import note_versions
 from fedloom.version import __version__
 
@@ -80,6 +81,7 @@ class Door:
         self.app = app
         self.folder = folder or Path.cwd()
         self.members = MemberList(self.folder)
+        self.redelivery = Redelivery(app)
         self.versions: dict[str, str] = {}  # of the sites that said hello
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,8 +106,10 @@ class Door:
             receive = replayed(content, receive)
         if refusal is not None:
             await self.refuse(scope, send, refusal)
-            return
-        await self.app(scope, receive, send)
+        elif path.startswith(SITES) and SITE_KEY in headers:
+            await self.redelivery(scope, receive, send, headers[SITE_KEY])
+        else:
+            await self.app(scope, receive, send)
 
     def refusal_of(self, path: str, headers: dict[str, str]) -> Refusal | None:
         """Why a call is refused, before its content is looked at. None: it is not."""
@@ -135,7 +139,7 @@ class Door:
         reason = members.refusal_of(public_key)
         if reason is None:
             return None
-        return 403, reason
+        return 401, reason  # at which a SuperNode ends, where it would go on after 403
 
     def greeting(self, headers: dict[str, str]) -> bytes:
         """The answer to a site's hello."""

@@ -275,18 +275,18 @@ def attend(
             code = wait(process, lambda: check_admitted(kit, insecure=insecure))
         finally:
             stop(process)
+        say_hello(kit, insecure=insecure)
         if code == 0:
             return code
-        say_hello(kit, insecure=insecure)
-        if time.monotonic() - began > TURNED_AWAY:
-            return code  # it was connected
+        if time.monotonic() - began > TURNED_AWAY:  # it was connected, and may be so again
+            until = time.monotonic() + TURNED_AWAY
         if time.monotonic() > until:
             raise FedloomError(
                 f"the server {kit.server} must let this site in",
                 "it does not know its key, or another process is connected with it",
                 "ask whoever runs the federation",
             )
-        notice = f"fedloom: turned away; trying again in {AGAIN:g} s"
+        notice = f"fedloom: turned away or cut off; trying again in {AGAIN:g} s"
         print(notice, file=sys.stderr, flush=True)
         time.sleep(AGAIN)
 

@@ -177,9 +177,9 @@ def test_a_revoked_key_reaches_nothing(folder):
     (folder / "federation.json").write_text(content)
     header = [("flwr-public-key", base64.b64encode(key).decode())]
     found = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
-    assert (found.status, found.inside) == (403, [])
+    assert (found.status, found.inside) == (401, [])
     other = [("flwr-public-key", base64.b64encode(b"another").decode())]
-    assert Call(folder, "/v1/fleet/pull-messages", other, host="10.0.0.7").inside == [b""]
+    assert Call(folder, "/v1/fleet/get-run", other, host="10.0.0.7").inside == [b""]
     assert Call(folder, "/v1/fleet/pull-messages", [("flwr-public-key", "ä")]).status == 401
 
 
