@@ -568,6 +568,7 @@ def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
         start_client_internal, "_insert_message", lambda reply, *rest: refused.append(reply)
     )
     monkeypatch.setattr(start_client_internal, "time", start_client_internal.time)
+    monkeypatch.setattr(guard, "connect_again_after_broken_handshakes", lambda: None)
     monkeypatch.setattr(cli, "flower_supernode", lambda: None)
     guard.supernode()
     start_client_internal._pull_and_store_message(

@@ -200,6 +200,23 @@ def test_what_differs_is_told(monkeypatch, version, protocol, years, said):
         assert said in hello.check_greeting(found, "a")
 
 
+@pytest.mark.parametrize("years", [-1, 3])
+def test_a_clock_that_is_wrong_by_a_year_is_one_sentence(made, monkeypatch, years):
+    from fedloom.deploy import kits
+
+    actual = datetime.datetime.now(datetime.UTC)
+
+    class AnotherTime(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return actual + datetime.timedelta(days=365 * years)
+
+    kit = made.path / "kits" / "a"
+    monkeypatch.setattr(kits.datetime, "datetime", AnotherTime)
+    with pytest.raises(FedloomError, match=r"valid now, but it is valid from .*; check this mach"):
+        kits.Kit.open(kit)
+
+
 # Certificates of an existing PKI, made by openssl
 
 

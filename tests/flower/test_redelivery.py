@@ -20,20 +20,24 @@ class Server:
 
     async def app(self, scope, receive, send):
         body = b""
-        if scope["path"].endswith("pull-messages") and self.queue:
+        await receive()
+        if self.queue:
             body = self.queue.pop(0)
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def call(self, name, key="site"):
+    def call(self, name, key="site", content=b""):
         sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": content, "more_body": False}
 
         async def send(event):
             sent.append(event)
 
         scope = {"path": f"/v1/fleet/{name}"}
-        asyncio.run(self.redelivery(scope, None, send, key))
+        asyncio.run(self.redelivery(scope, receive, send, key))
         body = sent[1]["body"]
         assert (b"content-length", str(len(body)).encode()) in sent[0]["headers"]
         return body
@@ -74,3 +78,41 @@ def test_nothing_is_given_to_a_caller_whom_flower_turns_away():
     server.call("confirm-message-received")
     server.status = 200
     assert server.call("pull-messages") == order(1)
+
+
+def asking_for(*contents):
+    from flwr.proto.fleet_pb2 import PushMessagesResponse
+
+    return PushMessagesResponse(objects_to_push=contents, session_id="s").SerializeToString()
+
+
+def test_a_reply_that_is_announced_again_is_still_asked_for_its_content():
+    first, nothing = asking_for("a", "b"), asking_for()
+    server = Server(first, nothing, nothing, asking_for("c"), nothing)
+    assert server.call("push-messages", content=b"reply") == first
+    assert server.call("push-messages", content=b"reply") == first  # the first answer was lost
+    assert server.call("push-messages", content=b"reply", key="another") == nothing
+    assert server.call("push-messages", content=b"next") == asking_for("c")
+    assert server.call("push-messages", content=b"third") == nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol", True),
+        ("EOF occurred in violation of protocol (_ssl.c:1006)", True),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", False),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", False),
+    ],
+)
+def test_only_a_wrong_certificate_is_given_up_on(monkeypatch, text, broken):
+    import httpx
+    from flwr.supernode import fleet_http_connection
+
+    from fedloom.deploy import guard
+
+    name = "make_simple_http_retry_invoker"
+    monkeypatch.setattr(fleet_http_connection, name, getattr(fleet_http_connection, name))
+    guard.connect_again_after_broken_handshakes()
+    invoker = fleet_http_connection.make_simple_http_retry_invoker()
+    assert invoker.should_giveup(httpx.ConnectError(text)) is not broken

@@ -366,9 +366,40 @@ def supernode() -> None:
     node._pull_and_store_message = guarded
     node._verify_fab = verify
     node.time = pace
+    connect_again_after_broken_handshakes()
     if SECRET in os.environ:
         start_warm_executor(os.environ[SECRET])
     flower_supernode()
+
+
+def connect_again_after_broken_handshakes() -> None:
+    """Let a SuperNode try again if a connection broke while TLS was agreed on.
+
+    Flower takes every error that mentions TLS for a wrong certificate, and drops what it was about
+    to send. Only a certificate that is wrong stays so.
+    """
+    connection: Any = importlib.import_module("flwr.supernode.fleet_http_connection")
+    make = connection.make_simple_http_retry_invoker
+
+    def patient() -> Any:
+        invoker = make()
+        gives_up = invoker.should_giveup
+
+        def should_give_up(error: Exception) -> bool:
+            if is_broken_handshake(error):
+                return False
+            return bool(gives_up(error))
+
+        invoker.should_giveup = should_give_up
+        return invoker
+
+    connection.make_simple_http_retry_invoker = patient
+
+
+def is_broken_handshake(error: Exception) -> bool:
+    """Whether the other side went away while TLS was agreed on, instead of being refused."""
+    text = str(error).lower()
+    return "unexpected_eof" in text or "eof occurred" in text or "connection reset" in text
 
 
 class Pace:

@@ -354,7 +354,9 @@ def check_certificate(path: Path) -> None:
     end = certificate.not_valid_after_utc
     if not start <= now <= end:
         validity = f"it is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-        raise FedloomError(rule, validity, advice)
+        raise FedloomError(
+            rule, validity, f"check this machine's clock ({now:%Y-%m-%d}), or renew it"
+        )
 
 
 # Certificates

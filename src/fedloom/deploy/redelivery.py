@@ -1,15 +1,20 @@
-"""Orders that a broken connection swallowed are delivered again.
+"""What a broken connection swallowed between a site and Flower is delivered again.
 
 A site asks the server for a message, and Flower takes it out of its queue when it answers. If the
 connection breaks at that moment, the site never hears of the message, and the round waits for it
 until its deadline. Here the guard keeps what Flower answered until the site confirms that it has
 the message, and answers once more with it if the site asks again and there is nothing else.
 
+A reply has the same weakness: if the answer to its announcement is lost, the site announces it
+again, Flower finds it known and asks for none of its content, and waits for this for ever. Here the
+guard repeats the first answer to the same announcement.
+
 Only answers to calls that Flower has authenticated are kept or repeated.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -18,6 +23,7 @@ from typing import Any
 from fedloom.errors import FedloomError
 
 PULL = "pull-messages"
+PUSH = "push-messages"
 CONFIRM = "confirm-message-received"
 MOST_TIMES = 5  # that an answer is repeated
 LONGEST = 600.0  # seconds for which it is
@@ -28,6 +34,14 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Announced:
+    """The last reply that a site announced, and what Flower answered."""
+
+    digest: bytes
+    body: bytes
 
 
 @dataclass
@@ -45,19 +59,32 @@ class Redelivery:
     def __init__(self, app: App) -> None:
         self.app = app
         self.kept: dict[str, Kept] = {}  # by the site's public key
+        self.announced: dict[str, Announced] = {}  # likewise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, key: str) -> None:
         call = str(scope["path"]).rpartition("/")[2]
-        if call not in (PULL, CONFIRM):
+        if call not in (PULL, PUSH, CONFIRM):
             await self.app(scope, receive, send)
             return
         answer = Answer()
-        await self.app(scope, receive, answer.note)
+        request = Request(receive)
+        await self.app(scope, request.read, answer.note)
         if answer.status == 200 and call == CONFIRM:
             self.kept.pop(key, None)
         if answer.status == 200 and call == PULL:
             answer.body = self.body_for(key, answer.body)
+        if answer.status == 200 and call == PUSH:
+            answer.body = self.body_for_announcement(key, request.digest.digest(), answer.body)
         await answer.send(send)
+
+    def body_for_announcement(self, key: str, digest: bytes, body: bytes) -> bytes:
+        """What to answer an announcement: the first answer, if Flower has nothing left to ask."""
+        before = self.announced.get(key)
+        if before is not None and before.digest == digest and not asks_for_content(body):
+            return before.body
+        if len(body) <= MOST_BYTES and len(self.announced) < MOST_SITES:
+            self.announced[key] = Announced(digest, body)
+        return body
 
     def body_for(self, key: str, body: bytes) -> bytes:
         """What to answer a site: what Flower has for it, or what it has not confirmed."""
@@ -74,6 +101,20 @@ class Redelivery:
             return body
         kept.times += 1
         return kept.body
+
+
+class Request:
+    """A call's content, whose digest is taken while Flower reads it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.digest = hashlib.sha256()
+
+    async def read(self) -> Scope:
+        event = await self.receive()
+        if event["type"] == "http.request":
+            self.digest.update(event.get("body", b""))
+        return event
 
 
 class Answer:
@@ -108,3 +149,11 @@ def has_message(body: bytes) -> bool:
     response = PullMessagesResponse()
     response.ParseFromString(body)
     return len(response.messages_list) > 0
+
+
+def asks_for_content(body: bytes) -> bool:
+    from flwr.proto.fleet_pb2 import PushMessagesResponse
+
+    response = PushMessagesResponse()
+    response.ParseFromString(body)
+    return len(response.objects_to_push) > 0
