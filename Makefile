@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes lint types \
-  bench docs release clean
+  bench docs release sbom pip-audit clean
 
 setup: .venv/installed
 
@@ -87,6 +87,14 @@ release: .venv/release
 .venv/release: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
 	touch $@
+
+# Every package of the environment, as CycloneDX 1.5 in build/sbom.json.
+sbom: setup
+	$(BIN)/python tools/sbom.py
+
+# Known advisories for these packages; without a network it says so and ends well.
+pip-audit: setup
+	$(BIN)/python tools/audit.py
 
 bench: setup
 	for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done

@@ -59,7 +59,11 @@ def refused(federation, kit, *words):
 def test_a_key_that_nobody_registered_is_turned_away(federation, copied_kit, foreign):
     shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", copied_kit / "node.key")
     assert says(
-        federation, "stranger", copied_kit, "Failed to activate SuperNode", "fedloom: turned away"
+        federation,
+        "stranger",
+        copied_kit,
+        "Failed to activate SuperNode",
+        "fedloom: turned away",
     )
     assert federation.said("server", "No SuperNode found with the given public key")
 

@@ -135,3 +135,31 @@ def test_an_interrupted_run_says_so(noting, tmp_path):
         (3, 0.5, 3, False),
         ("close", False),
     ]
+
+
+def test_sinks_are_told_no_path_unless_asked():
+    settings = {"data.name": "/data/jane-doe/x.npz", "data.clients": "8", "data.dir": "C:\\x"}
+    told = sinks.without_paths(settings)
+    assert told == {"data.name": "(a path)", "data.clients": "8", "data.dir": "(a path)"}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_a_runs_sink_is_told(tmp_path, monkeypatch, asked):
+    heard = []
+
+    class Hearing(Noting):
+        def __init__(self, folder, settings, first):
+            heard.append(settings)
+
+        def round(self, number, figures):
+            pass
+
+        def close(self, finished):
+            pass
+
+    monkeypatch.setitem(sys.modules, "fedloom.report.sinks.wandb", SimpleNamespace(Sink=Hearing))
+    monkeypatch.setattr(sinks, "find_spec", lambda name: name == "wandb")
+    data = str(tmp_path / "x.npz")
+    fedloom.search("fedavg", **{**SMALL, "data": data}, sink=["wandb"], sink_paths=asked or None)
+    assert heard[0]["data.name"] == (data if asked else "(a path)")
+    assert (str(tmp_path) in str(heard)) is asked

@@ -1,8 +1,9 @@
-"""`fedloom federation init|server|site|status|audit|approve`."""
+"""`fedloom federation ACTION`: a real federation's keys, server, sites and tokens."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from fedloom.commands.parsing import Commands, Parser, add_command, add_flag, add_group
 from fedloom.config.flags import FLAGS
@@ -23,7 +24,28 @@ def add(commands: Commands) -> None:
     help_host = "the server's name or address, as the sites see it"
     init.add_argument("--host", default="127.0.0.1", help=help_host)
     init.add_argument("--port", default="9092", help="the server's port (default 9092)")
+    help_join = "there may be no --site yet: sites make their own keys and join"
+    init.add_argument("--sites-join", action="store_true", help=help_join)
+    help_offline = "write the authority's key there, and not into DIR"
+    init.add_argument("--offline-ca", metavar="FILE", help=help_offline)
+    help_ca = "PEM of an existing PKI by which sites recognise the server"
+    init.add_argument("--ca", metavar="FILE", help=help_ca)
+    help_certificate = "the server's certificate of that PKI (not behind a proxy that has it)"
+    init.add_argument("--certificate", metavar="FILE", help=help_certificate)
+    init.add_argument("--key", metavar="FILE", help="the key of --certificate")
+    help_listen = "where the server listens behind a reverse proxy, e.g. 127.0.0.1:9092"
+    init.add_argument("--listen", metavar="ADDRESS:PORT", help=help_listen)
+    help_units = "write systemd units for the server and the sites into DIR/systemd"
+    init.add_argument("--systemd", action="store_true", help=help_units)
+    member_commands(action)
+    backup = action("backup", "back up a federation's server, or a site", "DIR|KIT")
+    help_backup = "the file to write; it holds private keys"
+    backup.add_argument("--out", required=True, metavar="FILE", help=help_backup)
+    restore = action("restore", "restore a backup into a new folder", "FILE")
+    restore.add_argument("folder", metavar="DIR|KIT", help="the new folder")
     server = action("server", "start the server", "DIR")
+    help_metrics = "serve metrics for Prometheus at this port of 127.0.0.1 (default: off)"
+    server.add_argument("--metrics", metavar="PORT", help=help_metrics)
     site = action("site", "start a site, with its own data", "KIT")
     help_data = "this site's samples, which never leave it"
     site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
@@ -38,7 +60,17 @@ def add(commands: Commands) -> None:
     help_insecure = "no TLS, no authentication: only to try it on one machine"
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)
-    status = action("status", "list the sites, and when they were last seen", "DIR")
+    token = action("token", "give somebody else access to the server's control interface", "DIR")
+    help_role = "submitter (may run) or viewer (may look); default submitter"
+    roles = ("submitter", "viewer")
+    token.add_argument("--role", choices=roles, default="submitter", help=help_role)
+    help_days = "days for which it is valid (default 30)"
+    token.add_argument("--days", default="30", metavar="N", help=help_days)
+    token.add_argument("--name", metavar="NAME", help="whose it is (default its role)")
+    token.add_argument("--out", metavar="FILE", help="where to write it (default NAME.token)")
+    token.add_argument("--withdraw", metavar="NAME", help="make this token unusable instead")
+    summary_status = "health, sites, disk: of a federation, or of a site by its kit"
+    status = action("status", summary_status, "DIR|TOKEN|KIT")
     audit = action("audit", "check a site's audit log, and print what was asked and left", "KIT")
     help_head = "a head that was printed before: the log must still contain it"
     audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
@@ -53,6 +85,29 @@ def add(commands: Commands) -> None:
             action="store_true",
             help="print one JSON object and nothing else",
         )
+
+
+def member_commands(action: Callable[[str, str, str], Parser]) -> None:
+    """`join` at a site; `admit`, `add`, `rotate` and `revoke` at the server."""
+    help_days = "days for which the key is admitted (default 730)"
+    help_ca_key = "the authority's key, if it is not in DIR"
+    join = action("join", "at a site: make its key here, and a request to admit it", "KIT")
+    join.add_argument("--site", metavar="NAME", help="the site's name, for a new request")
+    help_admission = "the server's answer, which completes the kit"
+    join.add_argument("--admission", metavar="FILE", help=help_admission)
+    admit = action("admit", "admit the key that a site has made", "DIR")
+    admit.add_argument("request", metavar="REQUEST", help="the file that the site has sent")
+    admit.add_argument("--replace", action="store_true", help="replace the key of a known site")
+    help_out = "where to write the answer (default SITE.admission)"
+    admit.add_argument("--out", metavar="FILE", help=help_out)
+    add_site = action("add", "add a site, with a kit and key made here", "DIR")
+    rotate = action("rotate", "give a site a new key, made here", "DIR")
+    revoke = action("revoke", "take a site out; its key may never come back", "DIR")
+    for added in (add_site, rotate, revoke):
+        added.add_argument("--site", required=True, metavar="NAME", help="the site's name")
+    for added in (admit, add_site, rotate):
+        added.add_argument("--days", default="730", metavar="N", help=help_days)
+        added.add_argument("--ca-key", metavar="FILE", help=help_ca_key)
 
 
 def federation_command(options: argparse.Namespace) -> int:

@@ -234,6 +234,13 @@ FLAGS = (
         "mirror the rounds to tensorboard, mlflow or wandb; repeatable",
         several=True,
     ),
+    Flag(
+        "sink-paths",
+        "evaluate.sink_paths",
+        "",
+        "tell sinks the paths in the run's options, which may name people or machines",
+        switch=True,
+    ),
 )
 
 PATHS = {flag.name.replace("-", "_"): flag.path for flag in FLAGS}

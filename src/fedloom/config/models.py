@@ -291,6 +291,10 @@ class EvaluateConfig(Section):
         None,
         description="where rounds are mirrored to: tensorboard, mlflow, wandb",
     )
+    sink_paths: bool | None = Field(
+        None,
+        description="whether sinks are told paths of this machine too (no)",
+    )
 
     @field_validator("sinks", mode="before")
     @classmethod

@@ -1,29 +1,54 @@
-"""Flower's SuperLink and SuperNode, with two additional locks.
+"""Flower's SuperLink and SuperNode, with additional locks.
 
 By itself, a SuperLink accepts runs, which are programs, from anybody who can reach its port. Here
-it accepts them only from its own machine. Callers from other machines reach only the sites'
-interface, which requires a key. By itself, a SuperNode runs any program that a run brings. Here it
-runs only the one that points at the installed fedloom, so that a site's policy always stands
-between its data and a server.
+callers from other machines reach only the sites' interface, which requires a key. Callers on the
+server's own machine need a token (tokens.py), and even with one they can submit only the program
+that points at the installed fedloom. By itself, a SuperNode runs any program that a run brings.
+Here it runs only that one, so that a site's policy always stands between its data and a server.
+The processes that do Flower's work must show a secret that only their owner can read; a site keeps
+one warm (executor.py).
 
     python -m fedloom.flower.guard superlink|supernode FLOWER-OPTIONS
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import datetime
+import hashlib
+import importlib
 import io
+import json
 import logging
+import os
+import ssl
+import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
+
+from fedloom.deploy import hello, tokens
+from fedloom.deploy.member_list import MemberList
+from fedloom.deploy.redelivery import Redelivery
+from fedloom.deploy.versions import note_versions
+from fedloom.version import __version__
 
 log = logging.getLogger("flwr")
 
 HERE = ("127.0.0.1", "::1")
 SITES = "/v1/fleet/"  # the path of all calls that SuperNodes make
+CONTROL = "/v1/control/"  # of all calls that submit runs and manage nodes
+RUNTIME = "/v1/runtime/"  # of calls by processes of this machine, which show a task's token
+START_RUN = "start-run"
+SITE_KEY = "flwr-public-key"  # the header in which a SuperNode shows its key
 MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one with a few lines
+MOST_CALL = 1 << 20  # bytes of a call that submits a run
+SETTINGS = {"run", "federation"}  # what a run may be told
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
 FILES = [".info/CONTENT", "pyproject.toml"]  # the files of our program, which has no code
 NO_PROGRAM = (  # the errors that reading anything else can raise
@@ -35,28 +60,114 @@ NO_PROGRAM = (  # the errors that reading anything else can raise
     RuntimeError,
     EOFError,
 )
+SECRET = "FEDLOOM_EXECUTOR_SECRET"  # names the file with which executors identify themselves
+BUSY = 60.0  # seconds after a message in which a site asks often for the next one
+OFTEN, SELDOM = 0.25, 2.0  # seconds between two questions
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
+Refusal = tuple[int, str]  # an HTTP status and a sentence
 
 
 class Door:
-    """The first middleware of a SuperLink: from other machines only sites' calls pass."""
+    """The first middleware of a SuperLink: it decides who may call what."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        folder: Path | None = None,
+    ) -> None:
         self.app = app
+        self.folder = folder or Path.cwd()
+        self.members = MemberList(self.folder)
+        self.redelivery = Redelivery(app)
+        self.versions: dict[str, str] = {}  # of the sites that said hello
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or passes(scope):
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        refusal = "refused %s from %s: it may only be called from this machine"
-        log.warning(refusal, scope["path"], scope.get("client"))
+        if not passes(scope):
+            await self.refuse(scope, send, (403, "only from the server's own machine"))
+            return
+        if scope["type"] != "http":
+            await self.refuse(scope, send, (403, "nothing here is open to it"))
+            return
+        path = str(scope["path"])
+        headers = headers_of(scope)
+        if path == hello.PATH:
+            await answer(send, 200, self.greeting(headers))
+            return
+        refusal = self.refusal_of(path, headers)
+        if refusal is None and path == CONTROL + START_RUN:
+            content = await whole(receive, MOST_CALL)
+            refusal = refusal_of_run(content)
+            receive = replayed(content, receive)
+        if refusal is not None:
+            await self.refuse(scope, send, refusal)
+        elif path.startswith(SITES) and SITE_KEY in headers:
+            await self.redelivery(scope, receive, send, headers[SITE_KEY])
+        else:
+            await self.app(scope, receive, send)
+
+    def refusal_of(self, path: str, headers: dict[str, str]) -> Refusal | None:
+        """Why a call is refused, before its content is looked at. None: it is not."""
+        if path.startswith(SITES):
+            return self.refusal_of_site(headers)
+        if path.startswith(CONTROL):
+            book = self.members.tokens.current()
+            if book is None:
+                return 403, "the server cannot read its tokens.json"
+            call = path.removeprefix(CONTROL)
+            return tokens.refusal_of(book, headers.get("authorization"), call)
+        if path.startswith(RUNTIME):
+            return None  # Flower itself asks for an executor's signature or a task's token
+        return 403, "nothing here is open to it"
+
+    def refusal_of_site(self, headers: dict[str, str]) -> Refusal | None:
+        """Whether the key with which a site calls was revoked or has expired."""
+        if SITE_KEY not in headers:
+            return None  # Flower turns it away, unless the server was started with --insecure
+        members = self.members.members.current()
+        if members is None:
+            return 403, "the server cannot read its federation.json"
+        try:
+            public_key = base64.b64decode(headers[SITE_KEY], validate=True)
+        except (binascii.Error, ValueError):
+            return 401, "the site's key is malformed"
+        reason = members.refusal_of(public_key)
+        if reason is None:
+            return None
+        return 401, reason  # at which a SuperNode ends, where it would go on after 403
+
+    def greeting(self, headers: dict[str, str]) -> bytes:
+        """The answer to a site's hello."""
+        now = datetime.datetime.now(datetime.UTC)
+        question = hello.question_in(headers)
+        members = self.members.members.current()
+        refusal: str | None = None
+        if question is None or members is None:
+            refusal = "its key or signature is malformed"
+        else:
+            refusal = members.refusal_of(question.public_key)
+            site = members.site_of(question.public_key)
+            if site is not None and refusal is None:
+                self.note_version(site, question.version)
+        greeting = hello.Greeting(__version__, hello.PROTOCOL, now, refusal)
+        return json.dumps(greeting.to_json()).encode()
+
+    def note_version(self, site: str, version: str) -> None:
+        """Remember which version of fedloom a site runs, for `fedloom federation status`."""
+        if self.versions.get(site) != version:
+            self.versions[site] = version
+            note_versions(self.folder, {site: version})
+
+    async def refuse(self, scope: Scope, send: Send, refusal: Refusal) -> None:
+        status, reason = refusal
+        log.warning("refused %s from %s: %s", scope["path"], scope.get("client"), reason)
         if scope["type"] == "http":
-            text = b"only from the server's own machine\n"
-            await send({"type": "http.response.start", "status": 403, "headers": []})
-            await send({"type": "http.response.body", "body": text})
+            await answer(send, status, f"{reason}\n".encode())
         else:
             await send({"type": "websocket.close"})
 
@@ -69,6 +180,72 @@ def passes(scope: Scope) -> bool:
     if scope["type"] != "http":
         return False
     return str(scope["path"]).startswith(SITES)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a call. One that is given twice is taken for malformed."""
+    headers: dict[str, str] = {}
+    for name, value in scope.get("headers", []):
+        key = name.decode("latin-1").lower()
+        if key in headers:
+            headers[key] = "given twice"
+        else:
+            headers[key] = value.decode("latin-1")
+    return headers
+
+
+async def answer(send: Send, status: int, content: bytes) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+async def whole(receive: Receive, most: int) -> bytes | None:
+    """The content of a call. None: it is larger than any of ours, or was broken off."""
+    content = b""
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            return None
+        content += bytes(event.get("body", b""))
+        if len(content) > most:
+            return None
+        if not event.get("more_body", False):
+            return content
+
+
+def replayed(content: bytes | None, receive: Receive) -> Receive:
+    """A `receive` that gives a content once more which was read before."""
+    events: list[Scope] = [{"type": "http.request", "body": content or b"", "more_body": False}]
+
+    async def again() -> Scope:
+        if events:
+            return events.pop()
+        return await receive()
+
+    return again
+
+
+def refusal_of_run(content: bytes | None) -> Refusal | None:
+    """Why a run may not be submitted: it must be of our program, and tell it nothing else."""
+    from flwr.proto.control_pb2 import StartRunRequest
+
+    if content is None:
+        return 403, "a run's program must be small"
+    request = StartRunRequest()
+    try:
+        request.ParseFromString(content)
+    except Exception:  # protobuf's own errors have no common public base
+        return 403, "the call is malformed"
+    given = {field.name for field, _ in request.ListFields()}
+    if given - {"fab", "override_config"}:
+        return 403, "a run may only bring our program and its settings"
+    program = request.fab.content
+    if hashlib.sha256(program).hexdigest() != request.fab.hash_str or not is_ours(program):
+        return 403, "only the program that points at the installed fedloom may be submitted"
+    if not set(request.override_config) <= SETTINGS:
+        return 403, "a run may only be told its folder and its federation"
+    return None
 
 
 def is_ours(program: bytes) -> bool:
@@ -84,18 +261,73 @@ def is_ours(program: bytes) -> bool:
             project = tomllib.loads(archive.read("pyproject.toml").decode())
         components = project["tool"]["flwr"]["app"]["components"]
         dependencies = project["project"]["dependencies"]
+        protocol = project["tool"].get("fedloom", {}).get("protocol", hello.PROTOCOL)
     except NO_PROGRAM:
+        return False
+    if protocol != hello.PROTOCOL:
+        log.error("the server speaks protocol %s, this site %s", protocol, hello.PROTOCOL)
         return False
     return bool(components == COMPONENTS and dependencies == [])
 
 
 def superlink() -> None:
+    """Start a SuperLink behind the door, and the process that starts the programs of runs."""
     from flwr.superlink import extensions
     from flwr.superlink.cli import flower_superlink
     from starlette.middleware import Middleware
 
     extensions.get_middleware = lambda: (Middleware(Door),)
+    logging.getLogger("uvicorn.access").addFilter(is_worth_a_line)
+    if Path("server.crt").exists() and Path("local.crt").exists():
+        show_given_certificate()
+    if SECRET in os.environ:
+        start_executor(os.environ[SECRET])
     flower_superlink()
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether the server's log should have a line about a call.
+
+    Sites ask several times a second whether there is work.
+    """
+    text = record.getMessage()
+    return not ("/pull-messages" in text and text.endswith(" 200"))
+
+
+def show_given_certificate() -> None:
+    """Let the server show the certificate of an existing PKI to all who call it by name.
+
+    Callers on its own machine use 127.0.0.1, which such a certificate rarely names. They get the
+    one of the federation's own authority.
+    """
+    config: Any = importlib.import_module("uvicorn.config")
+    create = config.create_ssl_context
+
+    def with_both(*given: Any, **options: Any) -> ssl.SSLContext:
+        context: ssl.SSLContext = create(*given, **options)
+        named = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        named.load_cert_chain("server.crt", "server.key")
+
+        def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            if name is not None:
+                connection.context = named
+
+        context.sni_callback = choose
+        return context
+
+    config.create_ssl_context = with_both
+
+
+def start_executor(secret: str) -> None:
+    """Start Flower's own executor of programs, which signs its calls with a secret."""
+    options = dict(zip(sys.argv[1:], sys.argv[2:], strict=False))
+    command = ["flower-superexec", "--runtime-api-address", f"127.0.0.1:{options['--port']}"]
+    command += ["--superexec-auth-secret-file", secret, "--parent-pid", str(os.getpid())]
+    if "--insecure" in sys.argv:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", options["--ssl-ca-certfile"]]
+    subprocess.Popen(command)
 
 
 def supernode() -> None:
@@ -111,6 +343,7 @@ def supernode() -> None:
     pull = node._pull_and_store_message
     if not callable(node._verify_fab):  # it is internal to Flower; nothing starts without it
         raise TypeError("Flower's check of programs is not what it was")
+    pace = Pace()
 
     def guarded(
         *,
@@ -123,6 +356,8 @@ def supernode() -> None:
             return Fab(fab_hash, content, {"valid_license": "checked here"})
 
         run_id: int | None = pull(get_fab=licensed, trusted_entities={"fedloom": ""}, **options)
+        if run_id is not None:
+            pace.note_message()
         return run_id
 
     def verify(fab: Fab, _: object) -> bool:
@@ -130,7 +365,68 @@ def supernode() -> None:
 
     node._pull_and_store_message = guarded
     node._verify_fab = verify
+    node.time = pace
+    connect_again_after_broken_handshakes()
+    if SECRET in os.environ:
+        start_warm_executor(os.environ[SECRET])
     flower_supernode()
+
+
+def connect_again_after_broken_handshakes() -> None:
+    """Let a SuperNode try again if a connection broke while TLS was agreed on.
+
+    Flower takes every error that mentions TLS for a wrong certificate, and drops what it was about
+    to send. Only a certificate that is wrong stays so.
+    """
+    connection: Any = importlib.import_module("flwr.supernode.fleet_http_connection")
+    make = connection.make_simple_http_retry_invoker
+
+    def patient() -> Any:
+        invoker = make()
+        gives_up = invoker.should_giveup
+
+        def should_give_up(error: Exception) -> bool:
+            if is_broken_handshake(error):
+                return False
+            return bool(gives_up(error))
+
+        invoker.should_giveup = should_give_up
+        return invoker
+
+    connection.make_simple_http_retry_invoker = patient
+
+
+def is_broken_handshake(error: Exception) -> bool:
+    """Whether the other side went away while TLS was agreed on, instead of being refused."""
+    text = str(error).lower()
+    return "unexpected_eof" in text or "eof occurred" in text or "connection reset" in text
+
+
+class Pace:
+    """Stands for the module `time` in Flower's loop, which only sleeps.
+
+    Flower asks for work every three seconds and looks for a reply every half. During a run that
+    would be most of a short round; between runs, seldom is enough.
+    """
+
+    def __init__(self) -> None:
+        self.busy_until = 0.0
+
+    def note_message(self) -> None:
+        self.busy_until = time.monotonic() + BUSY
+
+    def sleep(self, seconds: float) -> None:
+        longest = SELDOM
+        if time.monotonic() < self.busy_until:
+            longest = OFTEN
+        time.sleep(min(seconds, longest))
+
+
+def start_warm_executor(secret: str) -> None:
+    options = dict(zip(sys.argv[1:], sys.argv[2:], strict=False))
+    address = f"127.0.0.1:{options['--port']}"
+    module = "fedloom.deploy.executor"
+    subprocess.Popen([sys.executable, "-P", "-m", module, address, secret, str(os.getpid())])
 
 
 def main() -> None:

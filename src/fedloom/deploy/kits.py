@@ -1,8 +1,12 @@
 """A federation's folder and the start kits of its sites: certificates, keys, addresses, policies.
 
-DIR/federation.json   name of the server, port, sites in client order, and each site's node id
-DIR/ca.crt, ca.key    the federation's own certificate authority
-DIR/server.crt, .key  the server's certificate, signed by that authority, and its key
+DIR/federation.json   name of the server, port, sites in client order, each site's node id and key
+DIR/ca.crt            the certificate by which sites recognise the server
+DIR/ca.key            the key of the federation's own authority, unless it is kept elsewhere
+DIR/server.crt, .key  the server's certificate, and its key
+DIR/authority.crt     the federation's own authority, if ca.crt is that of an existing PKI
+DIR/local.crt, .key   a certificate of that authority, for the server's own machine
+DIR/tokens.json       who may call the control interface; owner.token: of whoever owns DIR
 DIR/keys/SITE.pub     the public key by which the server recognises a site
 DIR/samples.json      how many samples each site reported in its last experiment
 DIR/INSECURE          exists if the server was last started with --insecure
@@ -19,7 +23,7 @@ import datetime
 import ipaddress
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedloom import reading
+from fedloom.deploy.given_certificates import GivenCertificates
 from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile, check_owner
+from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of
 from fedloom.deploy.policy import POLICY, Policy, read_policy
+from fedloom.deploy.private_files import check_private, write_private
+from fedloom.deploy.tokens import TokenFile, owners_token
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 from fedloom.types import Json
@@ -48,33 +56,139 @@ class Federation:
     port: int
     sites: tuple[str, ...]  # sorted; a site's position is its client number
     nodes: dict[str, int]  # the node id that Flower gave to each site's key
+    keys: dict[str, KeyRecord] = field(default_factory=dict)  # of sites, since version 0.2
+    revoked: tuple[RevokedKey, ...] = ()
+    listen: str | None = None  # address and port, if a reverse proxy stands before the server
 
     @classmethod
-    def create(cls, path: Path, sites: Sequence[str], host: str, port: int) -> Federation:
-        check_new(path, sites, host)
-        federation = cls(path, host, port, tuple(sorted(sites)), {})
+    def create(
+        cls,
+        path: Path,
+        sites: Sequence[str],
+        host: str,
+        port: int,
+        *,
+        offline_ca: Path | None = None,
+        given: GivenCertificates | None = None,
+        listen: str | None = None,
+        sites_join: bool = False,
+    ) -> Federation:
+        """A new federation.
+
+        `offline_ca` is where the authority's key goes, instead of `path`. With `sites_join` there
+        may be no site yet: they make their own keys.
+        """
+        check_new(path, sites, host, may_be_empty=sites_join)
+        check_kept_apart(offline_ca, path)
+        check_listen(listen)
+        if given is not None:
+            given.check(host)
+        federation = cls(path, host, port, tuple(sorted(sites)), {}, listen=listen)
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o700)
         authority = Authority.create("fedloom federation")
-        authority.save(path / "ca")
-        authority.issue(host, [host, "localhost", "127.0.0.1"]).save(path / "server")
+        write_private(offline_ca or path / "ca.key", authority.private())
+        local = authority.issue(host, [host, "localhost", "127.0.0.1"])
+        if given is None:
+            write_whole(path / "ca.crt", [authority.public()], durable=True)
+            local.save(path / "server")
+        else:
+            write_whole(path / "authority.crt", [authority.public()], durable=True)
+            local.save(path / "local")
+            given.save(path)
         for site in federation.sites:
-            federation._make_kit(site, authority)
+            federation = federation.with_kit(site, authority)
         federation.save()
+        federation.owners_token()
         return federation
 
-    def _make_kit(self, site: str, authority: Authority) -> None:
+    def with_kit(self, site: str, authority: Authority, days: int = 365 * YEARS) -> Federation:
+        """Make a site's kit here, with its key, and admit that key."""
         kit = self.path / "kits" / site
-        kit.mkdir(parents=True)
+        kit.mkdir(parents=True, exist_ok=True)
         kit.chmod(0o700)
-        identity = authority.issue(site, [site, "localhost", "127.0.0.1"])
+        identity = authority.issue(site, [site, "localhost", "127.0.0.1"], days)
         identity.save(kit / "site")
-        write_private(kit / "node.key", identity.ssh_private())
+        write_private(kit / "node.key", ssh_private(identity.key))
         write_whole(kit / "ca.crt", [(self.path / "ca.crt").read_bytes()], durable=True)
-        write_whole(kit / "policy.toml", [POLICY.encode()], durable=True)
+        if not (kit / "policy.toml").exists():
+            write_whole(kit / "policy.toml", [POLICY.encode()], durable=True)
         KitFile(site=site, server=f"{self.host}:{self.port}").write(kit)
+        return self.with_key(site, identity.certificate)
+
+    def with_key(self, site: str, certificate: x509.Certificate) -> Federation:
+        """The federation in which this certificate's key is that of the site. It is not saved."""
+        public_key = certificate.public_key()
         (self.path / "keys").mkdir(exist_ok=True)
-        write_whole(self.path / "keys" / f"{site}.pub", [identity.ssh_public()], durable=True)
+        write_whole(self.path / "keys" / f"{site}.pub", [ssh_public(public_key)], durable=True)
+        record = KeyRecord(fingerprint_of(pem_public(public_key)), certificate.not_valid_after_utc)
+        nodes = {name: node for name, node in self.nodes.items() if name != site}
+        sites = tuple(sorted({*self.sites, site}))
+        return replace(self, sites=sites, nodes=nodes, keys={**self.keys, site: record})
+
+    def without(self, site: str, now: datetime.datetime) -> Federation:
+        """The federation without a site, whose key may never come back. It is not saved."""
+        nodes = {name: node for name, node in self.nodes.items() if name != site}
+        keys = {name: record for name, record in self.keys.items() if name != site}
+        sites = tuple(name for name in self.sites if name != site)
+        revoked = (*self.revoked, RevokedKey(site, self.fingerprint(site), now))
+        return replace(self, sites=sites, nodes=nodes, keys=keys, revoked=revoked)
+
+    def fingerprint(self, site: str) -> str:
+        if site in self.keys:
+            return self.keys[site].fingerprint
+        return fingerprint_of(self.public_key(site))
+
+    def public_key(self, site: str) -> bytes:
+        """A site's public key in PEM, as Flower wants it."""
+        path = self.path / "keys" / f"{site}.pub"
+        try:
+            key = serialization.load_ssh_public_key(path.read_bytes())
+        except (OSError, ValueError):
+            raise damaged(path) from None
+        return pem_public(key)
+
+    @property
+    def authority_file(self) -> Path:
+        """The certificate of the federation's own authority."""
+        if (self.path / "authority.crt").exists():
+            return self.path / "authority.crt"
+        return self.path / "ca.crt"
+
+    def authority(self, key: Path | None = None) -> Authority:
+        """The federation's own authority, whose key may be kept elsewhere."""
+        key = key or self.path / "ca.key"
+        if not key.exists():
+            rule = "the key of the federation's authority must be given"
+            raise FedloomError(rule, f"there is no {key}", "add --ca-key FILE")
+        check_private(key)
+        certificate = x509.load_pem_x509_certificate(self.authority_file.read_bytes())
+        try:
+            loaded: Any = serialization.load_pem_private_key(key.read_bytes(), None)
+        except (ValueError, TypeError):
+            raise damaged(key) from None
+        if pem_public(loaded.public_key()) != pem_public(certificate.public_key()):
+            rule = f"{key} must be the key of {self.authority_file}"
+            raise FedloomError(rule, "it is another one", "give the one that `init` wrote")
+        return Authority(loaded, certificate)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens: only locally if the federation is on one machine."""
+        if self.listen is not None:
+            host, _, port = self.listen.rpartition(":")
+            return host, int(port)
+        if self.host in ("127.0.0.1", "localhost"):
+            return "127.0.0.1", self.port
+        return "0.0.0.0", self.port
+
+    @property
+    def local_port(self) -> int:
+        return self.address[1]
+
+    def owners_token(self) -> TokenFile:
+        server = f"127.0.0.1:{self.local_port}"
+        return owners_token(self.path, server, self.authority_file.read_text())
 
     @classmethod
     def open(cls, path: Path) -> Federation:
@@ -87,13 +201,19 @@ class Federation:
                 port=int(raw["port"]),
                 sites=tuple(map(str, raw["sites"])),
                 nodes={str(site): int(node) for site, node in raw["nodes"].items()},
+                keys={
+                    str(site): KeyRecord.from_json(record)
+                    for site, record in raw.get("keys", {}).items()
+                },
+                revoked=tuple(map(RevokedKey.from_json, raw.get("revoked", []))),
+                listen=raw.get("listen"),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise damaged(file) from None
-        check_private(path / "server.key")
+        check_server_key(path)
         if (path / "ca.key").exists():  # its owner may have moved it to a safer place
             check_private(path / "ca.key")
-        for name in ("server.crt", "ca.crt"):
+        for name in certificates_in(path):
             check_certificate(path / name)
         return federation
 
@@ -112,12 +232,16 @@ class Federation:
             "port": self.port,
             "sites": list(self.sites),
             "nodes": self.nodes,
+            "keys": {site: record.to_json() for site, record in self.keys.items()},
+            "revoked": [key.to_json() for key in self.revoked],
         }
+        if self.listen is not None:
+            facts["listen"] = self.listen
         content = json.dumps(facts, indent=1).encode()
         write_whole(self.path / "federation.json", [content], durable=True)
 
 
-def check_new(path: Path, sites: Sequence[str], host: str) -> None:
+def check_new(path: Path, sites: Sequence[str], host: str, *, may_be_empty: bool) -> None:
     """Raise an error if a federation cannot be created with these arguments."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         rule = "a federation must get a new folder"
@@ -129,7 +253,7 @@ def check_new(path: Path, sites: Sequence[str], host: str) -> None:
                 f"got {name!r}",
                 "try --site hospital-a",
             )
-    if len(set(sites)) != len(sites) or not sites:
+    if len(set(sites)) != len(sites) or not (sites or may_be_empty):
         names = ", ".join(sites) or "none"
         raise FedloomError("every site must be named once", f"got {names}", "add --site NAME")
     if not HOST.fullmatch(host):
@@ -158,6 +282,51 @@ class Kit:
         return cls(path.resolve(), file.site, file.server, read_policy(path / "policy.toml"))
 
 
+def check_kept_apart(offline_ca: Path | None, federation: Path) -> None:
+    """Raise an error if the authority's key cannot be written where it should be kept."""
+    if offline_ca is None:
+        return
+    rule = "--offline-ca must name a new file outside the federation's folder"
+    if offline_ca.resolve().is_relative_to(federation.resolve()):
+        raise FedloomError(rule, f"{offline_ca} is inside", "name one on another disk")
+    if offline_ca.exists() or not offline_ca.parent.is_dir():
+        found = f"{offline_ca} exists, or its folder does not"
+        raise FedloomError(rule, found, "try --offline-ca /media/safe/ca.key")
+
+
+def check_listen(text: str | None) -> None:
+    """Raise an error unless this is an IPv4 address of this machine and a port."""
+    if text is None:
+        return
+    address, _, port = text.rpartition(":")
+    try:
+        ipaddress.IPv4Address(address)
+        is_port = port.isdecimal() and 0 < int(port) < 65536
+    except ValueError:
+        is_port = False
+    if not is_port:
+        rule = "--listen must be an IPv4 address and a port"
+        raise FedloomError(rule, f"got {text}", "try --listen 127.0.0.1:9092")
+
+
+def certificates_in(folder: Path) -> list[str]:
+    """The certificates that a federation must have. Behind a proxy there is no server.crt."""
+    if not (folder / "local.crt").exists():
+        return ["server.crt", "ca.crt"]
+    names = ["ca.crt", "authority.crt", "local.crt"]
+    if (folder / "server.crt").exists():
+        names.append("server.crt")
+    return names
+
+
+def check_server_key(folder: Path) -> None:
+    """Raise an error unless the keys of the server's certificates are private."""
+    for name in certificates_in(folder):
+        key = folder / f"{Path(name).stem}.key"
+        if key.stem in ("server", "local"):
+            check_private(key)
+
+
 def read_json(path: Path, owner: str, advice: str) -> Json:
     """Read a file of `owner`, which names a folder or kit in the error."""
     try:
@@ -169,19 +338,6 @@ def read_json(path: Path, owner: str, advice: str) -> Json:
 def damaged(path: Path) -> FedloomError:
     rule = f"{path} must be as fedloom wrote it"
     return FedloomError(rule, "it is damaged", "restore it, or make a new federation")
-
-
-def check_private(path: Path) -> None:
-    """Raise an error unless the owner of a key, and nobody else, can read it."""
-    try:
-        mode = path.stat().st_mode
-        path.read_bytes()
-    except OSError as error:
-        rule = f"{path} must be readable by you"
-        raise FedloomError(rule, error.strerror or "?", "restore it") from None
-    if mode & 0o077:
-        rule = f"{path} must be readable by its owner alone"
-        raise FedloomError(rule, f"its mode is {mode & 0o777:o}", "chmod 600")
 
 
 def check_certificate(path: Path) -> None:
@@ -203,12 +359,6 @@ def check_certificate(path: Path) -> None:
         raise FedloomError(rule, f"{validity}, and {clock}", f"correct the clock, or {advice}")
 
 
-def write_private(path: Path, content: bytes) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_bytes(content)
-
-
 # Certificates
 
 
@@ -221,30 +371,19 @@ class Identity:
 
     def save(self, stem: Path) -> None:
         """Write STEM.key, which only its owner can read, and STEM.crt."""
+        write_private(stem.with_suffix(".key"), self.private())
+        write_whole(stem.with_suffix(".crt"), [self.public()], durable=True)
+
+    def private(self) -> bytes:
         key = self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        write_private(stem.with_suffix(".key"), key)
-        certificate = self.certificate.public_bytes(serialization.Encoding.PEM)
-        write_whole(stem.with_suffix(".crt"), [certificate], durable=True)
-
-    def ssh_private(self) -> bytes:
-        """The private key in the format that Flower expects of a node."""
-        key = self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
         return bytes(key)
 
-    def ssh_public(self) -> bytes:
-        key = self.key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH,
-            serialization.PublicFormat.OpenSSH,
-        )
-        return bytes(key)
+    def public(self) -> bytes:
+        return bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
 
 class Authority(Identity):
@@ -253,26 +392,33 @@ class Authority(Identity):
     @classmethod
     def create(cls, name: str) -> Authority:
         key = ec.generate_private_key(ec.SECP384R1())
-        draft = builder(name, name, key)
+        draft = builder(name, name, key.public_key())
         draft = draft.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         return cls(key, draft.sign(key, hashes.SHA384()))
 
     def issue(self, name: str, alternatives: Sequence[str], days: int = 365 * YEARS) -> Identity:
         """A new key with a certificate that this authority signs."""
         key = ec.generate_private_key(ec.SECP384R1())
+        return Identity(key, self.sign(name, alternatives, key.public_key(), days))
+
+    def sign(
+        self, name: str, alternatives: Sequence[str], public_key: Any, days: int = 365 * YEARS
+    ) -> x509.Certificate:
+        """A certificate for a key that somebody else has."""
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         names = [address(text) for text in dict.fromkeys(alternatives)]
         not_an_authority = x509.BasicConstraints(ca=False, path_length=None)
-        draft = builder(name, str(issuer), key, days)
+        draft = builder(name, str(issuer), public_key, days)
         draft = draft.add_extension(x509.SubjectAlternativeName(names), critical=False)
         draft = draft.add_extension(not_an_authority, critical=True)
-        return Identity(key, draft.sign(self.key, hashes.SHA384()))
+        certificate: x509.Certificate = draft.sign(self.key, hashes.SHA384())
+        return certificate
 
 
 def builder(
     subject: str,
     issuer: str,
-    key: ec.EllipticCurvePrivateKey,
+    public_key: Any,
     days: int = 365 * YEARS,
 ) -> Any:
     """A certificate without its extensions and its signature."""
@@ -281,7 +427,7 @@ def builder(
     start = min(now, end) - datetime.timedelta(minutes=5)  # clocks differ
     draft = x509.CertificateBuilder()
     draft = draft.subject_name(common_name(subject)).issuer_name(common_name(issuer))
-    draft = draft.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    draft = draft.public_key(public_key).serial_number(x509.random_serial_number())
     return draft.not_valid_before(start).not_valid_after(end)
 
 
@@ -294,3 +440,30 @@ def address(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
+
+
+def pem_public(public_key: Any) -> bytes:
+    """A public key in PEM, as a site's calls carry it."""
+    key = public_key.public_bytes(
+        serialization.Encoding.PEM,
+        serialization.PublicFormat.SubjectPublicKeyInfo,
+    )
+    return bytes(key)
+
+
+def ssh_public(public_key: Any) -> bytes:
+    key = public_key.public_bytes(
+        serialization.Encoding.OpenSSH,
+        serialization.PublicFormat.OpenSSH,
+    )
+    return bytes(key)
+
+
+def ssh_private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key in the format that Flower expects of a node."""
+    content = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    return bytes(content)

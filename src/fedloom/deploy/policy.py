@@ -139,8 +139,8 @@ def read_policy(path: Path) -> Policy:
     try:
         policy: Policy = validated(Policy, raw)
     except FedloomError as error:
-        advice = error.todo.replace("--help for what it takes", "docs/deploy.md for every line")
-        raise FedloomError(f"in {path}, {error.must}", error.found, advice) from None
+        advice = error.advice.replace("--help for what it takes", "docs/deploy.md for every line")
+        raise FedloomError(f"in {path}, {error.rule}", error.found, advice) from None
     return policy
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -17,34 +18,39 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import tomli_w
 
 from fedloom.config.models import DataConfig
-from fedloom.deploy.guard import COMPONENTS
+from fedloom.deploy import control, hello
+from fedloom.deploy.control import Access
+from fedloom.deploy.guard import COMPONENTS, SECRET
 from fedloom.deploy.kits import INSECURE, Federation, Kit
+from fedloom.deploy.members import fingerprint_of
+from fedloom.deploy.private_files import write_private
 from fedloom.deploy.site_data import site_source, site_table, to_flags
-from fedloom.errors import FedloomError, RunStopped
+from fedloom.errors import FedloomError
 from fedloom.federation.engines.flower import QUIET
-from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
-from fedloom.types import Json
+from fedloom.version import __version__
 
 # Seconds for which a site keeps trying: after a crash of the site, the server believes for a minute
 # that it is still connected.
 TURNED_AWAY = 90.0
 AGAIN = 5.0  # seconds between two attempts
+CHECK = 10.0  # seconds between two checks whether the server still admits this site
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
+FEDERATION = "FEDLOOM_FEDERATION"  # tells the server's programs which federation they serve
 
 # The app that Flower sends to sites. It only points at the installed package.
 APP = {
     "project": {
         "name": "fedloom-app",
-        "version": "1.0.0",
+        "version": __version__,
         "license": "Apache-2.0",
         "description": "Runs the installed fedloom",
         "dependencies": [],
@@ -56,7 +62,8 @@ APP = {
                 "components": COMPONENTS,
                 "config": {"run": "", "federation": ""},
             }
-        }
+        },
+        "fedloom": {"protocol": hello.PROTOCOL},
     },
 }
 
@@ -96,6 +103,14 @@ def guarded(program: str) -> list[str]:
     return [sys.executable, "-P", "-m", "fedloom.flower.guard", program]
 
 
+def executor_secret(home: Path) -> str:
+    """A new secret for the processes that do Flower's work, in a file that only we can read."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    path = home / "executor.secret"
+    write_private(path, secrets.token_hex(32).encode())
+    return str(path)
+
+
 # The server
 
 
@@ -105,10 +120,10 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
     process = start_server(federation, insecure=insecure)
     try:
         wait_until_up(federation, process)
-        if not insecure:
-            register(federation)
+        federation = register(federation, insecure=insecure)
         address = f"{federation.host}:{federation.port}"
-        print(f"fedloom: serving {address} for {', '.join(federation.sites)}", flush=True)
+        sites = ", ".join(federation.sites) or "sites that will join"
+        print(f"fedloom: serving {address} for {sites}", flush=True)
         return wait(process)
     finally:
         stop(process)
@@ -117,23 +132,30 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
 def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[bytes]:
     path = federation.path
     mark(federation, insecure=insecure)
+    federation.owners_token()
+    home = path / "flower"
+    secret = executor_secret(home)
+    host, port = federation.address
     command = guarded("superlink")
     if insecure:
         command += ["--insecure"]
     else:
-        command += ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
-        command += ["--ssl-ca-certfile", "ca.crt", "--enable-supernode-auth"]
+        own = own_certificate(federation)
+        command += ["--ssl-certfile", f"{own}.crt", "--ssl-keyfile", f"{own}.key"]
+        command += ["--ssl-ca-certfile", federation.authority_file.name, "--enable-supernode-auth"]
     command += ["--database", "superlink.db", "--disable-runtime-dependency-installation"]
-    command += ["--host", bound(federation), "--port", str(federation.port)]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", secret]
+    command += ["--host", host, "--port", str(port)]
     command += ["--log-file", "superlink.log"]
-    return launch(command, path, environment(path / "flower"))
+    env = {**environment(home), FEDERATION: str(path), SECRET: secret}
+    return launch(command, path, env)
 
 
-def bound(federation: Federation) -> str:
-    """The address at which the server listens: only locally if the federation is on one machine."""
-    if federation.host in ("127.0.0.1", "localhost"):
-        return "127.0.0.1"
-    return "0.0.0.0"
+def own_certificate(federation: Federation) -> str:
+    """Which certificate callers on this machine see, without its ending."""
+    if (federation.path / "local.crt").exists():
+        return "local"
+    return "server"
 
 
 def mark(federation: Federation, *, insecure: bool) -> None:
@@ -153,28 +175,14 @@ def warn() -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def write_connection(federation: Federation) -> None:
-    """Write the file in which Flower's command line finds the server.
-
-    Without this file, it would start a server of its own.
-    """
-    server: dict[str, Json] = {"address": f"127.0.0.1:{federation.port}"}
-    if federation.insecure:
-        server["insecure"] = True
-    else:
-        server["root-certificates"] = str(federation.path / "ca.crt")
-    content = tomli_w.dumps({"superlink": {"default": "fedloom", "fedloom": server}})
-    write_whole(federation.path / "flower" / "config.toml", [content.encode()], durable=False)
-
-
 def check_free(federation: Federation) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((bound(federation), federation.port))
+            probe.bind(federation.address)
         except OSError:
             raise FedloomError(
-                f"port {federation.port} must be free",
+                f"port {federation.local_port} must be free",
                 "another program uses it",
                 "end that, or init with --port",
             ) from None
@@ -198,86 +206,33 @@ def not_started(federation: Federation, reason: str) -> FedloomError:
 
 def answers(federation: Federation) -> bool:
     """Whether something listens at the server's port."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", federation.port)) == 0
+    return control.listens(f"127.0.0.1:{federation.local_port}")
 
 
-def register(federation: Federation) -> Federation:
-    """Register every site's public key with Flower. Its node id then identifies the site."""
-    nodes = dict(federation.nodes)
+def access_of(federation: Federation) -> Access:
+    """How whoever owns a federation's folder calls its server."""
+    return Access(federation.path, federation.owners_token(), federation.insecure)
+
+
+def register(federation: Federation, *, insecure: bool = False) -> Federation:
+    """Register every site's public key with Flower. Its node id then identifies the site.
+
+    Keys that were revoked or replaced while the server did not run are taken out.
+    """
+    if insecure:
+        return federation
+    access = access_of(federation)
+    wanted = {federation.fingerprint(site): site for site in federation.sites}
+    for node in control.nodes(access):
+        if node.is_registered and fingerprint_of(node.public_key) not in wanted:
+            control.unregister(access, node.number)
     for site in federation.sites:
-        if site in nodes:
+        if site in federation.nodes:
             continue
-        key = federation.path / "keys" / f"{site}.pub"
-        answer = ask_flower(federation, "supernode", "register", str(key))
-        nodes[site] = int(answer["node-id"])
-        federation = replace(federation, nodes=nodes)
+        number = control.register(access, site, federation.public_key(site))
+        federation = replace(federation, nodes={**federation.nodes, site: number})
         federation.save()
     return federation
-
-
-def ask_flower(federation: Federation, *words: str) -> Json:
-    """Run one command of Flower's command line, and return its answer as JSON."""
-    advice = "start it with `fedloom federation server`"
-    if not answers(federation):
-        silence = f"nothing answers at port {federation.port}"
-        raise RunStopped("the federation's server must run here", silence, advice)
-    env = environment(federation.path / "flower")
-    write_connection(federation)
-    command = ["flwr", *words, "--format", "json"]
-    done = subprocess.run(command, cwd=federation.path, env=env, capture_output=True, text=True)
-    answer = answer_in(done)
-    if not answer.get("success"):
-        reason = " ".join(str(answer.get("error-message", "")).split())
-        raise RunStopped("Flower's server must answer", reason or "it did not", advice)
-    return answer
-
-
-def answer_in(done: subprocess.CompletedProcess[str]) -> Json:
-    """The JSON that Flower's command printed. If there is none, its output is the error."""
-    try:
-        return json.loads(done.stdout[done.stdout.index("{") :])
-    except ValueError:
-        return {"success": False, "error-message": (done.stderr or done.stdout).strip()}
-
-
-@dataclass(frozen=True)
-class SiteStatus:
-    """Whether a site is connected."""
-
-    site: str
-    status: str  # as Flower calls it, or "not registered"
-    seen: str | None = None  # since when it is online, or when it last was; None: unknown
-
-    def to_json(self) -> dict[str, Json]:
-        return asdict(self)
-
-
-def status(federation: Federation) -> list[SiteStatus]:
-    nodes = {}
-    for node in ask_flower(federation, "supernode", "list")["nodes"]:
-        nodes[int(node["node-id"])] = node
-    sites = []
-    if federation.insecure:  # it is unknown which site a node is
-        for number, node in nodes.items():
-            sites.append(SiteStatus(f"node {number}", node["status"]))
-        return sites
-    for site in federation.sites:
-        node = nodes.get(federation.nodes.get(site, -1), {})
-        state = node.get("status", "not registered")
-        sites.append(SiteStatus(site, state, last_seen(node)))
-    return sites
-
-
-def last_seen(node: Mapping[str, Json]) -> str | None:
-    """Since when a node is connected, or when it last was; None: it never was."""
-    moment: str | None = node.get("offline-at")
-    if node.get("status") == "online":
-        moment = node.get("online-at")
-    if moment == "N/A":
-        return None
-    return moment
 
 
 # A site
@@ -309,6 +264,7 @@ def attend(
     """Run a site's SuperNode until it is stopped."""
     count = samples_of(data)
     check_server(kit, insecure=insecure)
+    say_hello(kit, insecure=insecure)
     samples = f"{count} samples"
     print(f"fedloom: site {kit.site} serves {samples} to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
@@ -316,20 +272,47 @@ def attend(
         process = start_site(kit, data, device=device, port=port, insecure=insecure)
         began = time.monotonic()
         try:
-            code = wait(process)
+            code = wait(process, lambda: check_admitted(kit, insecure=insecure))
         finally:
             stop(process)
-        if code == 0 or time.monotonic() - began > TURNED_AWAY:
-            return code  # it was connected
+        say_hello(kit, insecure=insecure)
+        if code == 0:
+            return code
+        if time.monotonic() - began > TURNED_AWAY:  # it was connected, and may be so again
+            until = time.monotonic() + TURNED_AWAY
         if time.monotonic() > until:
             raise FedloomError(
                 f"the server {kit.server} must let this site in",
                 "it does not know its key, or another process is connected with it",
                 "ask whoever runs the federation",
             )
-        notice = f"fedloom: turned away; trying again in {AGAIN:g} s"
+        notice = f"fedloom: turned away or cut off; trying again in {AGAIN:g} s"
         print(notice, file=sys.stderr, flush=True)
         time.sleep(AGAIN)
+
+
+def say_hello(kit: Kit, *, insecure: bool) -> None:
+    """Raise an error if the server turns this site away, and tell if versions differ."""
+    greeting = greeting_for(kit, insecure=insecure)
+    if greeting is None:
+        return
+    notice = hello.check_greeting(greeting, kit.site)
+    if notice is not None:
+        print(f"fedloom: {notice}", file=sys.stderr, flush=True)
+
+
+def check_admitted(kit: Kit, *, insecure: bool) -> None:
+    """Raise an error if the server no longer admits this site's key."""
+    greeting = greeting_for(kit, insecure=insecure)
+    if greeting is not None and greeting.refusal is not None:
+        hello.check_greeting(greeting, kit.site)
+
+
+def greeting_for(kit: Kit, *, insecure: bool) -> hello.Greeting | None:
+    authority: Path | None = kit.path / "ca.crt"
+    if insecure:
+        authority = None
+    return hello.greet(kit.server, authority, kit.path / "node.key")
 
 
 def check_server(kit: Kit, *, insecure: bool) -> None:
@@ -384,24 +367,24 @@ def start_site(
         command += ["--insecure"]
     else:
         command += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
-    command += ["--node-config", as_words(config), "--port", str(port)]
-    return launch(command, kit.path, environment(kit.path / "flower"))
+    home = kit.path / "flower"
+    secret = executor_secret(home)
+    command += ["--isolation", "process", "--superexec-auth-secret-file", secret]
+    command += ["--node-config", as_words(config), "--host", "127.0.0.1", "--port", str(port)]
+    return launch(command, kit.path, {**environment(home), SECRET: secret})
 
 
 # A run
 
 
-def submit(folder: RunFolder, federation: Federation) -> str:
+def submit(folder: RunFolder, access: Access) -> str:
     """Submit a run to Flower's server, and return the number that it gives the run."""
-    app = folder.fresh("app")
-    (app / "pyproject.toml").write_text(tomli_w.dumps(APP))
-    config = as_words({"run": str(folder.path.resolve()), "federation": str(federation.path)})
-    answer = ask_flower(federation, "run", str(app.resolve()), "--run-config", config)
-    return str(answer["run-id"])
+    settings = {"run": str(folder.path.resolve()), "federation": str(access.path)}
+    return control.start_run(access, tomli_w.dumps(APP).encode(), settings)
 
 
-def withdraw(federation: Federation, number: str) -> None:
-    ask_flower(federation, "stop", number)
+def withdraw(access: Access, number: str) -> None:
+    control.stop_run(access, number)
 
 
 # Processes
@@ -444,10 +427,18 @@ def end_without_parent(seconds: float = 1.0) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait until a process ends by itself, or until Ctrl-C or SIGTERM ends it."""
+def wait(process: subprocess.Popen[bytes], check: Callable[[], None] | None = None) -> int:
+    """Wait until a process ends by itself, or until Ctrl-C or SIGTERM ends it.
+
+    `check` is called now and then, and raises an error if the process should end.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        while check is not None:
+            try:
+                return process.wait(CHECK)
+            except subprocess.TimeoutExpired:
+                check()
         return process.wait()
     finally:
         signal.signal(signal.SIGTERM, before)

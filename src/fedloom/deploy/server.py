@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedloom.config.models import Experiment
+from fedloom.deploy.installed import check_installed
 from fedloom.deploy.kits import Federation
-from fedloom.deploy.processes import end_without_parent
+from fedloom.deploy.processes import FEDERATION, end_without_parent
 from fedloom.deploy.settled import (
     checked,
     kept_facts,
@@ -52,6 +54,7 @@ from fedloom.federation.engines.flower.engine import (
 from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.federation.server.events import Event, Notice
 from fedloom.federation.server.receiving import readable
+from fedloom.files import write_whole
 from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.runs import notices
@@ -62,6 +65,7 @@ from fedloom.threads import one_thread
 from fedloom.types import Json
 
 EVENTS = "events.jsonl"
+CURRENT = "current.json"  # in the federation's folder: the run that was submitted last
 log = logging.getLogger("fedloom")
 
 Tell = Callable[[Json], None]  # writes an event for the process that submitted the run
@@ -79,7 +83,9 @@ def main(grid: Grid, context: Context) -> None:
 
         tell({"event": "submitted"})
         try:
-            federation = Federation.open(Path(str(context.run_config["federation"])))
+            federation = Federation.open(served(context.run_config))
+            check_installed(folder.config())
+            note_current(federation, folder)
             carry_out(folder, grid, federation, tell)
             tell({"event": "finished"})
         except FedloomError as error:
@@ -89,6 +95,17 @@ def main(grid: Grid, context: Context) -> None:
             tell({"event": "stopped", "text": text, "code": 3})
             (folder.path / "run.log").open("a").write(traceback.format_exc())
             raise
+
+
+def served(settings: Mapping[str, object]) -> Path:
+    """The federation that this server serves, whatever the submitter calls it."""
+    return Path(os.environ.get(FEDERATION) or str(settings["federation"]))
+
+
+def note_current(federation: Federation, folder: RunFolder) -> None:
+    """Note which run is the last one, for `fedloom federation status`."""
+    submitted = json.dumps({"run": str(folder.path.resolve())})
+    write_whole(federation.path / CURRENT, [submitted.encode()], durable=True)
 
 
 def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell) -> None:
@@ -106,10 +123,20 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell)
             raise RunStopped(rule, f"{missing} is not", "start it, then resume the run")
         prepared = prepare(folder, federation, grid, nodes, tell)
         names = sorted(kept_facts(folder))
+        check_still_members(names, nodes)
         clients = {number: nodes[name] for number, name in enumerate(names)}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).to_json())
         outcome = make_loop(folder, prepared, engine, None, pass_on).run()
         write_result(folder, prepared, outcome)
+
+
+def check_still_members(names: Sequence[str], nodes: Mapping[str, int]) -> None:
+    """Raise an error if a site with which the run began has been revoked."""
+    gone = [name for name in names if name not in nodes]
+    if gone:
+        rule = "every site with which a run began must still be in the federation"
+        found = f"{', '.join(gone)} was revoked"
+        raise FedloomError(rule, found, "admit it with a new key, or begin a new run")
 
 
 def prepare(

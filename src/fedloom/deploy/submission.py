@@ -11,23 +11,23 @@ from pathlib import Path
 from fedloom.config.models import ClockConfig, DataConfig, Experiment
 from fedloom.data.configured import image_rules
 from fedloom.data.partition import parse
+from fedloom.deploy.control import Access
+from fedloom.deploy.installed import check_installed
 from fedloom.deploy.kits import Federation
-from fedloom.deploy.processes import submit, warn, withdraw
-from fedloom.deploy.server import EVENTS
+from fedloom.deploy.processes import access_of, submit, warn, withdraw
+from fedloom.deploy.server import CURRENT, EVENTS
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines import flower
 from fedloom.federation.server.events import Listener, event_from_json
-from fedloom.files import write_whole
 from fedloom.methods import ADAPT, recipe
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
 from fedloom.records.warm_start import WarmStart
-from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.clusters import check_clusters_used, check_for_federation, with_topology
-from fedloom.runs.configure import full_network_name, resolve_options
+from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import check_has_amount, short_name
 from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.preparing import normalised_as, options_asked_for, sized_as
@@ -35,11 +35,9 @@ from fedloom.runs.results import Run
 from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
-from fedloom.spaces import full_name
 from fedloom.types import Json, active_of
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
-CURRENT = "current.json"  # in the federation's folder
 LEAVING = 20.0  # seconds that a withdrawn run may take to end
 SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
 
@@ -80,7 +78,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     There is no data here: the server settles the task when it has asked the sites.
     """
     flower.require()
-    federation = Federation.open(Path(str(config.engine.federation)))
+    access = opened(Path(str(config.engine.federation)))
     config = with_paths_for_sites(config)
     check(config)
     start = None
@@ -92,22 +90,39 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
     recipe(config.method).options.model_validate(options).check_for_federation()
-    engine = config.engine.model_copy(update=settings(config, federation))
+    engine = config.engine.model_copy(update=settings(config, access))
     tiers = with_files_read(config.tiers)
     changes = {"options": options, "engine": engine, "tiers": tiers}
     settled = config.model_copy(update=changes)
-    settled = with_topology(settled, options, len(federation.sites))
-    check_for_federation(settled, active_sites(config, federation))
+    settled = with_topology(settled, options, len(access.sites))
+    check_for_federation(settled, active_sites(config, access))
     check_clusters_used(config, settled)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
-        folder.path.chmod(0o700)  # it will hold what every site sent
+        folder.path.chmod(folder_mode(access))  # it will hold what every site sent
         keep(folder, start)
         folder.write_text("config.toml", settled.to_toml())
     return folder
 
 
-def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
+def opened(path: Path) -> Federation | Access:
+    """A federation's folder, or what the file of a token gives access to."""
+    if path.is_file():
+        return Access.by_token(path)
+    return Federation.open(path)
+
+
+def folder_mode(access: Federation | Access) -> int:
+    """The mode of a run's folder.
+
+    The server writes into it. If it runs as another user, the two share a group.
+    """
+    if isinstance(access, Access):
+        return 0o2770
+    return 0o700
+
+
+def settings(config: Experiment, federation: Federation | Access) -> dict[str, Json]:
     """What of the engine's settings has another default across a network."""
     return {
         "federation": str(federation.path),
@@ -116,7 +131,7 @@ def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
     }
 
 
-def active_sites(config: Experiment, federation: Federation) -> int:
+def active_sites(config: Experiment, federation: Federation | Access) -> int:
     """How many work in a round."""
     return active_of(len(federation.sites), config.budget.participation)
 
@@ -133,10 +148,7 @@ def check(config: Experiment) -> None:
         rule = "a federation's method must be trained together"
         advice = "use `fedloom adapt` where the newcomer's data is"
         raise FedloomError(rule, "adapt is each newcomer's own", advice)
-    for what, name in {"method": config.method, **config.options}.items():
-        if needs_a_file(what, name):
-            rule = f"a federation's {what} must be installed at every site"
-            raise FedloomError(rule, f"{name} is a file", "make it an entry point")
+    check_installed(config)
     check_budget(config)
     if config.tiers.shares is not None:
         rule = "the tiers of a federation's sites must come from their devices, not from --shares"
@@ -144,17 +156,6 @@ def check(config: Experiment) -> None:
         raise FedloomError(rule, "got shares", advice)
     check_tiers(config)
     check_data(config.data)
-
-
-def needs_a_file(option: str, value: object) -> bool:
-    """Whether what an option names lies in a file, which sites do not have."""
-    if not isinstance(value, str):
-        return False
-    if option == "space":
-        value = full_name(value)  # what a TOML file defines travels without the file
-    if option == "network":
-        value = full_network_name(value)
-    return is_file(value)
 
 
 def check_budget(config: Experiment) -> None:
@@ -219,22 +220,22 @@ def check_data(data: DataConfig) -> None:
 def carry_out(folder: RunFolder, listen: Listener) -> Run:
     """Submit it and follow it to the end."""
     flower.require()
-    federation = Federation.open(Path(str(folder.config().engine.federation)))
+    access = opened(Path(str(folder.config().engine.federation)))
+    if isinstance(access, Federation):
+        access = access_of(access)
     with folder.lock():
         pass  # nobody works in it
     events = folder.path / EVENTS
     seen = 0
     if events.exists():
         seen = len(events.read_text().splitlines())
-    submitted = json.dumps({"run": str(folder.path.resolve())})
-    write_whole(federation.path / CURRENT, [submitted.encode()], durable=True)
-    if federation.insecure:
+    if access.insecure:
         warn()
-    number = submit(folder, federation)
+    number = submit(folder, access)
     try:
         follow(folder, events, seen, number, listen)
     except KeyboardInterrupt:
-        withdraw(federation, number)
+        withdraw(access, number)
         until = time.monotonic() + LEAVING
         while locked(folder) and time.monotonic() < until:  # so that it can be resumed at once
             time.sleep(0.2)
@@ -257,11 +258,18 @@ class CurrentRun:
         return asdict(self)
 
 
+def current_folder(federation: Federation) -> RunFolder | None:
+    """The folder of the run that was submitted last. None: there was none, or it was removed."""
+    try:
+        return RunFolder.open(Path(str(read_json(federation.path / CURRENT)["run"])))
+    except (Unreadable, KeyError, TypeError, FedloomError):
+        return None
+
+
 def current(federation: Federation) -> CurrentRun | None:
     """None: there was none, or it was removed."""
-    try:
-        folder = RunFolder.open(Path(str(read_json(federation.path / CURRENT)["run"])))
-    except (Unreadable, KeyError, TypeError, FedloomError):
+    folder = current_folder(federation)
+    if folder is None:
         return None
     summary = folder.summary()
     config = folder.config()

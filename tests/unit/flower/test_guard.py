@@ -1,12 +1,18 @@
 """Who may call a server, and which programs a site runs. These tests do not need Flower."""
 
+import asyncio
+import base64
+import datetime
 import io
+import json
 import zipfile
 
 import pytest
 import tomli_w
 
-from fedloom.deploy.guard import COMPONENTS, is_ours, passes
+from fedloom.deploy import guard, tokens
+from fedloom.deploy.guard import COMPONENTS, Door, is_ours, passes
+from fedloom.deploy.members import RevokedKey, fingerprint_of
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,7 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         program(project(dependencies=["surprise"])),
         program(project(components={**COMPONENTS, "clientapp": "surprise:app"})),
         program(project(components={"clientapp": COMPONENTS["clientapp"]})),
+        program({**project(), "tool": {**project()["tool"], "fedloom": {"protocol": 2}}}),
         program(project(), **{"surprise.py": ""}),
         program(project(), **{"fedloom/deploy/site.py": ""}),
         program({**project(), "large": "#" * (1 << 17)}),
@@ -68,6 +75,7 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         "packages",
         "component",
         "no server",
+        "protocol",
         "file",
         "our file",
         "large",
@@ -78,3 +86,113 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
 )
 def test_any_other_program_is_not(sent):
     assert not is_ours(sent)
+
+
+# Calls on the server's own machine
+
+
+class Call:
+    """One call at the door, and what came of it."""
+
+    def __init__(self, folder, path, headers=(), content=b"", host="127.0.0.1"):
+        self.inside = []
+        self.said = []
+        scope = {
+            "type": "http",
+            "client": (host, 4711),
+            "path": path,
+            "headers": [(name.encode(), value.encode()) for name, value in headers],
+        }
+        asyncio.run(Door(self.app, folder)(scope, self.receive(content), self.send))
+
+    async def app(self, scope, receive, send):
+        self.inside.append((await receive())["body"])
+
+    def receive(self, content):
+        async def read():
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        return read
+
+    async def send(self, event):
+        self.said.append(event)
+
+    @property
+    def status(self):
+        return self.said[0]["status"] if self.said else None
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "federation.json").write_text('{"sites": []}')
+    tokens.book_of(tmp_path)
+    return tmp_path
+
+
+def bearer(folder, role):
+    token = tokens.issue(folder, role, role, 1, "127.0.0.1:1", "PEM")
+    return [("Authorization", f"Bearer {token.secret}")]
+
+
+def test_without_a_token_nothing_reaches_the_control_interface(folder):
+    for call in ("start-run", "list-nodes", "register-node", "get-login-details", "anything"):
+        found = Call(folder, f"/v1/control/{call}")
+        assert (found.status, found.inside) == (401, [])
+
+
+def test_a_viewers_token_lists_nodes_and_registers_none(folder):
+    headers = bearer(folder, "viewer")
+    assert Call(folder, "/v1/control/list-nodes", headers).inside == [b""]
+    found = Call(folder, "/v1/control/register-node", headers)
+    assert (found.status, found.inside) == (403, [])
+    assert b"a viewer's token does not allow register-node" in found.said[1]["body"]
+
+
+def test_two_tokens_in_one_call_are_none(folder):
+    headers = bearer(folder, "viewer")
+    assert Call(folder, "/v1/control/list-nodes", headers * 2).status == 401
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/", "/v2/control/start-run"])
+def test_nothing_else_is_open_even_with_a_token(folder, path):
+    assert Call(folder, path, bearer(folder, "admin")).status == 403
+
+
+def test_a_damaged_book_closes_the_control_interface(folder):
+    headers = bearer(folder, "admin")
+    (folder / "tokens.json").write_text("{")
+    assert Call(folder, "/v1/control/list-nodes", headers).status == 403
+
+
+def test_a_book_that_others_can_read_closes_it_too(folder):
+    headers = bearer(folder, "admin")
+    (folder / "tokens.json").chmod(0o644)
+    assert Call(folder, "/v1/control/list-nodes", headers).status == 403
+
+
+def test_a_revoked_key_reaches_nothing(folder):
+    key = b"-----BEGIN PUBLIC KEY-----"
+    revoked = RevokedKey("a", fingerprint_of(key), datetime.datetime.now(datetime.UTC))
+    content = json.dumps({"sites": [], "revoked": [revoked.to_json()]})
+    (folder / "federation.json").write_text(content)
+    header = [("flwr-public-key", base64.b64encode(key).decode())]
+    found = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
+    assert (found.status, found.inside) == (401, [])
+    other = [("flwr-public-key", base64.b64encode(b"another").decode())]
+    assert Call(folder, "/v1/fleet/get-run", other, host="10.0.0.7").inside == [b""]
+    assert Call(folder, "/v1/fleet/pull-messages", [("flwr-public-key", "ä")]).status == 401
+
+
+def test_sites_are_asked_seldom_unless_a_run_is_under_way(monkeypatch):
+    slept = []
+    moments = [100.0]
+    monkeypatch.setattr(guard.time, "sleep", slept.append)
+    monkeypatch.setattr(guard.time, "monotonic", lambda: moments[0])
+    pace = guard.Pace()
+    pace.sleep(3)
+    pace.note_message()
+    pace.sleep(3)
+    pace.sleep(0.1)
+    moments[0] += guard.BUSY
+    pace.sleep(3)
+    assert slept == [2.0, 0.25, 0.1, 2.0]

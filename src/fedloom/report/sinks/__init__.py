@@ -2,11 +2,13 @@
 
 Each sink is a module of this package and an optional dependency (an extra). A sink only listens to
 a run. A sink that fails is named in run.log and not called again; the run goes on, and
-metrics.jsonl has everything anyway. All three write into the run's folder and need no network.
+metrics.jsonl has everything anyway. All three write into the run's folder and need no network. They
+are told no path of this machine, unless the user asks for it by `--sink-paths`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from fedloom.report.rounds import flat
 
 log = logging.getLogger("fedloom")
 
+A_PATH = "(a path)"
 PACKAGES = {  # the package that each sink imports
     "tensorboard": "tensorboardX",
     "mlflow": "mlflow",
@@ -102,6 +105,8 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
     """Yield a listener that calls `listen` and passes rounds to the configured sinks."""
     tree = config.model_dump(mode="json", exclude_none=True)
     settings = {name: str(value) for name, value in flat_settings(tree)}
+    if not config.evaluate.sink_paths:
+        settings = without_paths(settings)
     mirrors = [Mirror(name, folder, settings) for name in config.evaluate.sinks or ()]
     finished = False
 
@@ -122,6 +127,24 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
             with logging_to(folder / "run.log"):
                 for mirror in mirrors:
                     mirror.close(finished)
+
+
+def without_paths(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings, with a word in place of every path: one may name a person or a machine."""
+    told = {}
+    for name, value in settings.items():
+        told[name] = value
+        if "/" in value or "\\" in value:
+            told[name] = A_PATH
+    return told
+
+
+def mark_of(folder: Path) -> str:
+    """A run's mark at a tracker, by which it is found again when the run is resumed.
+
+    It tells nobody the folder's path.
+    """
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

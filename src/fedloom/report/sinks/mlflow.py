@@ -17,8 +17,10 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
+from fedloom.report.sinks import mark_of
+
 EXPERIMENT = "fedloom"
-TAG = "fedloom.run"  # holds the run's folder, by which a resumed run finds its MLflow run again
+TAG = "fedloom.run"  # holds the run's mark, by which a resumed run finds its MLflow run again
 LONGEST = 500  # characters: MLflow limits the length of a parameter's value
 BATCH = 100  # parameters: MLflow accepts no more in one call
 
@@ -28,13 +30,14 @@ class Sink:
         place = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").resolve().as_uri()
         self.client = MlflowClient(tracking_uri=place)
         experiment = self._experiment()
-        run_path = str(folder.resolve())
+        mark = mark_of(folder)
+        marks = (mark, str(folder.resolve()))  # earlier versions used the folder's path
         for run in self.client.search_runs([experiment]):
-            if run.data.tags.get(TAG) == run_path:
+            if run.data.tags.get(TAG) in marks:
                 self.run: str = run.info.run_id
                 self.client.update_run(self.run, "RUNNING")
                 return
-        run = self.client.create_run(experiment, run_name=folder.name, tags={TAG: run_path})
+        run = self.client.create_run(experiment, run_name=folder.name, tags={TAG: mark})
         self.run = run.info.run_id
         params = [Param(name, value[:LONGEST]) for name, value in settings.items()]
         for begin in range(0, len(params), BATCH):

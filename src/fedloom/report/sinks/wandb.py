@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,15 +9,16 @@ from typing import Literal
 
 import wandb
 
+from fedloom.report.sinks import mark_of
+
 PROJECT = "fedloom"
 
 
 class Sink:
     def __init__(self, folder: Path, settings: Mapping[str, str], first: int) -> None:
-        path = str(folder.resolve())
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=hashlib.sha256(path.encode()).hexdigest()[:16],  # the same when the run is resumed
+            id=mark_of(folder),  # the same when the run is resumed
             name=folder.name,
             dir=folder,
             resume="allow",

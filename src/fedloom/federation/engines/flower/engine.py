@@ -20,7 +20,7 @@ from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.parcels import Parcel
 
 POLL = 0.2  # seconds between two checks for replies
-POLL_APART = 0.5  # the same, if each reply has its own thread
+POLL_APART = 0.2  # the same, if each reply has its own thread
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
 PATIENCE = 120.0  # seconds for which it is tried if there is no deadline
 # Flower's answer on behalf of a site that is not connected.

@@ -1,0 +1,102 @@
+"""`federation status` and the metrics, without a server that runs."""
+
+import datetime
+import json
+from dataclasses import replace
+
+import pytest
+from deployment import free_port
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.flower
+
+
+@pytest.fixture
+def made(tmp_path):
+    from fedloom.deploy.kits import Federation
+
+    return Federation.create(tmp_path / "made", ["a", "b"], "127.0.0.1", free_port())
+
+
+def test_a_server_that_is_down_still_has_a_status(made, capsys):
+    from fedloom.cli import main
+
+    assert main(["federation", "status", str(made.path), "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["health"], told["server"], told["audit_head"]) == ("down", "down", None)
+    assert [site["site"] for site in told["sites"]] == ["a", "b"]
+    assert 0 < told["disk"]["folder_bytes"] < told["disk"]["free_bytes"]
+    assert told["run"] is None and told["last_error"] is None
+
+
+def test_an_operator_is_warned_of_keys_that_end_and_versions_that_differ(made):
+    from fedloom.deploy.health import Disk, SiteStatus, warnings_of
+    from fedloom.deploy.members import KeyRecord
+
+    now = datetime.datetime.now(datetime.UTC)
+    keys = {
+        "a": KeyRecord("0", now + datetime.timedelta(days=29)),
+        "b": KeyRecord("1", None),
+    }
+    sites = [SiteStatus("a", "online", version="0.0.9"), SiteStatus("b", "online")]
+    warnings = warnings_of(replace(made, keys=keys), sites, Disk(10**8, 10**12, 1))
+    assert len(warnings) == 4
+    assert warnings[0].startswith("the key of a expires at 20")
+    assert warnings[1] == "the key of b never expires; rotate it"
+    assert warnings[2].startswith("a runs fedloom 0.0.9, here is ")
+    assert warnings[3] == "the disk has only 0.1 GB left"
+
+
+def test_the_last_error_is_that_of_the_run_that_stopped(made, tmp_path):
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+    from fedloom.deploy.health import LastError, last_error
+    from fedloom.deploy.server import note_current
+
+    config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made.path)}})
+    folder = submission.create(config, tmp_path / "run")
+    note_current(made, folder)
+    events = folder.path / "events.jsonl"
+    assert last_error(made) is None
+    stopped = {"event": "stopped", "code": 3, "text": "a site is away"}
+    events.write_text(json.dumps({"event": "submitted"}) + "\n" + json.dumps(stopped) + "\n")
+    assert last_error(made) == LastError(3, "a site is away")
+    with events.open("a") as file:
+        file.write(json.dumps({"event": "submitted"}) + "\n")
+    assert last_error(made) is None
+
+
+def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(made, capsys):
+    from fedloom.cli import main
+
+    kit = made.path / "kits" / "a"
+    for head, lines in ((None, []), ({"entries": 2, "digest": "abc"}, [{}, {"hash": "abc"}])):
+        if lines:
+            (kit / "state").mkdir()
+            text = "\n".join(map(json.dumps, lines))
+            (kit / "state" / "audit.jsonl").write_text(text + "\n")
+        assert main(["federation", "status", str(kit), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["site"], told["audit_head"]) == ("a", head)
+        assert told["key_expires"].startswith("20")
+
+
+def test_metrics_are_prometheus_text_on_this_machine_alone(made):
+    import re
+    import urllib.error
+    import urllib.request
+
+    from fedloom.deploy import metrics
+
+    port = free_port()
+    with metrics.served(made, port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            text = answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+    assert "fedloom_server_up 0\n" in text
+    assert 'fedloom_site_online{site="a"} 0\n' in text
+    sample = re.compile(r'fedloom_[a-z_]+(\{[a-z]+="[^"]*"\})? [-+0-9.e]+')
+    for line in text.splitlines():
+        assert line.startswith(("# HELP fedloom_", "# TYPE fedloom_")) or sample.fullmatch(line)
