@@ -318,7 +318,10 @@ def test_all_widths_are_judged_by_everybody_before_held_back_samples_are_trained
         },
         "chosen": "tier 1: 0.5, tier 2: 0.7, tier 3: 1",
     }
-    assert [taken.decision for taken in method.sections(state).decisions] == ["stop", "size per tier"]
+    assert [taken.decision for taken in method.sections(state).decisions] == [
+        "stop",
+        "size per tier",
+    ]
 
 
 def test_a_client_is_served_what_its_tier_can_hold():
