@@ -147,7 +147,7 @@ def with_label(sums):
     return TableSums(label="label", of_label=sums, columns={"age": numbers(1, 2)})
 
 
-def test_a_label_with_a_fraction_is_a_number_to_foretell():
+def test_a_label_with_a_fraction_is_a_number_to_predict():
     settled = agreement({"a": with_label(label(1, 2)), "b": with_label(label(1.5, 4.5))}, "auto")
     assert settled.kind == "regression" and settled.labels == ("label",)
     mean, std = settled.encoding.target
