@@ -970,3 +970,30 @@ def test_what_needs_the_data_here_does_not_pretend_to_use_a_federation(tmp_path,
 
     assert main([*words, "--federation", str(made_by(tmp_path).path), "--rounds", "1"]) == 2
     assert "the data must be at hand for this, but the sites of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "topology", "budget", "trainings"),
+    [
+        ("fedavg", "flat", {"rounds": 7}, 8),
+        ("fedavg", None, {"rounds": 7}, 8),
+        ("fednas", "flat", {"rounds": 7}, 9),
+        ("fedavg", "clustered:1x2", {"rounds": 7}, None),
+        ("hfl", None, {"rounds": 7}, None),
+        ("fedavg", "flat", {"equal": "bytes", "amount": 1e6}, None),
+    ],
+)
+def test_a_run_tells_its_sites_how_often_they_will_train(method, topology, budget, trainings):
+    """One more than its rounds for each stage; a round of clusters has several."""
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy.settled import trainings_of
+    from fedloom.methods import stages
+    from fedloom.runs.configure import resolve_options
+    from fedloom.types import Task
+
+    engine = {"topology": topology}
+    config = validated(Experiment, {"method": method, "engine": engine, "budget": budget})
+    options = resolve_options(method, {})
+    task = Task(method, options, "image", (1, 8, 8), ("0", "1"), 0, (0.0,), (1.0,))
+    prepared = SimpleNamespace(config=config, task=task, stages=stages(task))
+    assert trainings_of(prepared) == trainings

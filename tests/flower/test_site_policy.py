@@ -44,10 +44,10 @@ def test_a_site_waits_for_its_operator_and_writes_down_what_left(federation):
     assert audit.returncode == 0, audit.stderr
     lines = json.loads(audit.stdout)["lines"]
     replies = [line for line in lines if line["event"] == "reply" and "loss" in line["fields"]]
-    assert replies[-1]["weight"] == 20  # of 41, half for testing
+    assert replies[-1]["weight"] == 21  # of 41, half for testing
     path = kit / "audit.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"weight": 20', b'"weight": 10'))
+    path.write_bytes(whole.replace(b'"weight": 21', b'"weight": 10'))
     damaged = federation.fedloom("federation", "audit", str(kit))
     path.write_bytes(whole)
     assert damaged.returncode == 2

@@ -46,6 +46,7 @@ from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
 from fedloom.records.sites import NAME as SITES
 from fedloom.records.sites import Sites, own_test_shares
+from fedloom.runs.clusters import FLAT
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
@@ -252,7 +253,7 @@ def trainings_of(prepared: Prepared) -> int | None:
     """
     config = prepared.config
     hierarchy = recipe(config.method).hierarchy
-    if config.engine.topology is not None:
+    if config.engine.topology not in (None, FLAT):
         return None  # a round of clusters has several trainings
     if hierarchy is not None and hierarchy(prepared.task.options) is not None:
         return None
