@@ -150,7 +150,7 @@ class Question:
 
 def question_in(headers: Mapping[str, str]) -> Question | None:
     """The question in a call's headers. None: it is malformed, or signed by another key."""
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -166,5 +166,12 @@ def question_in(headers: Mapping[str, str]) -> Question | None:
         if moment.tzinfo is None:
             return None
         return Question(public_key, headers.get(VERSION, "?")[:40], moment)
-    except (KeyError, ValueError, TypeError, binascii.Error, InvalidSignature):
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        binascii.Error,
+        InvalidSignature,
+        UnsupportedAlgorithm,
+    ):
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -203,7 +204,7 @@ def read_request(file: Path) -> tuple[str, Any]:
             raise FedloomError(rule, "its signature does not fit its key", advice)
     except Unreadable as error:
         raise FedloomError(rule, f"{error}", advice) from None
-    except ValueError:
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise FedloomError(rule, "it is damaged", advice) from None
     if not isinstance(public_key, ec.EllipticCurvePublicKey) or public_key.key_size < 256:
         raise FedloomError(rule, "its key is of another kind", advice)
