@@ -187,9 +187,9 @@ def show_site(options: argparse.Namespace, site: health.SiteHealth) -> int:
         print(json.dumps(site.to_json()), file=options.stream)
         return 0
     print(f"{site.site}, of the server {site.server}; its key expires at {site.key_expires}")
-    if site.audit_head is not None:
+    if site.audit_head.number:
         head = site.audit_head
-        print(f"audit log: {head.entries} entries, the last one {head.digest}")
+        print(f"audit log: {head.number} entries, the last one {head.digest}")
     print_disk(site.disk)
     return 0
 

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedloom.deploy import control
+from fedloom.deploy.audit import AuditLog, Head
 from fedloom.deploy.control import Access, Node
 from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.members import fingerprint_of
@@ -24,7 +23,6 @@ from fedloom.deploy.versions import read_versions
 from fedloom.errors import RunStopped
 from fedloom.types import Json
 
-AUDIT = Path("state") / "audit.jsonl"  # of a site, in its kit
 SOON = datetime.timedelta(days=30)  # before its key expires, a site is warned of
 LEAST_FREE = 1 << 30  # bytes; a disk with less is a warning
 
@@ -68,24 +66,6 @@ class LastError:
 
     code: int  # the exit code of `fedloom run`
     text: str
-
-
-@dataclass(frozen=True)
-class AuditHead:
-    """The end of a site's audit log: who has noted it down can tell if the log was cut."""
-
-    entries: int
-    digest: str
-
-    @classmethod
-    def of(cls, kit: Path) -> AuditHead | None:
-        try:
-            lines = (kit / AUDIT).read_bytes().splitlines()
-        except OSError:
-            return None
-        if not lines:
-            return None
-        return cls(len(lines), digest_in(lines[-1]))
 
 
 @dataclass(frozen=True)
@@ -234,11 +214,13 @@ class SiteHealth:
     site: str
     server: str
     key_expires: str
-    audit_head: AuditHead | None
+    audit_head: Head  # who has noted it down can tell if the log was cut
     disk: Disk
 
     def to_json(self) -> dict[str, Json]:
-        head = None if self.audit_head is None else asdict(self.audit_head)
+        head = None
+        if self.audit_head.number:
+            head = self.audit_head.to_json()
         return {
             "health": "ok",
             "site": self.site,
@@ -254,16 +236,5 @@ def site_health(kit: Kit) -> SiteHealth:
 
     certificate = x509.load_pem_x509_certificate((kit.path / "site.crt").read_bytes())
     expires = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M:%S}Z"
-    return SiteHealth(kit.site, kit.server, expires, AuditHead.of(kit.path), Disk.of(kit.path))
-
-
-def digest_in(line: bytes) -> str:
-    """The digest that an entry of an audit log ends its chain with."""
-    try:
-        entry: Mapping[str, Json] = json.loads(line)
-        for name in ("hash", "digest"):
-            if isinstance(entry.get(name), str):
-                return str(entry[name])
-    except (ValueError, AttributeError):
-        pass
-    return hashlib.sha256(line).hexdigest()
+    head = AuditLog(kit.path).head()
+    return SiteHealth(kit.site, kit.server, expires, head, Disk.of(kit.path))
