@@ -432,7 +432,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     kit.policy.fields[:] = fields
     site.site_for(stamp, source, None, {}, kit, site.Border(kit.policy))
-    assert [named["tells_confusion"] for named in made] == [told]
+    assert [named["sends_confusion"] for named in made] == [told]
     assert made[0]["limit"]() == DeviceLimit()
     with (kit.path / "policy.toml").open("a") as policy:
         policy.write('[device]\nmacs = "5M"\n')

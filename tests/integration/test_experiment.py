@@ -72,12 +72,12 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(
 
 def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
     from fedloom.config.models import DataConfig
-    from fedloom.data.configured import found_anywhere
+    from fedloom.data.configured import with_absolute_paths
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c").mkdir()
     for name in ("a.bin", "b.bin"):
         (tmp_path / "c" / name).write_bytes(bytes(3073))
     expected = f"{tmp_path}/c/a.bin,{tmp_path}/c/b.bin"
-    assert found_anywhere(DataConfig(name="c/a.bin,c/b.bin")).name == expected
-    assert found_anywhere(DataConfig(name="a.bin, b.bin", dir="c")).name == expected
+    assert with_absolute_paths(DataConfig(name="c/a.bin,c/b.bin")).name == expected
+    assert with_absolute_paths(DataConfig(name="a.bin, b.bin", dir="c")).name == expected

@@ -37,7 +37,7 @@ class Variant:
         parts = [part for part in (options or "").split(",") if part]
         return cls(name, tuple(parts))
 
-    def found_anywhere(self) -> str:
+    def with_absolute_paths(self) -> str:
         """The same variant with absolute paths, so that a run resumes from any folder."""
         name = absolute(self.name)
         if not self.parts:
@@ -59,8 +59,8 @@ class Labelled:
         names = dict(self.names)
         for before, after in zip(self.methods, methods, strict=True):
             if after != before:
-                name = self.names.get(Variant.parse(before).found_anywhere(), before)
-                names[Variant.parse(after).found_anywhere()] = name
+                name = self.names.get(Variant.parse(before).with_absolute_paths(), before)
+                names[Variant.parse(after).with_absolute_paths()] = name
         return Labelled(methods, names)
 
 
@@ -75,7 +75,7 @@ def labelled(texts: Iterable[str]) -> Labelled:
         match = LABELLED.fullmatch(text)
         if match is not None:
             method, name = match.groups()
-            names[Variant.parse(method).found_anywhere()] = name
+            names[Variant.parse(method).with_absolute_paths()] = name
         if method_by_name.setdefault(name, method) != method:
             raise FedloomError(
                 "two variants must not have one name in tables",

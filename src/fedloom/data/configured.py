@@ -132,7 +132,7 @@ def disagreement(data: DataConfig, option: str, asked: object, in_file: object) 
     return FedloomError(rule, problem, f"leave --{option} out")
 
 
-def found_anywhere(data: DataConfig) -> DataConfig:
+def with_absolute_paths(data: DataConfig) -> DataConfig:
     """Returns the same data with full paths, so that a run can be resumed from any folder."""
     directory = full_directory(data)
     update: dict[str, str | None] = {

@@ -461,7 +461,7 @@ def site_for(
         labels=source.labels,
         device=str(config.get("device", "cpu")),
         limit=kit.policy.device.limit,  # current, because the kit was opened for this order
-        tells_confusion=matches("confusion", kit.policy.fields),
+        sends_confusion=matches("confusion", kit.policy.fields),
         leaving=border.leaving,
     )
 

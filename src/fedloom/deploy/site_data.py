@@ -9,9 +9,9 @@ from fedloom.config.models import DataConfig, validated
 from fedloom.data.checks import LEAST_OF_A_SITE
 from fedloom.data.configured import (
     configured_source,
-    found_anywhere,
     image_rules,
     optional_path,
+    with_absolute_paths,
 )
 from fedloom.data.source import Source
 from fedloom.data.sources import table_named
@@ -45,7 +45,7 @@ def site_data(flags: Mapping[str, object]) -> DataConfig:
 
 def to_flags(data: DataConfig) -> dict[str, str]:
     """The flags that name a site's data, for the process that Flower starts in another folder."""
-    data = found_anywhere(data)
+    data = with_absolute_paths(data)
     flags = {}
     for flag, option in OPTIONS.items():
         if option in data.model_fields_set and getattr(data, option) is not None:

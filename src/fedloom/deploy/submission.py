@@ -168,7 +168,7 @@ def check_budget(config: Experiment) -> None:
             "it has no simulated clock to count seconds by",
             "use --equal bytes, or --budget wan=…",
         )
-    if "macs" in units and not recipe(config.method).tells_macs:
+    if "macs" in units and not recipe(config.method).has_macs_formula:
         raise FedloomError(
             "a budget in MACs must be of a method whose work the server can compute",
             f"the server cannot tell what clients of {config.method} compute, and sites do not",

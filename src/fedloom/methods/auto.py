@@ -388,6 +388,6 @@ auto = Recipe(
     "auto: size, augmentation, fine-tuning and stopping decided on validation; client prior",
     AutoOptions,
     stages,
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

@@ -319,5 +319,5 @@ auto_tiers = Recipe(
     AutoTiersOptions,
     stages,
     tiered=tiers_of,
-    tells_macs=True,
+    has_macs_formula=True,
 )

@@ -128,5 +128,5 @@ ditto = Recipe(
     "Ditto (Li et al. 2021): FedAvg, and a personal model pulled towards it",
     DittoOptions,
     stages,
-    foretells_numbers=True,
+    supports_regression=True,
 )

@@ -45,6 +45,6 @@ fedavg = Recipe(
     "FedAvg (McMahan et al. 2017): one network for all, the weighted mean",
     FedAvgOptions,
     stages,
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

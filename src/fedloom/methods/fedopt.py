@@ -49,20 +49,20 @@ fedadam = Recipe(
     "FedAdam (Reddi et al. 2021): FedAvg with Adam on the server",
     FedAdamOptions,
     stages_of(FedAdamOptions),
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )
 fedyogi = Recipe(
     "FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server",
     FedYogiOptions,
     stages_of(FedYogiOptions),
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )
 fedadagrad = Recipe(
     "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server",
     FedAdagradOptions,
     stages_of(FedAdagradOptions),
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

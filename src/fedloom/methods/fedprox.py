@@ -52,6 +52,6 @@ fedprox = Recipe(
     "FedProx (Li et al. 2020): FedAvg with a pull towards the received weights",
     FedProxOptions,
     stages,
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

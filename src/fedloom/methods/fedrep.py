@@ -163,5 +163,5 @@ fedrep = Recipe(
     "FedRep (Collins et al. 2021): a shared body, a private head",
     FedRepOptions,
     stages,
-    foretells_numbers=True,
+    supports_regression=True,
 )

@@ -129,6 +129,6 @@ local = Recipe(
     "Local-only: every client trains alone",
     LocalOptions,
     stages,
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

@@ -65,6 +65,6 @@ local_adaptation = Recipe(
     "Local adaptation (Yu et al. 2020): FedAvg, then fine-tuning at every client",
     LocalAdaptationOptions,
     stages,
-    foretells_numbers=True,
-    tells_macs=True,
+    supports_regression=True,
+    has_macs_formula=True,
 )

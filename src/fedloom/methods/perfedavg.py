@@ -186,5 +186,5 @@ perfedavg = Recipe(
     PerFedAvgOptions,
     stages,
     short="variant",
-    foretells_numbers=True,
+    supports_regression=True,
 )

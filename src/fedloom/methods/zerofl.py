@@ -227,5 +227,5 @@ zerofl = Recipe(
     ZeroFLOptions,
     stages,
     tiered=tiers_of,
-    foretells_numbers=True,
+    supports_regression=True,
 )

@@ -269,7 +269,7 @@ def without_budget(asked: Asked) -> Plan:
     check_contestants(methods)
     names = dict(variants.names)
     if asked.options or limits_of_main(asked):
-        names[Variant.parse(main).found_anywhere()] = asked.main
+        names[Variant.parse(main).with_absolute_paths()] = asked.main
     rung = None
     if len(variants.methods) > ALL_GO_ON:
         rung = FIRST_RUNG

@@ -29,7 +29,7 @@ from torch import nn
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.config.variants import Variant
 from fedloom.cost.count import macs, parameters
-from fedloom.data.configured import found_anywhere
+from fedloom.data.configured import with_absolute_paths
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.judgement import judged
@@ -133,14 +133,14 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then create the folder; nothing is trained yet."""
     check_plan(plan)
     config: Experiment = validated(Experiment, plan.tree)
-    data = found_anywhere(config.data)
+    data = with_absolute_paths(config.data)
     tree = {
         **spelled_out(config, plan.tree),
         "data": spelled_out(data, given_data(data)),
         "options": absolute_options(plan.tree.get("options", {})),
         **shared_start(plan),
     }
-    methods = tuple(Variant.parse(method).found_anywhere() for method in plan.methods)
+    methods = tuple(Variant.parse(method).with_absolute_paths() for method in plan.methods)
     plan = replace(plan, methods=methods, tree=tree)
     path = None
     if out is not None:

@@ -17,7 +17,7 @@ import torch
 from fedloom.allocator import settle
 from fedloom.config.models import BudgetConfig, Experiment
 from fedloom.data.augmenting.augment import augmenter
-from fedloom.data.configured import found_anywhere
+from fedloom.data.configured import with_absolute_paths
 from fedloom.data.mapped_clients import MappedClients, to_samples
 from fedloom.data.partition import parse
 from fedloom.data.partitions.tint import tinted_by
@@ -88,7 +88,7 @@ def decided(prepared: Prepared) -> Prepared:
     """
     config = prepared.config
     split = prepared.split
-    data = found_anywhere(config.data)
+    data = with_absolute_paths(config.data)
     if data.split is not None:  # the split file decides, not the options for making a split
         data = data.model_copy(update={"clients": len(split), "partition": split.partition})
     evaluate = config.evaluate

@@ -15,7 +15,7 @@ from typing import Any
 from fedloom import reading
 from fedloom.config.flags import NAMES
 from fedloom.config.models import BudgetConfig, DataConfig, Experiment
-from fedloom.data.configured import found_anywhere
+from fedloom.data.configured import with_absolute_paths
 from fedloom.errors import FedloomError
 from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder
@@ -140,7 +140,7 @@ def options_of(config: Experiment, before: Experiment, result: RunResult) -> dic
 def data_of(given: DataConfig, before: DataConfig, folder: RunFolder) -> DataConfig:
     """The old run's data with its very split. Options of data that are given must be the same."""
     for name in sorted(given.model_fields_set):
-        value = getattr(found_anywhere(given), name)
+        value = getattr(with_absolute_paths(given), name)
         value_before = getattr(before, name)
         if value != value_before:
             flag = NAMES.get(f"data.{name}", f"data.{name}")

@@ -64,7 +64,7 @@ def settings_of(prepared: Prepared) -> Settings:
 
 def macs_by_formula(prepared: Prepared) -> bool:
     """Whether the method computes MACs, as the sites of a federation do not report theirs."""
-    return prepared.config.is_federated and recipe(prepared.task.method).tells_macs
+    return prepared.config.is_federated and recipe(prepared.task.method).has_macs_formula
 
 
 def registered(prepared: Prepared) -> list[Registered]:

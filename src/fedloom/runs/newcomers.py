@@ -210,5 +210,5 @@ adapt = Recipe(
     "Newcomers fine-tune the network of a finished run, which --init RUN names",
     AdaptOptions,
     stages,
-    foretells_numbers=True,
+    supports_regression=True,
 )

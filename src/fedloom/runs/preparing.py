@@ -177,10 +177,10 @@ def check_numbers_foretold(method: str, config: Experiment, source: Source) -> N
     if source.kind != "regression":
         return
     name = method.rpartition("/")[2]
-    if not recipe(method).foretells_numbers:
+    if not recipe(method).supports_regression:
         alternatives = []
         for other in sorted(METHODS.builtin):
-            if other != ADAPT and recipe(other).foretells_numbers:
+            if other != ADAPT and recipe(other).supports_regression:
                 alternatives.append(other)
         raise FedloomError(
             f"{name} must have labels that are classes",

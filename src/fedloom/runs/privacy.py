@@ -65,7 +65,7 @@ def requested_fields(fields: Fields, settings: Settings) -> Fields:
     names = list(fields.meta)
     if settings.histograms is None and "histogram" in names:
         names.remove("histogram")
-    if not settings.tells_confusion and "confusion" in names:
+    if not settings.sends_confusion and "confusion" in names:
         names.remove("confusion")
     return replace(fields, meta=tuple(names))
 

@@ -724,7 +724,7 @@ class Rehearsal:
                     method.serve(state, client),
                     part,
                     final=final,
-                    tells_confusion=self.settings.tells_confusion,
+                    sends_confusion=self.settings.sends_confusion,
                 ),
             )
         if final:

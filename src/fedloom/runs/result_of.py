@@ -104,7 +104,7 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
             folder.rows(),
             sections.left_out,
             prepared.config.budget,
-            tells_macs=by_formula or not prepared.config.is_federated,
+            has_macs=by_formula or not prepared.config.is_federated,
         )
         changes["stages"] = with_ends(accounts, earlier_stages)
     elif earlier_stages:

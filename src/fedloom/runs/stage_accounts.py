@@ -27,7 +27,7 @@ def stage_accounts(
     left_out: Mapping[str, int],
     budget: BudgetConfig,
     *,
-    tells_macs: bool = True,
+    has_macs: bool = True,
 ) -> list[StageEnd]:
     """One account per stage, in their order, also for a stage that had no round.
 
@@ -45,7 +45,7 @@ def stage_accounts(
         after = at_end.get(name, before)
         down = after.down - before.down
         macs = None  # unknown in a federation, whose sites do not report them
-        if tells_macs:
+        if has_macs:
             macs = after.macs - before.macs
         account = StageEnd(
             stage=name,

@@ -33,7 +33,7 @@ def test_only_the_final_evaluation_tells_them(toy):
 def test_a_site_may_keep_them_and_loses_nothing_else(toy, tmp_path, monkeypatch):
     open_site = Toy.site
     monkeypatch.setattr(
-        Toy, "site", lambda *given: replace(open_site(*given), tells_confusion=False)
+        Toy, "site", lambda *given: replace(open_site(*given), sends_confusion=False)
     )
     for client in toy.run(tmp_path).outcome.clients:
         assert client.own.confusion is None and client.own.figures.value is not None

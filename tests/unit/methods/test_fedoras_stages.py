@@ -458,7 +458,7 @@ class TestAccounts:
     def test_shares_of_a_budget_in_macs(self) -> None:
         budget = BudgetConfig(rounds=3, equal="macs", amount=5000.0)
         names = ["supernet", "search", "tune"]
-        lines = stage_accounts(names, self.rows(), {}, budget, tells_macs=False)
+        lines = stage_accounts(names, self.rows(), {}, budget, has_macs=False)
         assert [line.share for line in lines] == [0.4, 0.01, 0.1]
         assert [line.macs for line in lines] == [None, None, None]
 

@@ -171,8 +171,8 @@ def test_another_kind_of_data_is_refused():
 def test_tables_name_files_without_folders():
     variant = "auto:network=cells:/runs/a/client-0.json,lr=0.1"
     assert without_folders(variant) == "auto:network=cells:client-0.json,lr=0.1"
-    assert Variant.parse(variant).found_anywhere() == variant
+    assert Variant.parse(variant).with_absolute_paths() == variant
     assert (
-        Variant.parse("auto:network=space:darts:s2:4").found_anywhere()
+        Variant.parse("auto:network=space:darts:s2:4").with_absolute_paths()
         == "auto:network=space:darts:s2:4"
     )

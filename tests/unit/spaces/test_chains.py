@@ -261,7 +261,7 @@ def test_a_definition_travels_without_its_file(name, tmp_path):
 
 
 def test_a_variant_finds_its_file_from_any_folder():
-    variant = Variant.parse("fednas:space=docs/examples/wide.toml").found_anywhere()
+    variant = Variant.parse("fednas:space=docs/examples/wide.toml").with_absolute_paths()
     assert variant == f"fednas:space={Path('docs/examples/wide.toml').resolve()}"
 
 

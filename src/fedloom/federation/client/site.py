@@ -77,7 +77,7 @@ class Site:
     # A secret for noise that the server cannot subtract; None: that of the store.
     secret: Callable[[], bytes] | None = None
     # Whether a confusion matrix may leave with the final metrics.
-    tells_confusion: bool = True
+    sends_confusion: bool = True
     # Applied to every reply between the method's code and the encoding: what it returns is all that
     # leaves. It may raise an error, and then nothing leaves. Here a site would mask its reply for a
     # secure sum, or clip it and add noise.
@@ -259,7 +259,7 @@ class Site:
         if not order.meta["final"]:
             return Reply(order.client, meta=evaluation.to_meta()), None
         asked = order.meta.get("confusion", True)
-        if asked and self.tells_confusion and can_be_confused(run.task):
+        if asked and self.sends_confusion and can_be_confused(run.task):
             counts = confusion(scores, part.y.numpy(), len(run.task.labels))
             evaluation = replace(evaluation, confusion=counts)
         network = predict

@@ -216,7 +216,7 @@ class Method:
         """The MACs behind an accepted reply, as the server can compute them.
 
         It is used where clients do not report their MACs, and only if the method's recipe has
-        `tells_macs`. A meter at the client would show the same number.
+        `has_macs_formula`. A meter at the client would show the same number.
         """
         raise NotImplementedError
 
@@ -405,10 +405,10 @@ class Recipe:
     hierarchy: Callable[[Meta], Hierarchy | None] | None = None
     # Whether the method can do regression: it never counts or compares labels, and its clients
     # train with `training_loss` only.
-    foretells_numbers: bool = False
+    supports_regression: bool = False
     # Whether all of its stages have `macs_by_formula`, so that the server can compute the clients'
     # MACs.
-    tells_macs: bool = False
+    has_macs_formula: bool = False
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and its size; None: it searches none.

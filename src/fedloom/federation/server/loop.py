@@ -661,7 +661,7 @@ class Loop:
                     order,
                     part,
                     final=final,
-                    tells_confusion=self.settings.tells_confusion,
+                    sends_confusion=self.settings.sends_confusion,
                 ),
             )
         evaluations = exchange.evaluate(orders)
@@ -715,15 +715,15 @@ def evaluation_order(
     part: Part,
     *,
     final: bool,
-    tells_confusion: bool = True,
+    sends_confusion: bool = True,
 ) -> Order:
     """An order to evaluate what a method serves on a part of the client's data.
 
     With `final`, the reply tells more about the model than its metrics. This includes a confusion
-    matrix if `tells_confusion` is set.
+    matrix if `sends_confusion` is set.
     """
     meta = {**order.meta, "part": part, "final": final}
-    if final and not tells_confusion:
+    if final and not sends_confusion:
         meta["confusion"] = False
     return replace(order, kind="evaluate", meta=meta)
 

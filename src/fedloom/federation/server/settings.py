@@ -78,7 +78,7 @@ class Settings:
         return active_of(self.population, self.participation)
 
     @property
-    def tells_confusion(self) -> bool:
+    def sends_confusion(self) -> bool:
         """Whether clients are asked for a confusion matrix with the final metrics.
 
         The row sums of such a matrix are the label counts of a client's test part: they would undo
