@@ -187,7 +187,8 @@ def use(versus: Versus) -> Safe:
     commands = use_commands(winner, auto_result)
     about = note(
         "The first command exports the model of one client into a folder that needs no fedloom; "
-        "the second one predicts new samples. --client K chooses another client's model, --shared "
+        "the second one predicts new samples: NEW is data like those of the run, or an .npz "
+        "file that holds only x. --client K chooses another client's model, --shared "
         "the common one."
     )
     others = others_table(auto_result)
