@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -178,11 +179,13 @@ def load_module(path: Path, version: int) -> ModuleType:
     # The mark depends on the path: two files may have the same name.
     mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
     spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
-    assert spec is not None and spec.loader is not None  # a .py path always has both
+    assert spec is not None and isinstance(spec.loader, SourceFileLoader)  # as for every .py path
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
+        # Not from a compiled file: Python takes an old one for an edit within the same second.
+        content = spec.loader.get_data(str(path))
+        exec(spec.loader.source_to_code(content, str(path)), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         raise FedloomError(

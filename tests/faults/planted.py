@@ -758,7 +758,7 @@ FURTHER = (
     Fault(
         "A site's policy does not look at the fields that leave.",
         "deploy/site.py",
-        '    check_names(content.meta, policy.fields, "fields")\n',
+        '    check_names(reply.meta, policy.fields, "fields")\n',
         "",
         (FLOWER,),
         "flower",
@@ -774,7 +774,7 @@ FURTHER = (
     Fault(
         "A site's full disk stops everybody's run.",
         "federation/engines/flower/parcels.py",
-        'if fault.kind in ("lost", "refused"):',
+        "if fault.kind in CODES:",
         "if fault.kind:",
         (FLOWER,),
         "flower",
@@ -1040,7 +1040,7 @@ SUBTLE = (
     Fault(
         "A site sends tensors that its policy keeps back.",
         "deploy/site.py",
-        '    check_names(content.tensors, policy.tensors, "tensors")\n',
+        '    check_names(reply.tensors, policy.tensors, "tensors")\n',
         "",
         (FLOWER,),
         "flower",
@@ -2522,8 +2522,8 @@ AUTO = (
     Fault(
         "The worse half of a race goes on.",
         "methods/auto.py",
-        "(nll_of(sums[size]), float(size)))[:kept]",
-        "(-nll_of(sums[size]), float(size)))[:kept]",
+        "(at_the_end[size], float(size)))[:kept]",
+        "(-at_the_end[size], float(size)))[:kept]",
         ("unit/methods/test_auto.py",),
     ),
     Fault(

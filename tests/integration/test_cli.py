@@ -849,7 +849,7 @@ def test_values_that_cannot_be(refused, flag, value):
 
 
 def test_every_numeric_flag_is_tested():
-    words = {"data", "data-dir", "federation", "skip-bad"}
+    words = {"data", "data-dir", "federation", "skip-bad", "sink-paths"}
     words |= {
         "tiers",
         "tier-file",

@@ -291,7 +291,7 @@ class EvaluateConfig(Section):
         None,
         description="where rounds are mirrored to: tensorboard, mlflow, wandb",
     )
-    sink_paths: bool | None = Field(
+    sink_paths: Annotated[bool | None, Absent(None)] = Field(
         None,
         description="whether sinks are told paths of this machine too (no)",
     )
