@@ -6,6 +6,10 @@ Flower's does, and signs that question with a secret that only the site's user c
 message it forks a child, which answers as Flower's own program would and ends. So each message
 still has a process of its own: nothing of one can reach the next.
 
+It does not wait for a child before it asks for more work. A message of a run that has ended, such
+as one that was on its way when the server was killed, never arrives whole, and its child would wait
+for the rest forever.
+
     python -m fedloom.deploy.executor ADDRESS SECRET-FILE PARENT
 """
 
@@ -16,6 +20,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +30,7 @@ from fedloom.deploy.processes import end_with_parent
 log = logging.getLogger("flwr")
 
 POLL = 0.1  # seconds between two questions for work
+MOST_CHILDREN = 8  # at a time; the oldest is ended for another one
 CLIENT_APP = "flwr-clientapp"
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
@@ -47,31 +54,57 @@ def serve(address: str, secret: bytes, parent: int) -> None:
         address, True, None, interceptors, retry_invoker=make_simple_http_retry_invoker()
     )
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    children = Children()
     while os.getppid() == parent:
+        children.reap()
         answer = client.AcquireTask(request)
         if answer.HasField("task") and answer.token:
-            run_in_child(address, answer.token)
+            children.start(partial(answer_one, address, answer.token))
         else:
             time.sleep(POLL)
 
 
-def run_in_child(address: str, token: str) -> None:
-    """Fork, answer one message in the child, and wait for it."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
+class Children:
+    """The processes of the messages that are being answered."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []  # their ids, the oldest first
+
+    def start(self, work: Callable[[], int]) -> None:
+        """Fork, and do the work in the child, whose exit code it returns."""
+        self.reap()
+        if len(self.running) >= MOST_CHILDREN:
+            self._end(self.running[0])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child:
+            self.running.append(child)
+            return
         code = 1
         try:
             end_with_parent()
-            code = answer_one(address, token)
+            code = work()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)  # without what this process would do when the parent's imports end
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        log.error("the process of a message ended with status %s", status)
+
+    def reap(self) -> None:
+        """Forget the children that have ended."""
+        for child in list(self.running):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if not ended:
+                continue
+            self.running.remove(child)
+            if status != 0:
+                log.error("the process of a message ended with status %s", status)
+
+    def _end(self, child: int) -> None:
+        log.error("a message was not answered and is given up: %d others wait", MOST_CHILDREN - 1)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.running.remove(child)
 
 
 def answer_one(address: str, token: str) -> int:
