@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from fedloom.deploy import executor
-from fedloom.deploy.executor import Children
+pytestmark = pytest.mark.flower
+executor = pytest.importorskip("fedloom.deploy.executor", reason="needs fedloom[flower]")
 
 
 @pytest.fixture
 def children():
-    children = Children()
+    children = executor.Children()
     yield children
     for child in list(children.running):
         children._end(child)
