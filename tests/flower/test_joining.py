@@ -213,7 +213,7 @@ def test_a_clock_that_is_wrong_by_a_year_is_one_sentence(made, monkeypatch, year
 
     kit = made.path / "kits" / "a"
     monkeypatch.setattr(kits.datetime, "datetime", AnotherTime)
-    with pytest.raises(FedloomError, match=r"valid now, but it is valid from .*; correct the clock"):
+    with pytest.raises(FedloomError, match=r"valid now, but it is valid .*; correct the clock"):
         kits.Kit.open(kit)
 
 

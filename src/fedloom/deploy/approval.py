@@ -24,7 +24,7 @@ from fedloom.federation.protocol.wire import task_fields
 from fedloom.methods import stages
 from fedloom.types import Fields, Json, Stamp, Task
 
-ID_LENGTH = 12  # characters of an id
+SHORT = 12  # characters of an id that name it in a sentence; the whole of it is approved
 MOST_VALUE = 60  # characters of an option's value that are shown
 TASK = TypeAdapter(Task)
 
@@ -37,7 +37,7 @@ def waiting_of(stamp: Stamp, terms: Terms) -> Waiting:
         "terms": json.loads(terms.to_json()),
     }
     text = json.dumps(content, sort_keys=True)
-    identity = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+    identity = hashlib.sha256(text.encode()).hexdigest()
     return Waiting(id=identity, **content)
 
 
@@ -55,31 +55,43 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
         experiments.put_approvals(approvals.model_copy(update={"waiting": waiting}))
     raise Refusal(
         "this site's operator must approve the experiment before the site takes part",
-        f"{asked.id} is not approved yet",
-        f"ask the site to run `fedloom federation approve KIT {asked.id}`, then resume the run",
+        f"{asked.id[:SHORT]} is not approved yet",
+        f"ask the site to run `fedloom federation approve KIT {asked.id[:SHORT]}`, then resume "
+        "the run",
     )
 
 
 def waiting_for(experiments: Experiments, identity: str) -> Waiting:
-    """The experiment of this id. Raises an error if none of this id waits."""
+    """The experiment whose id begins so. Raises an error if none that waits does, or several do.
+
+    A server can make two experiments whose ids begin alike, but not two with the same id.
+    """
     approvals = experiments.approvals()
-    for waiting in approvals.waiting:
-        if waiting.id == identity:
-            return waiting
-    if identity in approvals.approved:
-        rule = "an experiment must wait for approval"
-        raise FedloomError(rule, f"{shortened(identity, 40)} is approved already", "go on with it")
-    rule = "ID must be that of an experiment that waits for approval"
+    shown_identity = shortened(repr(identity), 80)
+    matching: list[Waiting] = []
+    approved: list[str] = []
+    if len(identity) >= SHORT:
+        matching = [one for one in approvals.waiting if one.id.startswith(identity)]
+        approved = [one for one in approvals.approved if one.startswith(identity)]
+    if len(matching) == 1:
+        return matching[0]
     advice = "see `fedloom federation approve KIT`"
-    raise FedloomError(rule, f"{shortened(repr(identity), 40)} does not wait", advice)
+    if matching:
+        rule = "ID must be that of one experiment that waits for approval"
+        raise FedloomError(rule, f"{len(matching)} begin with {shown_identity}", advice)
+    if approved:
+        rule = "an experiment must wait for approval"
+        raise FedloomError(rule, f"{shown_identity} is approved already", "go on with it")
+    rule = "ID must be that of an experiment that waits for approval"
+    raise FedloomError(rule, f"{shown_identity} does not wait", advice)
 
 
 def approve(experiments: Experiments, identity: str) -> None:
     """Approve an experiment that waits. Raises an error if none of this id does."""
-    waiting_for(experiments, identity)
+    chosen = waiting_for(experiments, identity)
     approvals = experiments.approvals()
-    others = tuple(other for other in approvals.waiting if other.id != identity)
-    approved = (*approvals.approved, identity)
+    others = tuple(other for other in approvals.waiting if other.id != chosen.id)
+    approved = (*approvals.approved, chosen.id)
     experiments.put_approvals(Approvals(approved=approved, waiting=others))
 
 

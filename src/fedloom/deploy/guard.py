@@ -51,15 +51,6 @@ MOST_CALL = 1 << 20  # bytes of a call that submits a run
 SETTINGS = {"run", "federation"}  # what a run may be told
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
 FILES = [".info/CONTENT", "pyproject.toml"]  # the files of our program, which has no code
-NO_PROGRAM = (  # the errors that reading anything else can raise
-    zipfile.BadZipFile,
-    ValueError,
-    KeyError,
-    TypeError,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-)
 SECRET = "FEDLOOM_EXECUTOR_SECRET"  # names the file with which executors identify themselves
 BUSY = 60.0  # seconds after a message in which a site asks often for the next one
 OFTEN, SELDOM = 0.25, 2.0  # seconds between two questions
@@ -262,7 +253,7 @@ def is_ours(program: bytes) -> bool:
         components = project["tool"]["flwr"]["app"]["components"]
         dependencies = project["project"]["dependencies"]
         protocol = project["tool"].get("fedloom", {}).get("protocol", hello.PROTOCOL)
-    except NO_PROGRAM:
+    except Exception:  # whatever is wrong with it, it is not ours
         return False
     if protocol != hello.PROTOCOL:
         log.error("the server speaks protocol %s, this site %s", protocol, hello.PROTOCOL)

@@ -19,7 +19,7 @@ import secrets
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.deploy.private_files import check_private, write_private
 from fedloom.errors import FedloomError
@@ -49,7 +49,7 @@ class Entry(BaseModel):
 
     name: str
     role: Role
-    expires: datetime.datetime
+    expires: AwareDatetime
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")  # SHA-256 of the token
 
     def has_expired(self, now: datetime.datetime) -> bool:
@@ -108,7 +108,7 @@ class TokenFile(BaseModel):
     federation: str
     name: str
     role: Role
-    expires: datetime.datetime
+    expires: AwareDatetime
     server: str  # on the server's own machine
     authority: str  # PEM of the certificate that the server's own must be signed by
     secret: str = Field(pattern=rf"^{SECRET.pattern}$")

@@ -427,12 +427,12 @@ def test_an_experiment_waits_for_its_approval(site, capsys):
 
     assert main(["federation", "approve", str(site.kit)]) == 0
     said = capsys.readouterr().out
-    assert f"{identity}  fedavg, at most 20 trainings" in said
+    assert re.search(rf"^{identity}[0-9a-f]{{52}}  fedavg, at most 20 trainings", said, re.M)
     assert "width = 0.125" in said and "leaves in answer to train: loss, tensors *" in said
     assert main(["federation", "approve", str(site.kit), "0" * 12]) == 2
     assert "ID must be that of an experiment that waits" in capsys.readouterr().err
     assert main(["federation", "approve", str(site.kit), identity, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["approved"]["id"] == identity
+    assert json.loads(capsys.readouterr().out)["approved"]["id"].startswith(identity)
     assert site.lines()[-1]["event"] == "approved"
     assert site.ask(terms={"trainings": 20}).code is None
 
@@ -441,6 +441,26 @@ def test_an_experiment_waits_for_its_approval(site, capsys):
     changed = site.ask(options={"epochs": 2}, terms={"trainings": 20}, hop=1)
     refused(changed, "must approve the experiment")
     assert identity not in changed.text
+
+
+def test_the_whole_id_is_approved_whatever_another_one_begins_with(site):
+    """A server can search for an experiment whose id begins as that of a harmless one."""
+    from fedloom.deploy.approval import approve
+    from fedloom.deploy.experiments import locked_experiments
+    from fedloom.errors import FedloomError
+
+    site.set(approve="ask")
+    site.ask(terms={"trainings": 1})
+    with locked_experiments(site.kit / "state") as experiments:
+        (waiting,) = experiments.approvals().waiting
+        twin = waiting.model_copy(update={"id": waiting.id[:40] + "0" * 24})
+        both = experiments.approvals().model_copy(update={"waiting": (waiting, twin)})
+        experiments.put_approvals(both)
+        with pytest.raises(FedloomError, match="but 2 begin with"):
+            approve(experiments, waiting.id[:12])
+        approve(experiments, twin.id)
+        assert experiments.approvals().approved == (twin.id,)
+    refused(site.ask(terms={"trainings": 1}), "must approve the experiment")
 
 
 def test_approved_trainings_are_the_limit(site):
