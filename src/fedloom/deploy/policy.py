@@ -21,6 +21,7 @@ NEW_NAMES = (
     "test",
     "min_part",
     "divisions",
+    "classes",
     "experiments",
     "evaluations",
     "gigabytes",
@@ -41,6 +42,7 @@ approve = "policy"       # "ask": take part in an experiment only when its opera
 test = 0.2               # share of the samples that are tested on; a run's own share is not used
 min_part = 20            # least samples of any part that is trained on or whose figures leave
 divisions = 20           # in how many ways the samples may be divided (each seed is one), ever
+classes = 100            # of a table's label, at most: their names leave to the server
 experiments = 1000       # that this site takes part in, ever
 
 rounds = 1000            # of one run, at most; the site counts how often it trains
@@ -104,6 +106,7 @@ class Policy(Options):
     test: Annotated[float, Field(gt=0, lt=1)] | None = None
     min_part: Whole = USUAL_MIN_PART
     divisions: Whole = 20
+    classes: Whole = 100
     experiments: Whole = 1000
     rounds: Whole
     evaluations: Whole = 5000

@@ -23,6 +23,7 @@ from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
+from fedloom.data.tables.sums import LabelSums
 from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
@@ -221,7 +222,19 @@ def facts_here(
         sums = table_sums(table, question.rules)
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
+    check_classes(sums.of_label, policy)
     return Facts.of_table(sums, len(table), device, policy.test)
+
+
+def check_classes(label: LabelSums, policy: Policy) -> None:
+    """Raise an error if a table's label has more classes than the policy allows.
+
+    The server names the column of labels, and the values of this column leave as names of classes.
+    Without a limit it could ask for the values of any column, such as patients' numbers.
+    """
+    if label.classes is not None and len(label.classes) > policy.classes:
+        rule = f"a table's label must have at most {policy.classes} classes here"
+        raise Refusal(rule, "this column has more", "name another --label, or --task regression")
 
 
 def own_table(data: DataConfig, size: ImageSize | None) -> Table | None:

@@ -443,6 +443,24 @@ def test_an_experiment_waits_for_its_approval(site, capsys):
     assert identity not in changed.text
 
 
+def test_a_column_of_numbers_does_not_leave_as_names_of_classes(tmp_path):
+    """Whoever asks for patients' numbers as labels gets a refusal that holds none of them."""
+    from fedloom.data.tables.sums import LabelSums
+    from fedloom.deploy.failures import Refusal
+    from fedloom.deploy.policy import POLICY, read_policy
+    from fedloom.deploy.site import check_classes
+
+    (tmp_path / "policy.toml").write_text(POLICY)
+    policy = read_policy(tmp_path / "policy.toml")
+    few = LabelSums(is_whole=True, classes=tuple(map(str, range(policy.classes))))
+    check_classes(few, policy)
+    check_classes(LabelSums(is_whole=True), policy)
+    many = LabelSums(is_whole=True, classes=(*few.classes, "777"))
+    with pytest.raises(Refusal, match="at most 100 classes here, but this column has more") as info:
+        check_classes(many, policy)
+    assert "777" not in str(info.value)
+
+
 def test_the_whole_id_is_approved_whatever_another_one_begins_with(site):
     """A server can search for an experiment whose id begins as that of a harmless one."""
     from fedloom.deploy.approval import approve
