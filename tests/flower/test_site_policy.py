@@ -31,7 +31,8 @@ def test_a_site_waits_for_its_operator_and_writes_down_what_left(federation):
     assert waits.returncode == 0, waits.stderr
     assert "this site's operator must approve the experiment" in reason
     (shown,) = json.loads(listed.stdout)["waiting"]
-    assert (shown["id"], shown["method"], shown["trainings"]) == (identity, "fedavg", 2)
+    assert shown["id"].startswith(identity)
+    assert (shown["method"], shown["trainings"]) == ("fedavg", 2)
     assert approved.returncode == 0, approved.stderr
     assert done.returncode == 0, done.stderr
     assert tiny.rows(federation.folder / "approved")[-1]["refused"] == []
