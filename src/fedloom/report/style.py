@@ -155,7 +155,7 @@ table[data-sorted] tbody :is(th,td){border:0;padding:2px 6px;white-space:normal;
 table[data-sorted] td{display:flex;justify-content:space-between;gap:12px}
 table[data-sorted] td::before{content:attr(data-name);color:var(--soft);font-weight:400}
 table[data-sorted] tr.off{display:none}
-#use :is(th,td){white-space:normal;padding:5px 6px}
+#use :is(th,td){white-space:normal;padding:4px 3px;font-size:13px}
 svg.chart text{font-size:15px}svg.heat,svg.wide{max-width:none}\
 svg.heat text,svg.wide text,svg.timeline text{font-size:12px}svg.timeline .small{font-size:11px}}
 @media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;\
