@@ -4,13 +4,14 @@ A training step allocates and frees the same large blocks again and again. By de
 freed memory to the kernel at once and adapts its thresholds as it goes, which took up to a quarter
 of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the process;
 blocks of `LARGE` bytes and more are still returned at once. `give_back`, called between two orders,
-ensures that no more than `KEPT` bytes of freed memory stay.
+ensures that no more than `KEPT` bytes of freed memory stay for long.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
+PATIENCE = 50  # times as long as glibc took to answer, before it is asked again
 STATM = Path("/proc/self/statm")  # sizes of this process, in pages
 
 
@@ -61,7 +63,8 @@ def give_back(peak: int | None = None) -> bool:
     `peak` is the most memory that the process held lately, if that is known: it holds no more now.
     Returns False if there is little freed memory, or if its amount is unknown. glibc visits every
     free block to tell how much there is, which takes milliseconds in a process with many small
-    ones. So we ask only where the process has grown enough to keep more than `KEPT` bytes.
+    ones. So we ask only where the process has grown enough to keep more than `KEPT` bytes, and so
+    seldom that asking takes no more than 1/`PATIENCE` of the time.
     """
     if peak is not None and peak - BEGINNING.resident <= KEPT:
         return False
@@ -69,7 +72,13 @@ def give_back(peak: int | None = None) -> bool:
     if now is not None and now - BEGINNING.resident <= KEPT:
         return False
     glibc = find_glibc()
-    if glibc is None or glibc.mallinfo2().fordblks <= KEPT:
+    if glibc is None or time.monotonic() < QUESTION.earliest:
+        return False
+    asked = time.monotonic()
+    freed_memory = glibc.mallinfo2().fordblks
+    answered = time.monotonic()
+    QUESTION.earliest = answered + PATIENCE * (answered - asked)
+    if freed_memory <= KEPT:
         return False
     return bool(glibc.malloc_trim(0))
 
@@ -90,7 +99,15 @@ class Beginning:
     resident: int = 0
 
 
+@dataclass
+class Question:
+    """When glibc may be asked how much freed memory there is."""
+
+    earliest: float = 0.0  # by the monotonic clock
+
+
 BEGINNING = Beginning()
+QUESTION = Question()
 
 
 @cache

@@ -93,6 +93,30 @@ def test_glibc_is_not_asked_while_the_process_is_small(monkeypatch):
     assert not allocator.give_back() and asked == [True, True]
 
 
+def test_glibc_is_asked_no_more_often_than_it_is_worth(monkeypatch):
+    """It took a second to answer: it is not asked again for `PATIENCE` seconds."""
+    now = [100.0]
+
+    class SlowLibrary:
+        asked = 0
+
+        def mallinfo2(self):
+            self.asked += 1
+            now[0] += 1.0
+            return allocator.Usage()
+
+    library = SlowLibrary()
+    monkeypatch.setattr(allocator, "find_glibc", lambda: library)
+    monkeypatch.setattr(allocator, "resident", lambda: None)
+    monkeypatch.setattr(allocator, "QUESTION", allocator.Question())
+    monkeypatch.setattr(allocator.time, "monotonic", lambda: now[0])
+    assert not allocator.give_back() and library.asked == 1
+    now[0] = 100.9 + allocator.PATIENCE
+    assert not allocator.give_back() and library.asked == 1
+    now[0] = 101.1 + allocator.PATIENCE
+    assert not allocator.give_back() and library.asked == 2
+
+
 def test_nobody_looks_at_a_process_that_never_was_large(monkeypatch):
     looked = []
     monkeypatch.setattr(allocator, "find_glibc", lambda: None)

@@ -253,9 +253,8 @@ class Word(NamedTuple):
     text: str
 
 
-def words_in_strings(text: str, pattern: re.Pattern[str]) -> list[Word]:
+def words_in_strings(tree: ast.Module, pattern: re.Pattern[str]) -> list[Word]:
     """Where a string that is no docstring has such a word."""
-    tree = parsed(text)
     explained = docstrings(tree)
     words = []
     for node in ast.walk(tree):
@@ -268,14 +267,14 @@ def words_in_strings(text: str, pattern: re.Pattern[str]) -> list[Word]:
     return words
 
 
-def operations_named(text: str) -> list[Word]:
-    return words_in_strings(text, AN_OPERATION)
+def operations_named(tree: ast.Module) -> list[Word]:
+    return words_in_strings(tree, AN_OPERATION)
 
 
-def parameters_named(text: str) -> list[Word]:
+def parameters_named(tree: ast.Module) -> list[Word]:
     """In a string, as an argument's name, or as an attribute of a space or of options."""
-    words = words_in_strings(text, A_PARAMETER)
-    for node in ast.walk(parsed(text)):
+    words = words_in_strings(tree, A_PARAMETER)
+    for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in PARAMETERS:
             words.append(Word(node.value.lineno, node.arg))
         elif (
@@ -293,10 +292,10 @@ def may_own_parameters(node: ast.expr) -> bool:
 
 def words_of_spaces(file: Path) -> list[Word]:
     """The operations and parameters of spaces that a file names, whatever they mean there."""
-    text = ast.unparse(without_registries(file, parsed(file.read_text())))
-    words = parameters_named(text)
+    tree = without_registries(file, parsed(file.read_text()))
+    words = parameters_named(tree)
     if path_of(file) not in SHARED_OPERATIONS:
-        words += operations_named(text)
+        words += operations_named(tree)
     return words
 
 
@@ -347,7 +346,7 @@ def test_no_exception_is_listed_in_vain():
     for path, excepted in OTHER_MEANINGS.items():
         assert excepted in {word.text for word in words_of_spaces(SOURCE / path)}, path
     for path in SHARED_OPERATIONS:
-        assert operations_named((SOURCE / path).read_text()), path
+        assert operations_named(parsed((SOURCE / path).read_text())), path
 
 
 def test_the_operations_and_parameters_of_all_spaces_are_known():
@@ -378,7 +377,7 @@ def test_what_a_file_defines_cannot_be_opened_without_one(family):
     ],
 )
 def test_an_operation_is_found(text, words):
-    assert [word.text for word in operations_named(text)] == words
+    assert [word.text for word in operations_named(parsed(text))] == words
 
 
 @pytest.mark.parametrize(
@@ -393,7 +392,7 @@ def test_an_operation_is_found(text, words):
     ],
 )
 def test_a_parameter_is_found(text, words):
-    assert [word.text for word in parameters_named(text)] == words
+    assert [word.text for word in parameters_named(parsed(text))] == words
 
 
 def test_what_a_space_says_of_its_parameters_are_parameters():
