@@ -25,7 +25,7 @@ def test_three_lines_are_enough(pytester):
         """
     )
     result = pytester.runpytest_inprocess("-k", "sum_to_one or identical or owner or fields", "-rs")
-    result.assert_outcomes(passed=3, skipped=1, deselected=24)
+    result.assert_outcomes(passed=3, skipped=1, deselected=22)
     result.stdout.fnmatch_lines("*SKIPPED*each draws its own path*")
 
 

@@ -27,10 +27,10 @@ HERE = Path(__file__).parent
 FAULTS = [
     ("noisy", "deterministic", {}),
     ("racing", "reply_order_is_irrelevant", {}),
-    ("racing", "stopped_and_resumed", {"moment": "work"}),
+    ("racing", "stopped_and_resumed", {"moments": ("work",)}),
     ("racing", "a_refused_reply_is_no_reply", {}),
     ("remembering", "no_memory_but_the_states", {}),
-    ("remembering", "stopped_and_resumed", {"moment": "round"}),
+    ("remembering", "stopped_and_resumed", {"moments": ("round",)}),
     ("drawing", "server_draws_only_from_the_seed_tree", {}),
     ("summing", "merge_weights_sum_to_one", {}),
     ("summing", "identical_clients_are_one", {}),
@@ -128,7 +128,7 @@ def test_a_journal_that_loses_replies_is_found(fedavg, tmp_path, monkeypatch):
     monkeypatch.setattr(Spool, "settled", lambda self, number, hop: Settled({}, []))
     monkeypatch.setattr(repeating, "MOST_STOPS", 30)
     with pytest.raises(AssertionError, match="must make progress"):
-        keep("stopped_and_resumed", fedavg, tmp_path, moment="reply")
+        keep("stopped_and_resumed", fedavg, tmp_path, moments=("reply",))
 
 
 class Spoiled(nn.Module):

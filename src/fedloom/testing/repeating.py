@@ -17,8 +17,9 @@ from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
 from fedloom.testing.watch import stirred
 
-MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
-# "work" is not an event: there the engine stops the run.
+# The moments at which a run is stopped. "work" is not an event: there the engine stops the run.
+# The first two are those between which a client works, the others those after which all is saved.
+MOMENTS = (("reply", "work"), ("round", "evaluated"))
 EVENTS = {"round": RoundEnded, "reply": Replied, "evaluated": ClientEvaluated}
 MOST_STOPS = 1000  # of one run; more would mean that it never ends
 
@@ -30,11 +31,11 @@ class Repeating(Subject):
             again = toy.run(tmp_path)
         assert differences(finished(toy).trace, again) == []
 
-    @pytest.mark.parametrize("moment", MOMENTS)
-    def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moment: str) -> None:
+    @pytest.mark.parametrize("moments", MOMENTS, ids="-".join)
+    def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moments: tuple[str, ...]) -> None:
         """A run that is stopped at every such moment of all rounds ends as without stops."""
-        again, stops = interrupted(toy, tmp_path, {moment})
-        assert stops >= 2
+        again, stops = interrupted(toy, tmp_path, set(moments))
+        assert stops >= 2 * len(moments)
         assert differences(finished(toy).trace, again) == []
 
     def test_stopped_and_resumed_with_the_best_round(self, toy: Toy, tmp_path: Path) -> None:
