@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,35 @@ def test_a_newcomer_is_fitted_in_the_same_way(fitted: Path) -> None:
         6,
         open_finished(fitted / "run").fit,
     )
+
+
+def test_predict_takes_images_without_labels(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder without class folders, or one file; each answer names its file."""
+    names = []
+    for file in sorted((fitted / "images" / "b").iterdir()):
+        names.append(shutil.copy(file, str(tmp_path / file.name)))
+    (tmp_path / "notes.txt").write_text("no image")
+    asked = ["predict", str(fitted / "run"), "--shared"]
+    assert cli.main([*asked, "--data", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["file"] for row in answer["predictions"]] == names
+    assert answer["figures"] is None and answer["trained_on"] > 0
+    labelled = predict(open_finished(fitted / "run"), str(fitted / "images"), skip_bad=True)
+    chances = labelled.answers()
+    for row in answer["predictions"]:
+        row.pop("file")
+        assert row in chances
+    out = tmp_path / "answers.csv"
+    assert cli.main([*asked, "--data", names[1], "--out", str(out)]) == 0
+    header, line = out.read_text().splitlines()
+    assert header.startswith("file,label,probability") and line.startswith(names[1])
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    assert cli.main([*asked, "--data", str(tmp_path)]) == 2
+    assert "bad.png" in capsys.readouterr().err
+    assert cli.main([*asked, "--data", str(tmp_path), "--skip-bad", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["predictions"]) == len(names)
 
 
 def test_predict_and_adapt_can_leave_out_files_that_cannot_be_read(

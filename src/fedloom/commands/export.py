@@ -63,7 +63,7 @@ def add_predict(commands: Commands) -> None:
     summary = "predict labels and probabilities of new samples"
     predict = add_command(commands, "predict", predict_command, summary)
     predict.add_argument("path", metavar="RUN")
-    help_data = "new samples, with or without labels: an .npz, a folder, … as for `fedloom run`"
+    help_data = "new samples, with or without labels: .npz, images, a table, … as for `fedloom run`"
     predict.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
     model_flags(predict)
     help_out = "write all predictions to this file"

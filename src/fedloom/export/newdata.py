@@ -16,10 +16,13 @@ from fedloom.data.checks import images
 from fedloom.data.image_rules import ImageRules
 from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.partitions.tint import tint
+from fedloom.data.readers.image_files import is_picture
 from fedloom.data.readers.npz import read_small, unreadable
+from fedloom.data.readers.pictures import decoded
+from fedloom.data.readers.tree import entries
 from fedloom.data.resizing import resized, resized_source
 from fedloom.data.source import SkippedFile, Source
-from fedloom.data.sources import locate, open_source, open_table, reference
+from fedloom.data.sources import SOURCES, locate, open_source, open_table, reference
 from fedloom.data.tables.encoding import Encoding
 from fedloom.data.tables.rules import TableRules, found_column
 from fedloom.data.tables.samples import one_table
@@ -34,6 +37,7 @@ class NewSamples(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor | None  # labels, numbered as in the run; None: there are none
     skipped: tuple[SkippedFile, ...] = ()  # files that could not be read
+    files: tuple[str, ...] = ()  # the image file of each sample, if the data was given as files
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,10 @@ def new_samples(
     """Read new samples, with labels if there are any."""
     if expected.encoding is not None:
         return rows_of_table(expected, expected.encoding, data, directory)
+    if expected.task.kind == "image":
+        files = unlabelled_files(data, directory)
+        if files:
+            return samples_of_files(expected, data, files, skip_bad=skip_bad)
     images_alone = unlabelled(data, directory)
     if images_alone is None or expected.task.kind == "text":
         return labelled_samples(expected, data, directory, skip_bad=skip_bad)
@@ -100,6 +108,38 @@ def rows_of_table(
         rule = f"the labels of --data {data} must be among the run's"
         raise FedloomError(rule, f"{strange!r} is not", "rename it, or leave the labels out")
     return NewSamples(x, torch_copy(source.y))
+
+
+def unlabelled_files(data: str, directory: Path | None) -> list[str]:
+    """The image files that have no labels: one file, or those of a folder without class folders."""
+    place = locate(data, directory)
+    if place is None or data in SOURCES.names():
+        return []
+    if place.is_file() and is_picture(str(place)):
+        return [str(place)]
+    if not place.is_dir():
+        return []
+    inside = entries(str(place))
+    holds_arrays = any(file.lower().endswith(".npz") for file in inside.files)
+    if inside.folders or holds_arrays:
+        return []
+    return [file for file in inside.files if is_picture(file)]
+
+
+def samples_of_files(
+    expected: Expected,
+    data: str,
+    files: Sequence[str],
+    *,
+    skip_bad: bool = False,
+) -> NewSamples:
+    """Read image files without labels, each of which is one sample."""
+    pictures = decoded(files, image_rules(expected, skip_bad))
+    images_alone = coloured(pictures.x, expected)
+    check_shape(data, images_alone, expected.task)
+    check_units(data, images_alone, expected)
+    names = tuple(files[place] for place in pictures.places)
+    return NewSamples(torch_copy(images_alone), None, pictures.skipped, names)
 
 
 def labelled_samples(

@@ -45,6 +45,7 @@ class Predictions:
     measured: Figures | None  # None: there are no labels
     trained: TrainedOn  # how many of the samples the run was trained on
     skipped: tuple[SkippedFile, ...] = ()  # unreadable files, with --skip-bad
+    files: tuple[str, ...] = ()  # the file of each sample, if the data are files without labels
     written: Path | None = None
     whose: str = "the shared model"  # or another model, as it is called in a sentence
 
@@ -59,6 +60,23 @@ class Predictions:
     def rows(self) -> Iterator[list[Any]]:
         """The cells of a table with one row per sample."""
         raise NotImplementedError
+
+    @property
+    def first_column(self) -> str:
+        """The title of the column that says which sample it is."""
+        return "file" if self.files else "sample"
+
+    def name_of(self, number: int) -> str | int:
+        """A sample's file; without files, its number."""
+        if self.files:
+            return self.files[number]
+        return number
+
+    def named(self, number: int, answer: dict[str, Json]) -> dict[str, Json]:
+        """The answer for a sample, with the sample's file if it has one."""
+        if self.files:
+            return {"file": self.files[number], **answer}
+        return answer
 
     @property
     def shown_columns(self) -> int:
@@ -145,7 +163,7 @@ class ClassPredictions(Predictions):
     def rows(self) -> Iterator[list[Any]]:
         for number, chances in enumerate(self.chances):
             best = int(chances.argmax())
-            row: list[Any] = [number, self.labels[best]]
+            row: list[Any] = [self.name_of(number), self.labels[best]]
             if self.truth is not None:
                 row.append(self.labels[self.truth[number]])
             row.append(float(chances[best]))
@@ -154,7 +172,7 @@ class ClassPredictions(Predictions):
 
     @property
     def head(self) -> list[str]:
-        names = ["sample", "label"]
+        names = [self.first_column, "label"]
         if self.truth is not None:
             names.append("truth")
         names.append("probability")
@@ -167,13 +185,13 @@ class ClassPredictions(Predictions):
 
     def answers(self) -> list[dict[str, Json]]:
         predictions = []
-        for chances in self.chances:
+        for number, chances in enumerate(self.chances):
             prediction = {
                 "label": self.labels[int(chances.argmax())],
                 "probability": float(chances.max()),
                 "probabilities": chances.tolist(),
             }
-            predictions.append(prediction)
+            predictions.append(self.named(number, prediction))
         return predictions
 
 
@@ -188,20 +206,23 @@ class NumberPredictions(Predictions):
 
     def rows(self) -> Iterator[list[Any]]:
         for number, answer in enumerate(self.numbers.tolist()):
-            row: list[Any] = [number, answer]
+            row: list[Any] = [self.name_of(number), answer]
             if self.truth is not None:
                 row += [float(self.truth[number]), answer - float(self.truth[number])]
             yield row
 
     @property
     def head(self) -> list[str]:
-        names = ["sample", self.labels[0]]
+        names = [self.first_column, self.labels[0]]
         if self.truth is not None:
             names += ["truth", "error"]
         return names
 
     def answers(self) -> list[dict[str, Json]]:
-        return [{"value": answer} for answer in self.numbers.tolist()]
+        predictions = []
+        for number, answer in enumerate(self.numbers.tolist()):
+            predictions.append(self.named(number, {"value": answer}))
+        return predictions
 
 
 def cell_text(cell: Any) -> str:
@@ -286,6 +307,7 @@ def predictions_of(
         "measured": figures,
         "trained": trained_on(finished, new.x),
         "skipped": new.skipped,
+        "files": new.files,
         "whose": finished.whose(client),
     }
     if task.is_regression:

@@ -60,6 +60,13 @@ class Metric:
         return self.title[0].upper() + self.title[1:]
 
     @property
+    def difference_title(self) -> str:
+        """The title of a difference of two figures: that of two percentages is in points."""
+        if self.unit == " %":
+            return f"{self.title}, points"
+        return f"{self.title}{self.unit}"
+
+    @property
     def unit_beside(self) -> str:
         """The unit of the figures beside it: percent for shares, else the metric's own."""
         if self.bounds_beside == SHARES:

@@ -205,7 +205,7 @@ def test_runs_costs_and_differences(compared):
         ["fednas", "20 k", "80.0", "70.0", "90.0"],
     ]
     assert cells_in(compared, "Difference to fedavg") == [
-        ["method", "accuracy %", "balanced accuracy", "AUC"],
+        ["method", "accuracy, points", "balanced accuracy", "AUC"],
         ["fednas", "+10.0", "+10.0", "+10.0"],
     ]
 

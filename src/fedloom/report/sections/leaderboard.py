@@ -159,7 +159,7 @@ def differences(auto_result: AutoResult, metric: Metric) -> Safe | None:
         title=heading,
         description="One row per contestant.",
         items=items,
-        name=f"{metric.name}{metric.unit}",
+        name=metric.difference_title,
         text=lambda value: metric.text(value, "+"),
         bounds=UNBOUNDED,
         holds_zero=True,

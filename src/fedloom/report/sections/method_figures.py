@@ -183,7 +183,7 @@ def differences(versus: Versus) -> Safe | None:
     if not items:
         return None
     first = versus.rows[0].name
-    unit = f"{metric.title}{metric.unit}"
+    unit = metric.difference_title
     heading = f"Difference to {first}"
     drawing = Intervals(
         key="difference",
