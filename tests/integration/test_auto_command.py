@@ -361,3 +361,16 @@ def test_answers_are_compared_by_what_they_are_judged_by():
     near = goodness(scores, np.array([0, 0]), PERPLEXITY)
     assert near.tolist() == pytest.approx([-np.log1p(np.exp(-2)), -np.log1p(np.exp(1))])
     assert goodness(scores, np.array([1.5, -1.0]), RMSE).tolist() == [-0.25, -1.0]
+
+
+def test_a_dry_run_estimates_every_contestant_with_its_budget(images, tmp_path, capsys):
+    """The rounds of the configuration are four times as many as the budget is worth."""
+    flags = ["--data", str(images), "--clients", "4", "--set", "engine.workers=0", "--dry-run"]
+    assert cli.main(["auto", *flags, "--budget", "rounds=20", "--sizes", "1", "--json"]) == 0
+    in_rounds = json.loads(capsys.readouterr().out)
+    assert in_rounds["runs"]["local-adaptation"]["rounds"] == 20
+    amount = in_rounds["runs"]["local-adaptation"]["macs"]
+    assert cli.main(["auto", *flags, "--budget", f"macs={amount}", "--sizes", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "for each contestant" in text and "for 20 rounds of 4 clients" in text
+    assert not list(tmp_path.glob("runs*"))

@@ -12,6 +12,7 @@ from fedloom.commands.parsing import (
     add_command,
     common_flags,
     configuration,
+    dry_run_flag,
     no_more,
     small_flag,
 )
@@ -19,7 +20,18 @@ from fedloom.commands.report import check_watch, watch_flags
 from fedloom.commands.run import options_in, small_variants
 from fedloom.loading import load_torch
 
-OWN_FLAGS = ["with", "limit", "family", "sizes", "widths", "prior", "watch", "port", "small"]
+OWN_FLAGS = [
+    "with",
+    "limit",
+    "family",
+    "sizes",
+    "widths",
+    "prior",
+    "watch",
+    "port",
+    "small",
+    "dry-run",
+]
 # Flags of the main contestant's own options.
 OPTIONS = {"family": "network", "sizes": "sizes", "widths": "widths", "prior": "prior"}
 
@@ -53,6 +65,7 @@ def add(commands: Commands) -> None:
     auto.add_argument("--widths", metavar="A,B,…", help=help_widths)
     help_prior = "whether a client's own label counts shift its answers (default on)"
     auto.add_argument("--prior", metavar="on|off", help=help_prior)
+    dry_run_flag(auto)
     small_flag(auto)
     common_flags(auto, OTHER_HELP)
     watch_flags(auto)
@@ -82,4 +95,10 @@ def start_auto(options: argparse.Namespace) -> Any:
             own[option] = getattr(options, flag)
     tree = configuration(options)
     others = small_variants(options, labelled(options.others), options_in(tree))
-    return carry_out_auto(options, Asked(tree, budget, limit, others, own, main_for(own)))
+    asked = Asked(tree, budget, limit, others, own, main_for(own))
+    if options.dry_run:
+        from fedloom.runs.auto import plan_of
+        from fedloom.runs.estimate import estimate_plan
+
+        return estimate_plan(plan_of(asked))
+    return carry_out_auto(options, asked)

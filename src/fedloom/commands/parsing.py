@@ -75,6 +75,11 @@ def output_flags(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
+def dry_run_flag(parser: Parser) -> None:
+    help_dry = "estimate minutes, MACs, bytes and memory, and train nothing"
+    parser.add_argument("--dry-run", action="store_true", help=help_dry)
+
+
 def small_flag(parser: Parser) -> None:
     help_small = "give every search a size that two cores finish in minutes"
     parser.add_argument("--small", action="store_true", help=help_small)

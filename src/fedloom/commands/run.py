@@ -16,6 +16,7 @@ from fedloom.commands.parsing import (
     common_flags,
     common_names,
     configuration,
+    dry_run_flag,
     no_more,
     optional_path,
     output_flags,
@@ -39,8 +40,7 @@ COMPARE_FLAGS = ["seeds", "grid", "match-params", "match-macs", "target", "small
 def add(commands: Commands) -> None:
     run = add_command(commands, "run", run_command, "run one method; without one, the demo")
     run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
-    help_dry = "estimate minutes, MACs, bytes and memory, and train nothing"
-    run.add_argument("--dry-run", action="store_true", help=help_dry)
+    dry_run_flag(run)
     summary = "run several methods on the same splits and pair them by seed"
     compare = add_command(commands, "compare", compare_command, summary)
     help_methods = (

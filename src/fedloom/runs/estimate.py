@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedloom.records.plan import Plan, grid_points
 from fedloom.report.tables import amount, counted, duration
@@ -101,13 +103,19 @@ class PlanEstimate:
     """The estimates of several runs that are carried out one after the other."""
 
     runs: dict[str, Estimate]  # by the method's name
+    budget: str | None = None  # of each run of a contest, in words
 
     def to_json(self) -> Json:
         runs = {name: estimated.to_json() for name, estimated in self.runs.items()}
-        return {"dry_run": True, "seconds": round(self.seconds, 2), "runs": runs}
+        answer = {"dry_run": True, "seconds": round(self.seconds, 2), "runs": runs}
+        if self.budget is not None:
+            answer["budget"] = self.budget
+        return answer
 
     def table(self) -> None:
         """Print the estimates as sentences."""
+        if self.budget is not None:
+            print(f"budget: {self.budget}")
         for name, estimated in self.runs.items():
             print(f"{name}:")
             estimated.table()
@@ -175,13 +183,17 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
     """Estimate a comparison's runs, for its first seed and without a grid.
 
     Fixed networks get the size of the network that the first method's rehearsing client ended with.
+    Every contestant of a contest is estimated with the whole budget, of which a first rung would
+    spare some.
     """
     runs: dict[str, Estimate] = {}
     split = None
     target: float | None = None
     for method in plan.methods:
         width = matched_width(plan, method, plan.seeds[0], split, target, {})
-        changes = {"budget": ROUNDS, "options": width}
+        changes: dict[str, Mapping[str, Any]] = {"options": width}
+        if plan.contest is None:
+            changes["budget"] = ROUNDS
         prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
         check(prepared)
         split = prepared.split
@@ -191,7 +203,9 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
             if plan.match_macs:
                 target = estimated.macs_a_sample
         runs[plan.names.get(method, method)] = estimated
-    return PlanEstimate(runs)
+    if plan.contest is None:
+        return PlanEstimate(runs)
+    return PlanEstimate(runs, plan.contest.note)
 
 
 # As sentences
