@@ -56,14 +56,14 @@ class Kept:
     key: Hashable
     net: nn.Module
     places: tuple[Place, ...]
-    modules: tuple[tuple[nn.Module, tuple[object, ...]], ...]  # each module with its settings
+    modules: tuple[Built, ...]
     size: int  # the size of its tensors, in bytes
 
     @classmethod
     def of(cls, key: Hashable, net: nn.Module) -> Kept:
         places = tuple(places_in(net))
         size = sum(place.tensor().numel() * place.tensor().element_size() for place in places)
-        modules = tuple((module, settings_of(module)) for module in net.modules())
+        modules = tuple(Built(module) for module in net.modules())
         return cls(key, net, places, modules, size)
 
     def is_unchanged(self) -> bool:
@@ -71,8 +71,8 @@ class Kept:
         modules = tuple(self.net.modules())
         if len(modules) != len(self.modules):
             return False
-        for module, (built_module, settings) in zip(modules, self.modules, strict=True):
-            if module is not built_module or settings_of(module) != settings:
+        for module, built in zip(modules, self.modules, strict=True):
+            if module is not built.module or not built.is_unchanged():
                 return False
         return True
 
@@ -111,26 +111,50 @@ def places_in(net: nn.Module) -> Iterator[Place]:
                 yield Place(name, holder, key, name in state, tensor.requires_grad)
 
 
-def settings_of(module: nn.Module) -> tuple[object, ...]:
-    """Returns everything that can be changed without replacing a module.
+class Built:
+    """A module as it was built, to notice whatever is changed without replacing the module.
 
-    That is its plain attributes, the number of attributes of any kind, the numbers of hooks, and
-    the sizes and strides of its tensors.
+    That is its plain attributes, the number of attributes of any kind, its hooks, and the sizes and
+    strides of its tensors. It is asked after every order, so what is looked up is settled here.
     """
-    attributes = vars(module)
-    settings: list[object] = [len(attributes)]
-    for name, value in attributes.items():
-        if name.endswith("_hooks"):
-            settings.append(len(value))
-        elif isinstance(value, PLAIN) and not name.startswith(NO_SETTINGS):
-            settings.append((name, value))
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        attributes = vars(module)
+        self.count = len(attributes)
+        self.plain: dict[str, object] = {}
+        self.hooks = []
+        for name, value in attributes.items():
+            if name.endswith("_hooks"):
+                self.hooks.append((name, len(value)))
+            elif isinstance(value, PLAIN) and not name.startswith(NO_SETTINGS):
+                self.plain[name] = value
+        self.tensors = tensors_of(module)
+
+    def is_unchanged(self) -> bool:
+        attributes = vars(self.module)
+        if len(attributes) != self.count:
+            return False
+        for name, hooks in self.hooks:
+            if len(attributes.get(name, ())) != hooks:
+                return False
+        for name, value in self.plain.items():
+            present = attributes.get(name)
+            if present is not value and (type(present) is not type(value) or present != value):
+                return False
+        return tensors_of(self.module) == self.tensors
+
+
+def tensors_of(module: nn.Module) -> list[tuple[object, ...]]:
+    """The sizes, strides and types of a module's own parameters and buffers, by name."""
+    tensors: list[tuple[object, ...]] = []
     for holder in (module._parameters, module._buffers):
         for key, tensor in holder.items():
             if tensor is None:
-                settings.append(None)
+                tensors.append((key,))
             else:
-                settings.append((key, tensor.shape, tensor.stride(), tensor.dtype))
-    return tuple(settings)
+                tensors.append((key, tensor.shape, tensor.stride(), tensor.dtype))
+    return tensors
 
 
 @dataclass

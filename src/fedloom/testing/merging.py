@@ -130,7 +130,7 @@ class Merging(Subject):
         def mixed_up(inner: Engine) -> Engine:
             return Exploding(Shuffled(inner), chosen)
 
-        resumed, stops = interrupted(toy, tmp_path / "stopped", {"reply", "round"}, mixed_up)
+        resumed, stops = interrupted(toy, tmp_path / "stopped", {"reply"}, mixed_up)
         assert stops >= 2 and differences(whole, resumed) == []
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:

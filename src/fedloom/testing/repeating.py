@@ -40,7 +40,7 @@ class Repeating(Subject):
 
     def test_stopped_and_resumed_with_the_best_round(self, toy: Toy, tmp_path: Path) -> None:
         toy = replace(toy, select="best", evaluate_every=1)
-        again, _ = interrupted(toy, tmp_path / "stopped", {"round", "work"})
+        again, _ = interrupted(toy, tmp_path / "stopped", {"round"})
         assert differences(toy.run(tmp_path / "whole"), again) == []
 
     def test_reply_order_is_irrelevant(self, toy: Toy, tmp_path: Path) -> None:
