@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Compiled modules are kept: otherwise each of the many processes of the tests compiles them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes lint types \
+.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes test-whole lint types \
   bench docs release sbom pip-audit clean
 
 setup: .venv/installed
@@ -23,6 +23,10 @@ test: setup
 # Commands and workers that start, and runs that are killed, fill their disk or find their files damaged.
 test-processes: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'processes and not slow' tests/unit/federation tests/integration
+
+# Commands, notebooks and exports from end to end: those of the documentation, of auto, and of runs that were stopped.
+test-whole: setup
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'whole and not slow' tests/unit tests/integration
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

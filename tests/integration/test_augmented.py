@@ -13,6 +13,8 @@ from fedloom.errors import FedloomError
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
+pytestmark = pytest.mark.whole
+
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"
 SEARCH = {"batch": "8", "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2}
 METHODS = {"fedavg": {}, "fednas": SEARCH, "spider": SEARCH}

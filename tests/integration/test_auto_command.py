@@ -108,6 +108,7 @@ def test_the_names_that_are_fixed(images, tmp_path):
     assert set(in_file["spent"]["share"]) == {"local-adaptation", "fedavg: train"}
 
 
+@pytest.mark.whole
 def test_more_than_two_others_run_a_first_rung(images, tmp_path):
     given = asked(images, "ditto", "fedprox", "fedrep@rep")
     given = replace(given, tree=tiny.tree(images, rounds=8))
@@ -183,6 +184,7 @@ def test_test_data_decide_nothing(tmp_path, monkeypatch):
     assert second.winner.accuracy["mean"] != first.winner.accuracy["mean"]
 
 
+@pytest.mark.whole
 def test_a_limit_keeps_large_networks_from_being_chosen(images, tmp_path):
     small = "fedprox:width=0.05@small"
     first = create_auto(asked(images, small), tmp_path / "a")
@@ -206,6 +208,7 @@ def test_minutes_are_told_as_macs(images, tmp_path):
     assert contest.seconds == pytest.approx(60, rel=0.01)
 
 
+@pytest.mark.whole
 def test_the_python_interface_and_a_notebook(images, tmp_path):
     data = {"data": str(images), "clients": 3, "partition": "iid", "rounds": 3, "workers": 0}
     auto = fedloom.auto(
@@ -260,6 +263,7 @@ def test_the_command(words, capsys, tmp_path):
     assert cli.main(["runs"]) == 0
 
 
+@pytest.mark.whole
 def test_the_command_on_the_page_makes_the_same_again(words, capsys, tmp_path):
     assert (
         cli.main([*words, "--rounds", "3", "--seed", "4", "--with", "ditto:lr=.1@d", "--out", "a"])

@@ -14,6 +14,8 @@ import torch
 from fedloom import cli
 from fedloom.learning.prior import log_prior
 
+pytestmark = pytest.mark.whole
+
 QUICK = ["--workers", "0", "--quiet"]
 FEW_ROUNDS = ["--rounds", "17", *QUICK]
 NARROW = ["--width", "0.125", *FEW_ROUNDS]

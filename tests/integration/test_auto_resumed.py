@@ -11,6 +11,8 @@ from fedloom.runs.experiment import create
 from fedloom.runs.preparing import reopen
 from fedloom.runs.results import carry_out
 
+pytestmark = pytest.mark.whole
+
 STEPS = ["race", "judge", "begin", "invariance", "train", "trial", "compare", "cool", "tune"]
 OPTIONS = {
     "sizes": ".8,1",

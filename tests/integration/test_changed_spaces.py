@@ -9,6 +9,8 @@ import tiny
 from fedloom import cli
 from fedloom.report.page import NAME
 
+pytestmark = pytest.mark.whole
+
 CHAIN = Path(__file__).parents[2] / "docs" / "examples" / "chain.py"
 SIZE = {"cells": "1", "depth": "2", "channels": "2", "batch": "8"}
 SPIDER = {**SIZE, "t_s": "1", "tau": "1"}

@@ -387,6 +387,7 @@ def demo_flags(small):
     return [*small[:at], *small[at + 2 :], "--rounds", "12"]
 
 
+@pytest.mark.whole
 def test_the_demo_is_auto_beside_fine_tuning_and_a_search(ask, small, tmp_path):
     code, output, errors = ask("run", *demo_flags(small), "--quiet")
     assert code == 0, errors
@@ -1078,6 +1079,7 @@ def test_data_that_changed_since_the_run_began(ask, small, images, tmp_path):
 # Signals
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("number", "workers"),
     [pytest.param(2, 0, id="Ctrl-C"), pytest.param(15, 2, id="SIGTERM", marks=pytest.mark.slow)],

@@ -16,6 +16,8 @@ from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run
 from fedloom.spaces.genotype import read
 
+pytestmark = pytest.mark.whole
+
 SMALL = {"channels": 2, "base_cells": 1, "personal_cells": 1, "nodes": 1, "batch": 8}
 WAYS = {"each": {}, "likely": {"path": "likely"}, "pruned": {"prune": True}}
 

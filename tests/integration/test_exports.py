@@ -98,6 +98,7 @@ def exported(runs):
     return opened, folders, torch.from_numpy(np.load(new)["x"]).unsqueeze(1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("method", [*OWN, *SHARED])
 @torch.no_grad()
 def test_model_py_equals_the_runs_own_network_without_fedloom(exported, method):

@@ -47,6 +47,7 @@ def stopping(at: Callable[[Any], bool]) -> Callable[[Any], None]:
     return listen
 
 
+@pytest.mark.whole
 def test_the_same_bits_however_often_it_was_stopped(tmp_path: Path) -> None:
     data = tiny.write_images(tmp_path / "images.npz")
     asked = tiny.tree(data, rounds=6, evaluate={"every": 6})

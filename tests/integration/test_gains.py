@@ -10,6 +10,8 @@ from fedloom import cli
 from fedloom.errors import FedloomError
 from fedloom.runs.gains import find_gain
 
+pytestmark = pytest.mark.whole
+
 CELLS = {"ops": "s2", "cells": 2, "nodes": 2, "channels": 2, "batch": 8, "epochs": 1}
 
 

@@ -14,6 +14,7 @@ from fedloom.errors import FedloomError
 from fedloom.runs.plotting import count_classes, names_of_clients
 
 
+@pytest.mark.whole
 def test_data_that_changed_are_not_counted(images, tmp_path, capsys):
     tiny.start(tmp_path / "run", "fedavg", tiny.tree(images, rounds=1))
     assert main(["plot", str(tmp_path / "run")]) == 0

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import tiny
 
 from fedloom import api
@@ -42,6 +43,7 @@ def test_rounds_tell_of_the_shared_model_too(images, tmp_path):
     assert all(row["shared"] is None for row in told["c"])
 
 
+@pytest.mark.whole
 def test_a_report_with_plots(images, tmp_path, capsys):
     for name in "ab":
         tiny.start(tmp_path / name, "fedavg", tiny.tree(images, rounds=1))

@@ -113,6 +113,7 @@ def interrupted(place, data, method):
         fedloom.search(method, data=data, out=place, rounds=20, workers=0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("name", "client"), [("class", None), ("number", None), ("number", 2)])
 def test_an_export_answers_rows_as_predict_does(runs, tmp_path, name, client):
     finished = open_finished(runs / name)

@@ -39,6 +39,7 @@ def tree(play, **sections):
     return tiny.tree(Path(f"{play}:12:3"), **sections)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "method",
     [

@@ -11,6 +11,8 @@ from notebooks import Notebook
 
 from fedloom.testing import MethodContract, Toy
 
+pytestmark = pytest.mark.whole
+
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in TUTORIALS.glob("*.ipynb"))
 

@@ -179,6 +179,7 @@ def test_what_a_method_freezes_keeps_its_bits(shared, tmp_path, capsys, monkeypa
     assert adapted["transform"] == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
 def test_what_chooses_in_two_stacks_keeps_its_bits(method, place, tmp_path, capsys):
     """Of FedPNAS: samplers, and the path that Π has chosen; the operations' weights are trained."""

@@ -23,7 +23,7 @@ from fedloom.report.story import Reader
 from fedloom.runs.preparing import reopen
 from fedloom.runs.results import carry_out
 
-COUNT = 150  # mutations for each reader
+COUNT = 80  # mutations for each reader
 MANY = 3000  # of them in a slow test
 RARE = {
     "refused": [{"client": 0, "reason": "late: x"}],

@@ -36,7 +36,7 @@ from fedloom.runs.profiles import needed
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of
 
-FEW = 30  # mutations of each file
+FEW = 15  # mutations of each file
 MANY = 1200
 RUNS = ["fedavg", "spider", "adapt", "fednas-nasbench201", "federation-runs/finished"]
 ABOUT = ModelDescription(

@@ -237,6 +237,7 @@ def spend(images, method, rounds, options, out):
 SLOW = ("fednas:personal=true,finish=adapt",)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "method",
     [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SPENT],

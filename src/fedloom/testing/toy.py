@@ -55,7 +55,7 @@ TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
     "batch": 4,
     "epochs": 1,
-    "cells": 2,
+    "cells": 3,
     "channels": 2,
 }
 

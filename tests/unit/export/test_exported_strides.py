@@ -37,6 +37,7 @@ def written(built: Built) -> tuple[str, nn.Module]:
     return text, net.eval()
 
 
+@pytest.mark.whole
 def test_no_model_file_has_one():
     halving = set()
     for built in every_network(4, "channels_last"):

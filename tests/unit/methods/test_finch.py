@@ -806,6 +806,7 @@ def test_scoring_takes_no_simulated_time(clocked, tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_an_aggregator_lost_during_the_search_and_stops_there(clocked, tmp_path):
     lost = clocked.run(tmp_path / "whole").rows[2].clusters[0].aggregator
     gone = replace(clocked, faults={(3, lost): 1})

@@ -13,7 +13,7 @@ from fedloom.types import Arch
 SPACES = ("full", "s1", "s2", "s3", "s5", "nasbench201")
 
 
-def network(space: str, cells: int = 4):
+def network(space: str, cells: int = 3):
     torch.manual_seed(0)
     if space == "nasbench201":
         return NasBench201Cells().network((3, 8, 8), 3, Size(2, 2), affine=True)
