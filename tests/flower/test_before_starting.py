@@ -997,3 +997,30 @@ def test_a_run_tells_its_sites_how_often_they_will_train(method, topology, budge
     task = Task(method, options, "image", (1, 8, 8), ("0", "1"), 0, (0.0,), (1.0,))
     prepared = SimpleNamespace(config=config, task=task, stages=stages(task))
     assert trainings_of(prepared) == trainings
+
+
+def test_a_sites_own_port_is_any_free_one_or_the_one_given(tmp_path, monkeypatch):
+    """Two sites of one machine need no option, and a port in use is named before anything starts."""
+    from fedloom import cli
+    from fedloom.deploy import processes
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.zeros((9, 4, 4), np.uint8), y=np.arange(9) % 3)
+    ports = []
+
+    def started(kit, data, *, device, port, insecure):
+        ports.append(port)
+        raise FedloomError("a test", "ends", "here")
+
+    monkeypatch.setattr(processes, "start_site", started)
+    monkeypatch.setattr(processes, "check_server", lambda kit, insecure: None)
+    monkeypatch.setattr(processes, "say_hello", lambda kit, insecure: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["federation", "site", str(kit), "--data", str(data)]
+        used = str(taken.getsockname()[1])
+        assert cli.main([*words, "--port", used]) == 2 and ports == []
+        assert cli.main(words) == 2
+        assert len(ports) == 1 and ports[0] not in (0, int(used))
+        with socket.create_server(("127.0.0.1", ports[0])):
+            pass  # it was free

@@ -55,8 +55,8 @@ def add(commands: Commands) -> None:
         if flag.name in ("resize", "fit", "skip-bad"):
             add_flag(site, flag)
     site.add_argument("--device", default="cpu", help="torch device (default cpu)")
-    help_port = "a free port on this machine for Flower's own use (default 9094)"
-    site.add_argument("--port", default="9094", help=help_port)
+    help_port = "a port on this machine for Flower's own use (default: any free one)"
+    site.add_argument("--port", help=help_port)
     help_insecure = "no TLS, no authentication: only to try it on one machine"
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)

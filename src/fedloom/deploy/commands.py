@@ -146,11 +146,14 @@ def site(options: argparse.Namespace) -> int:
     flags = {flag: getattr(options, flag.replace("-", "_")) for flag in OPTIONS}
     for notice in notices_of_policy(kit.policy):
         print(f"fedloom: {notice}", file=sys.stderr, flush=True)
+    port = None
+    if options.port is not None:
+        port = port_of(options.port)
     return processes.attend(
         kit,
         site_data(flags),
         device=options.device,
-        port=port_of(options.port),
+        port=port,
         insecure=options.insecure,
     )
 

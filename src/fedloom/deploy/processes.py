@@ -258,10 +258,12 @@ def attend(
     data: DataConfig,
     *,
     device: str,
-    port: int,
+    port: int | None,
     insecure: bool = False,
 ) -> int:
-    """Run a site's SuperNode until it is stopped."""
+    """Run a site's SuperNode until it is stopped. Its own port is any free one, or the one given."""
+    if port is not None:
+        check_own_port(port)
     count = samples_of(data)
     check_server(kit, insecure=insecure)
     say_hello(kit, insecure=insecure)
@@ -269,7 +271,7 @@ def attend(
     print(f"fedloom: site {kit.site} serves {samples} to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
     while True:
-        process = start_site(kit, data, device=device, port=port, insecure=insecure)
+        process = start_site(kit, data, device=device, port=port or free_port(), insecure=insecure)
         began = time.monotonic()
         try:
             code = wait(process, lambda: check_admitted(kit, insecure=insecure))
@@ -289,6 +291,26 @@ def attend(
         notice = f"fedloom: turned away or cut off; trying again in {AGAIN:g} s"
         print(notice, file=sys.stderr, flush=True)
         time.sleep(AGAIN)
+
+
+def check_own_port(port: int) -> None:
+    """Raise an error if another program of this machine listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            rule = f"port {port} must be free on this machine"
+            advice = "leave --port out, and any free one is taken"
+            raise FedloomError(rule, "another program uses it", advice) from None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def say_hello(kit: Kit, *, insecure: bool) -> None:
