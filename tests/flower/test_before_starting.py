@@ -1000,7 +1000,7 @@ def test_a_run_tells_its_sites_how_often_they_will_train(method, topology, budge
 
 
 def test_a_sites_own_port_is_any_free_one_or_the_one_given(tmp_path, monkeypatch):
-    """Two sites of one machine need no option, and a port in use is named before anything starts."""
+    """Two sites of one machine need no option. A port in use is named before anything starts."""
     from fedloom import cli
     from fedloom.deploy import processes
 

@@ -261,7 +261,7 @@ def attend(
     port: int | None,
     insecure: bool = False,
 ) -> int:
-    """Run a site's SuperNode until it is stopped. Its own port is any free one, or the one given."""
+    """Run a site's SuperNode until it is stopped. Its port is any free one, or the one given."""
     if port is not None:
         check_own_port(port)
     count = samples_of(data)
