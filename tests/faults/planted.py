@@ -1903,15 +1903,15 @@ LABELS = (
     Fault(
         "One draw of noise serves every E, so that two of them give the counts away.",
         "federation/protocol/histograms.py",
-        "client, repr(epsilon), digest]",
-        "client, digest]",
+        "repr(epsilon), label, count]",
+        "label, count]",
         (HISTOGRAMS,),
     ),
     Fault(
         "Two sets of data have the same noise, so that their difference is exact.",
         "federation/protocol/histograms.py",
-        "client, repr(epsilon), digest]",
-        "client, repr(epsilon)]",
+        "repr(epsilon), label, count]",
+        "repr(epsilon), label]",
         (HISTOGRAMS,),
     ),
     Fault(
@@ -1953,8 +1953,8 @@ LABELS = (
         "Every experiment has a secret of its own at a site, so that a server can average over "
         "them.",
         "deploy/site.py",
-        "secret=ClientStore(states).secret",
-        "secret=ClientStore(states / stamp.experiment).secret",
+        "return ClientStore(states).secret()",
+        "return ClientStore(states / stamp.experiment).secret()",
         (FLOWER,),
         "flower",
     ),

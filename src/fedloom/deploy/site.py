@@ -460,15 +460,19 @@ def site_for(
 ) -> Site:
     """This site for one order."""
 
+    states = private(kit.path / "state")
+
     def divided(client: int) -> ClientData:
         return data
 
-    states = private(kit.path / "state")
+    def secret(client: int) -> bytes:
+        """All experiments share it. With new noise for each, a server could ask and average."""
+        return ClientStore(states).secret()
+
     return Site(
         data=divided,
         store=ClientStore(states / stamp.experiment),
-        # All experiments share it. With new noise for each, a server could ask again and average.
-        secret=ClientStore(states).secret,
+        secret=secret,
         resolve=stages,
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
@@ -523,6 +527,10 @@ def check(policy: Policy, order: Order) -> Stamp:
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
         raise Refusal(rule, f"{method} is not among its methods", "ask the site")
+    labels = stamp.task.labels
+    if len(set(labels)) < len(labels):
+        rule = "the classes of a run must have different names"
+        raise Refusal(rule, "one stands there twice", "name each once")
     asked = order.meta.get("histograms")
     if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
         rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"

@@ -135,6 +135,27 @@ def test_label_counts_of_few_samples_do_not_leave(site):
     refused(site.ask("describe", tensors={}, meta=counts), "smaller than its policy allows")
 
 
+def test_label_counts_have_one_noise_whatever_the_server_names_beside_them(site):
+    """It averaged some hundred draws before: one for every list of classes."""
+    lists = [("0", "1"), ("1", "0")]
+    for number in range(3):
+        lists.append(("0", *(f"{number} {padding}" for padding in range(number + 1)), "1"))
+    lists.append(("0", "0.0", " 0", "00", "1", "1.0", "1 ", "01"))
+    counts = set()
+    for number, labels in enumerate(lists):
+        meta = {"histograms": "laplace:1.0"}
+        experiment = f"{number:016x}"
+        asked = site.ask("describe", tensors={}, meta=meta, labels=labels, experiment=experiment)
+        row = dict(zip(labels, asked.reply.meta["histogram"], strict=True))
+        counts.add((row["0"], row["1"]))
+    assert len(counts) == 1
+
+
+def test_a_class_is_named_once(site):
+    twice = site.ask("describe", tensors={}, labels=("0", "1", "1"))
+    refused(twice, "the classes of a run must have different names")
+
+
 def test_a_method_cannot_divide_the_training_part_into_small_ones():
     from fedloom.data.samples import Samples, TooFewSamples
 
