@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from fedloom.allocator import settle
 from fedloom.config.models import DataConfig
 from fedloom.data.labels import with_labels
-from fedloom.data.samples import ClientData
+from fedloom.data.samples import ClientData, Owner
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
 from fedloom.data.tables.sums import LabelSums
@@ -28,6 +28,7 @@ from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
 from fedloom.deploy.audit_lines import answered_survey, asked_order, asked_survey, replied_with
+from fedloom.deploy.divisions import Cut, Division, PartOwner
 from fedloom.deploy.experiments import (
     Kind,
     Record,
@@ -59,7 +60,7 @@ from fedloom.deploy.terms import (
     Terms,
     own_data,
 )
-from fedloom.errors import shortened
+from fedloom.errors import FedloomError, shortened
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.flower.answers import bytes_in, replied
@@ -298,15 +299,16 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))
-    record = counted(kit, order, digest_of_order(head, body), terms, len(source.y))
+    record = counted(kit, order, digest_of_order(head, body), terms, source)
     check_bytes_left(record, policy, len(head) + len(body))
-    data = parts_of(source, order.client, terms, record.test, policy)
+    cuts = Cuts(states, record.division(len(source.y)), policy)
+    data = parts_of(source, order.client, terms, record.test, cuts.owner)
     border = Border(policy)
     site = site_for(stamp, source, data, config, kit, border)
     bounds = Work(policy)
     with bounds.bounded():
         chunks, envelope = site.handle(head, body)
-    refusal = border.refusal or bounds.refusal
+    refusal = border.refusal or bounds.refusal or cuts.error
     if refusal is not None:
         raise refusal
     if envelope.fault is not None:
@@ -350,12 +352,37 @@ def parts_of(
     client: int,
     terms: Terms,
     test: float,
-    policy: Policy,
+    owner: Callable[[int], Owner],
 ) -> ClientData:
     try:
-        return own_data(source, client, terms, test, policy.min_part)
+        return own_data(source, client, terms, test, owner)
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
+
+
+class Cuts:
+    """Where a method asks this site whether it may divide a part of the training samples."""
+
+    def __init__(self, states: Path, division: Division, policy: Policy) -> None:
+        self.states = states
+        self.division = division
+        self.policy = policy
+        self.error: FedloomError | None = None
+
+    def owner(self, begin: int) -> Owner:
+        """The owner of the part that begins at this place in the order of the samples."""
+        return PartOwner(begin, self.policy.min_part, self.allow)
+
+    def allow(self, begin: int, at: int, end: int) -> None:
+        """Remember a cut. Raises an error if the policy does not allow it."""
+        seed, client, samples = self.division.ordering
+        cut = Cut(seed=seed, client=client, samples=samples, begin=begin, at=at, end=end)
+        try:
+            with locked_experiments(self.states) as experiments:
+                experiments.cut(cut, self.policy)
+        except FedloomError as error:
+            self.error = error
+            raise
 
 
 def counted(
@@ -363,7 +390,7 @@ def counted(
     order: Order,
     digest: str,
     terms: Terms,
-    samples: int,
+    source: Source,
 ) -> Record:
     """What the site remembers about the experiment, with this order counted and saved.
 
@@ -377,8 +404,12 @@ def counted(
         if record is None:
             record = new_record(order, terms, policy)
             check_limits(record.with_order(kind_of(order), digest), policy)
-            experiments.begin(experiment, record, samples, policy)
+            experiments.check_new(policy)
         check_same_division(record, order, terms)
+        # Of every order, because there may be other samples now.
+        division = record.division(len(source.y))
+        experiments.divide(division, policy, tells_sums=source.table is not None)
+        record = record.with_task(order.stamp.task)
         record = record.with_order(kind_of(order), digest)
         check_limits(record, policy)
         check_approved_trainings(record, policy, terms)
