@@ -47,6 +47,7 @@ from fedloom.deploy.limits import Work, check_price, price_key
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.site_data import site_data, site_source, site_table
+from fedloom.deploy.surveys import Surveys
 from fedloom.deploy.terms import (
     COLUMNS,
     DEVICE,
@@ -164,13 +165,18 @@ def opened(path: Path) -> Kit:
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Facts:
     """The facts about the data, and about the device if the server asks and the policy allows it.
 
+    The site remembers what it tells before it tells it.
     The server uses the site's name only if nobody is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     asked = message.content.config_records["survey"]
     size = size_in(asked, kit.policy)
     device = device_facts(kit.policy, bool(asked.get(DEVICE, False)))
-    return facts_here(site_data(config), kit.policy, size, question_in(asked), device)
+    question = question_in(asked)
+    states = private(kit.path / "state")
+    with locked_experiments(states):
+        Surveys(states).count([asked.get(SIZE), question.to_json()], kit.policy)
+    return facts_here(site_data(config), kit.policy, size, question, device, states)
 
 
 def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
@@ -206,6 +212,7 @@ def facts_here(
     size: ImageSize | None,
     question: TableQuestion,
     device: DeviceFacts | None,
+    states: Path,
 ) -> Facts:
     """The facts about this site's data. For a table, these are sums of its columns.
 
@@ -224,6 +231,8 @@ def facts_here(
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
     check_classes(sums.of_label, policy)
+    with locked_experiments(states):
+        Surveys(states).tell(table, policy)
     return Facts.of_table(sums, len(table), device, policy.test)
 
 
