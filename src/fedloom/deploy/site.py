@@ -165,8 +165,8 @@ def opened(path: Path) -> Kit:
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Facts:
     """The facts about the data, and about the device if the server asks and the policy allows it.
 
-    The site remembers what it tells before it tells it.
-    The server uses the site's name only if nobody is authenticated (--insecure).
+    The site remembers a question before it answers. The server uses the site's name only if nobody
+    is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     asked = message.content.config_records["survey"]
