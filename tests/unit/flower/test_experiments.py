@@ -118,7 +118,7 @@ def test_a_tables_sums_do_not_single_out_a_small_validation_part():
     """All rows without the test and training parts are the validation part."""
     few = division(hold=0.05)
     check_division(few, (), policy())
-    with pytest.raises(Refusal, match="hold back at least 20 rows for validation.* be 8;"):
+    with pytest.raises(Refusal, match=r"hold back at least 20 rows for validation.* be 8;"):
         check_division(few, (), policy(), tells_sums=True)
     for fitting in (division(), division(hold=0.0), division(samples=90, hold=0.05)):
         check_division(fitting, (), policy(), tells_sums=True)
