@@ -240,7 +240,8 @@ def distances(images: Path) -> Iterator[str]:
             reported = {}
             for client in active:
                 labels = labels_of(source, split, client)
-                reported[client] = histogram_of(labels, 10, rule, client, simulated_secret(seed))
+                secret = simulated_secret(seed, client)
+                reported[client] = histogram_of(labels, source.labels, rule, secret)
             clusters[f"by labels, {histograms}"] = label_clusters(
                 reported, 10, rng(seed, "clusters")
             )

@@ -361,8 +361,8 @@ FURTHER = (
     Fault(
         "kNN-Per trains on the samples that it chooses λ by.",
         "methods/knn_per.py",
-        "data.split(self.options.train_share)[0]",
-        "data",
+        "part = data.split(self.options.train_share)[0]",
+        "part = data",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -1903,15 +1903,15 @@ LABELS = (
     Fault(
         "One draw of noise serves every E, so that two of them give the counts away.",
         "federation/protocol/histograms.py",
-        "client, repr(epsilon), digest]",
-        "client, digest]",
+        "repr(epsilon), label, count]",
+        "label, count]",
         (HISTOGRAMS,),
     ),
     Fault(
         "Two sets of data have the same noise, so that their difference is exact.",
         "federation/protocol/histograms.py",
-        "client, repr(epsilon), digest]",
-        "client, repr(epsilon)]",
+        "repr(epsilon), label, count]",
+        "repr(epsilon), label]",
         (HISTOGRAMS,),
     ),
     Fault(
@@ -1950,11 +1950,39 @@ LABELS = (
         (LABEL_COUNTS,),
     ),
     Fault(
+        "A method divides training samples without asking the site.",
+        "deploy/divisions.py",
+        "            self.allow(self.begin, self.begin + at, self.begin + samples)\n",
+        "",
+        ("unit/flower/test_site_answers.py",),
+    ),
+    Fault(
+        "Figures of two seeds may single out one sample.",
+        "deploy/divisions.py",
+        "if ordering.samples == new.samples:",
+        "if ordering.samples < 0:",
+        ("unit/flower/test_experiments.py",),
+    ),
+    Fault(
+        "An experiment may change how its method divides samples.",
+        "deploy/experiments.py",
+        "if digests.get(name) != digest:",
+        "if name not in digests:",
+        ("unit/flower/test_site_answers.py",),
+    ),
+    Fault(
+        "Sums of a table leave before and after one row came.",
+        "deploy/surveys.py",
+        "if changed < policy.min_part:",
+        "if changed < 1:",
+        ("unit/flower/test_surveys.py",),
+    ),
+    Fault(
         "Every experiment has a secret of its own at a site, so that a server can average over "
         "them.",
         "deploy/site.py",
-        "secret=ClientStore(states).secret",
-        "secret=ClientStore(states / stamp.experiment).secret",
+        "return ClientStore(states).secret()",
+        "return ClientStore(states / stamp.experiment).secret()",
         (FLOWER,),
         "flower",
     ),

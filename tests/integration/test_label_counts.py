@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from fedloom.cli import main
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.records.folder import RunFolder
 from fedloom.runs.preparing import reopen
@@ -125,11 +126,16 @@ def test_a_client_that_lies_is_left_out(images, tmp_path, monkeypatch):
 
     honest = site.histogram_of
 
-    def told(labels, classes, rule, client, secret):
-        return [-1] * classes if client == 2 else honest(labels, classes, rule, client, secret)
+    tree = setting(images)
+    secret_of_liar = simulated_secret(tree.get("seed", 0), 2)
+
+    def told(labels, names, rule, secret):
+        if secret == secret_of_liar:
+            return [-1] * len(names)
+        return honest(labels, names, rule, secret)
 
     monkeypatch.setattr(site, "histogram_of", told)
-    tiny.start(tmp_path / "run", "fedavg", setting(images))
+    tiny.start(tmp_path / "run", "fedavg", tree)
     assert sorted(told_in(tmp_path / "run")) == [0, 1, 3]
     refused = {row["refused"][0]["reason"] for row in tiny.rows(tmp_path / "run") if row["refused"]}
     assert refused == {"its histogram: every count must be a whole number, not below 0"}

@@ -18,37 +18,56 @@ class TooFewSamples(FedloomError):
         super().__init__(rule, f"it has {samples}", "ask the site, or divide its samples otherwise")
 
 
+class Owner:
+    """Whoever decides how samples may be divided. This one allows everything."""
+
+    def check_part(self, name: str, samples: int) -> None:
+        """Raise an error unless a part of so many samples may be used. `name` is what it is."""
+
+    def cut(self, samples: int, at: int) -> tuple[Owner, Owner]:
+        """The owners of the first `at` of so many samples, and of the rest.
+
+        Raises an error if they may not be divided there.
+        """
+        return self, self
+
+
+ANYBODY = Owner()
+
+
 @dataclass(frozen=True)
 class Samples:
     x: torch.Tensor  # raw values, channels first; the model normalises
     y: torch.Tensor  # int64 class numbers; for regression float32, standardised
-    least: int = 0  # samples in any part of them, unless it is empty; the owner's choice
+    owner: Owner = ANYBODY  # is asked before they are divided
 
     def __len__(self) -> int:
         return len(self.y)
 
     def to(self, device: str) -> Samples:
-        return Samples(self.x.to(device), self.y.to(device), self.least)
+        return Samples(self.x.to(device), self.y.to(device), self.owner)
 
     def first(self, count: int) -> Samples:
-        return Samples(self.x[:count], self.y[:count], self.least)
+        return self._cut(count)[0]
 
     def split(self, share: float) -> tuple[Samples, Samples]:
         """Splits the samples into the first `share` and the rest.
 
         Their order was fixed at random by the split file, so nothing needs to be drawn here.
         """
-        cut = round(share * len(self))
-        first = Samples(self.x[:cut], self.y[:cut], self.least)
-        rest = Samples(self.x[cut:], self.y[cut:], self.least)
-        first.check_part("a part of the training samples")
-        rest.check_part("a part of the training samples")
-        return first, rest
+        return self._cut(round(share * len(self)))
+
+    def _cut(self, at: int) -> tuple[Samples, Samples]:
+        at = min(max(at, 0), len(self))
+        of_first, of_rest = self.owner.cut(len(self), at)
+        return (
+            Samples(self.x[:at], self.y[:at], of_first),
+            Samples(self.x[at:], self.y[at:], of_rest),
+        )
 
     def check_part(self, name: str) -> None:
         """Raise an error unless this part is empty or has as many samples as its owner asks for."""
-        if 0 < len(self) < self.least:
-            raise TooFewSamples(name, self.least, len(self))
+        self.owner.check_part(name, len(self))
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Samples]:
         """Yields the batches of one epoch, shuffled if a generator is given.

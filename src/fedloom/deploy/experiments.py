@@ -1,37 +1,52 @@
-"""What a site remembers about each experiment, in KIT/state/experiments and KIT/state/draws.json.
+"""What a site remembers about its experiments, in KIT/state.
+
+Each has a file in experiments/. All divisions of the samples are in draws.json, and all cuts that
+methods made of the training samples in cuts.json.
 
 Everything that bounds an experiment is counted here, by the site. A server can number its rounds as
 it likes: an order counts unless it is, byte for byte, one that was counted before. The answer to
 such an order is the same again, and a run that goes on after an interruption asks so.
 
-How the samples are divided is settled by the first order of an experiment and cannot change. Two
-experiments may divide them differently, but not almost alike: figures of two parts that differ by
-one sample tell about this sample.
+How the samples are divided is settled by the first order of an experiment and cannot change, and
+neither can the task. Every division, and every cut that a method makes of the training samples, is
+remembered: one that would single out a few samples beside the earlier ones is refused
+(divisions.py).
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fedloom.config.models import Fit
-from fedloom.data.parts import own_order, size_of_held, size_of_test
+from fedloom.deploy.divisions import (
+    Closed,
+    Count,
+    Cut,
+    Division,
+    Share,
+    check_cut,
+    check_division,
+)
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.wire import read_json
+from fedloom.federation.protocol.wire import read_json, task_fields
 from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_text
+from fedloom.types import Task
 
 FOLDER = "experiments"
 DRAWS = "draws.json"
+CUTS = "cuts.json"
 GIGABYTE = 1 << 30
 MOST_BYTES = 256 << 20  # of a file of this module
 DIGEST = 32  # characters of an order's SHA-256 that are kept
@@ -40,33 +55,7 @@ MOST_WAITING = 100  # experiments that may wait for approval at a time
 Content = TypeVar("Content")
 Absent = TypeVar("Absent")
 Kind = Literal["training", "evaluation", "description"]
-Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 Digest = Annotated[str, Field(max_length=64)]
-
-
-class Closed(BaseModel):
-    """A schema that allows no other fields than those it names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
-class Division(Closed):
-    """How a site's samples are divided into parts."""
-
-    seed: int
-    client: int
-    test: Share
-    hold: Share
-    samples: Count
-
-    def parts(self) -> list[np.ndarray]:
-        """The places of the test, the validation and the training samples, each sorted."""
-        order = own_order(self.seed, self.client, self.samples)
-        tests = size_of_test(self.samples, self.test)
-        rest = order[tests:]
-        cut = len(rest) - size_of_held(len(rest), self.hold)
-        return [np.sort(order[:tests]), np.sort(rest[cut:]), np.sort(rest[:cut])]
 
 
 class Waiting(Closed):
@@ -93,6 +82,8 @@ class Record(Closed):
     evaluations: tuple[Digest, ...] = ()
     descriptions: tuple[Digest, ...] = ()
     bytes: Count = 0  # in both directions
+    # Digests of the fields of the task, by name. Empty: an earlier version, which kept none.
+    task: dict[str, Digest] = {}
     priced: Digest = ""  # of the task and the limits by which its network was last checked
 
     def with_order(self, kind: Kind, digest: str) -> Record:
@@ -102,6 +93,29 @@ class Record(Closed):
         if digest[:DIGEST] in counted:
             return self
         return self.model_copy(update={name: (*counted, digest[:DIGEST])})
+
+    def division(self, samples: int) -> Division:
+        """How the experiment divides so many samples."""
+        return Division(
+            seed=self.seed,
+            client=self.client,
+            test=self.test,
+            hold=self.hold,
+            samples=samples,
+        )
+
+    def with_task(self, task: Task) -> Record:
+        """This record after an order with this task. Raises an error if it is another task.
+
+        A later version of fedloom may send further options, with the meaning that their absence
+        had. They are kept from then on.
+        """
+        digests = digests_of(task)
+        for name, digest in self.task.items():
+            if digests.get(name) != digest:
+                rule = "an experiment must keep the method and options of its first order"
+                raise Refusal(rule, "this order names others", "start a new run")
+        return self.model_copy(update={"task": digests})
 
 
 class Approvals(Closed):
@@ -113,6 +127,7 @@ class Approvals(Closed):
 
 
 DIVISIONS = TypeAdapter(tuple[Division, ...])
+ALL_CUTS = TypeAdapter(tuple[Cut, ...])
 
 
 class Experiments:
@@ -128,38 +143,55 @@ class Experiments:
         return self.folder / f"{experiment}.json"
 
     def get(self, experiment: str) -> Record | None:
-        return _read(self.path(experiment), Record.model_validate_json, None)
+        return read_memory(self.path(experiment), Record.model_validate_json, None)
 
     def put(self, experiment: str, record: Record) -> None:
-        _write(self.path(experiment), record.model_dump_json(exclude_defaults=True))
+        write_memory(self.path(experiment), record.model_dump_json(exclude_defaults=True))
 
     def names(self) -> list[str]:
         """The experiments that this site has taken part in."""
         return sorted(path.stem for path in self.folder.glob("[0-9a-f]*.json") if is_id(path.stem))
 
-    def begin(self, experiment: str, record: Record, samples: int, policy: Policy) -> None:
-        """Let a new experiment in, if the policy allows another one and how it divides samples."""
+    def check_new(self, policy: Policy) -> None:
+        """Raise an error if the policy allows no further experiment."""
         taken_part = len(self.names())
         if taken_part >= policy.experiments:
             rule = f"this site must take part in at most {policy.experiments} experiments"
             raise Refusal(rule, "this is another one", "ask the site")
-        division = Division(
-            seed=record.seed,
-            client=record.client,
-            test=record.test,
-            hold=record.hold,
-            samples=samples,
-        )
+
+    # All experiments
+
+    def divide(self, division: Division, policy: Policy, *, tells_sums: bool = False) -> None:
+        """Remember how samples are divided. Raises an error if the policy does not allow it.
+
+        `tells_sums`: whether sums over all samples leave, as they do for a table.
+        """
         divisions = self.divisions()
-        if division not in divisions:
-            check_division(division, divisions, policy)
-            divisions = (*divisions, division)
-            _write(self.states / DRAWS, DIVISIONS.dump_json(divisions).decode())
-        self.put(experiment, record)
+        if division in divisions:
+            return
+        check_division(division, divisions, policy, self.cuts(), tells_sums=tells_sums)
+        divisions = (*divisions, division)
+        write_memory(self.states / DRAWS, DIVISIONS.dump_json(divisions).decode())
+
+    def cut(self, cut: Cut, policy: Policy) -> None:
+        """Remember how a method divides training samples.
+
+        Raises an error if the policy does not allow it. A run that goes on makes the same cut
+        again, which counts once.
+        """
+        cuts = self.cuts()
+        if cut in cuts:
+            return
+        check_cut(cut, cuts, self.divisions(), policy)
+        write_memory(self.states / CUTS, ALL_CUTS.dump_json((*cuts, cut)).decode())
+
+    def cuts(self) -> tuple[Cut, ...]:
+        """All ways in which methods ever divided this site's training samples."""
+        return read_memory(self.states / CUTS, ALL_CUTS.validate_json, ())
 
     def divisions(self) -> tuple[Division, ...]:
         """All ways in which this site's samples were ever divided."""
-        return _read(self.states / DRAWS, DIVISIONS.validate_json, ())
+        return read_memory(self.states / DRAWS, DIVISIONS.validate_json, ())
 
     # Approval
 
@@ -168,37 +200,27 @@ class Experiments:
         return self.folder / "approvals.json"
 
     def approvals(self) -> Approvals:
-        return _read(self.approvals_path, Approvals.model_validate_json, Approvals())
+        return read_memory(self.approvals_path, Approvals.model_validate_json, Approvals())
 
     def put_approvals(self, approvals: Approvals) -> None:
-        _write(self.approvals_path, approvals.model_dump_json())
+        write_memory(self.approvals_path, approvals.model_dump_json())
+
+
+def digests_of(task: Task) -> dict[str, str]:
+    """A digest of every field of a task, and of every option."""
+    fields = task_fields(task)
+    options = fields.pop("options")
+    for name, value in options.items():
+        fields[f"options.{name}"] = value
+    digests = {}
+    for name, value in fields.items():
+        text = json.dumps(value, sort_keys=True)
+        digests[name] = hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
+    return digests
 
 
 def is_id(name: str) -> bool:
     return len(name) == 16 and set(name) <= set("0123456789abcdef")
-
-
-def check_division(new: Division, before: tuple[Division, ...], policy: Policy) -> None:
-    """Raise an error if this division tells too much beside the earlier ones."""
-    if len(before) >= policy.divisions:
-        seeds = ", ".join(sorted({str(division.seed) for division in before})[:10])
-        rule = f"this site's samples must be divided in at most {policy.divisions} ways"
-        raise Refusal(rule, "this is another one", f"use a seed that was used here: {seeds}")
-    parts = new.parts()
-    for earlier in before:
-        if earlier.samples != new.samples:
-            continue  # other data, and another order of it
-        for name, part, other in zip(
-            ("test", "validation", "training"), parts, earlier.parts(), strict=True
-        ):
-            if min(len(part), len(other)) < policy.min_part:
-                continue  # no answer speaks of the smaller one
-            differing = len(np.setxor1d(part, other, assume_unique=True))
-            if 0 < differing < policy.min_part:
-                rule = f"a {name} part must differ by at least {policy.min_part} samples, or not"
-                found = f"this one and an earlier experiment's differ by {differing}"
-                advice = f"use seed {earlier.seed} with the same shares, or another seed"
-                raise Refusal(f"{rule} at all", found, advice)
 
 
 def check_limits(record: Record, policy: Policy) -> None:
@@ -230,7 +252,7 @@ def locked_experiments(states: Path) -> Iterator[Experiments]:
         os.close(handle)
 
 
-def _read(path: Path, parse: Callable[[str], Content], absent: Absent) -> Content | Absent:
+def read_memory(path: Path, parse: Callable[[str], Content], absent: Absent) -> Content | Absent:
     """A file's content. One that is damaged is an error: to forget it would lift every limit."""
     if not path.exists():
         return absent
@@ -246,5 +268,5 @@ def _read(path: Path, parse: Callable[[str], Content], absent: Absent) -> Conten
         raise FedloomError(f"{path} must be as the site wrote it", problem, advice) from None
 
 
-def _write(path: Path, text: str) -> None:
+def write_memory(path: Path, text: str) -> None:
     write_whole(path, [text.encode()], durable=True)

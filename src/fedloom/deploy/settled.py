@@ -306,5 +306,7 @@ def site_of(kit: Path, data: DataConfig, prepared: Prepared, test: float | None)
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms, test)
 
-    secret = ClientStore(kit / "state").secret
+    def secret(client: int) -> bytes:
+        return ClientStore(kit / "state").secret()
+
     return Site(divided, store, stages, task.shape, task.labels, secret=secret)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from fedloom.allocator import settle
 from fedloom.config.models import DataConfig
 from fedloom.data.labels import with_labels
-from fedloom.data.samples import ClientData
+from fedloom.data.samples import ClientData, Owner
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
 from fedloom.data.tables.sums import LabelSums
@@ -28,6 +28,7 @@ from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
 from fedloom.deploy.audit_lines import answered_survey, asked_order, asked_survey, replied_with
+from fedloom.deploy.divisions import Cut, Division, PartOwner
 from fedloom.deploy.experiments import (
     Kind,
     Record,
@@ -46,6 +47,7 @@ from fedloom.deploy.limits import Work, check_price, price_key
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.site_data import site_data, site_source, site_table
+from fedloom.deploy.surveys import Surveys
 from fedloom.deploy.terms import (
     COLUMNS,
     DEVICE,
@@ -59,7 +61,7 @@ from fedloom.deploy.terms import (
     Terms,
     own_data,
 )
-from fedloom.errors import shortened
+from fedloom.errors import FedloomError, shortened
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.flower.answers import bytes_in, replied
@@ -163,13 +165,18 @@ def opened(path: Path) -> Kit:
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Facts:
     """The facts about the data, and about the device if the server asks and the policy allows it.
 
-    The server uses the site's name only if nobody is authenticated (--insecure).
+    The site remembers a question before it answers. The server uses the site's name only if nobody
+    is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     asked = message.content.config_records["survey"]
     size = size_in(asked, kit.policy)
     device = device_facts(kit.policy, bool(asked.get(DEVICE, False)))
-    return facts_here(site_data(config), kit.policy, size, question_in(asked), device)
+    question = question_in(asked)
+    states = private(kit.path / "state")
+    with locked_experiments(states):
+        Surveys(states).count([asked.get(SIZE), question.to_json()], kit.policy)
+    return facts_here(site_data(config), kit.policy, size, question, device, states)
 
 
 def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
@@ -205,6 +212,7 @@ def facts_here(
     size: ImageSize | None,
     question: TableQuestion,
     device: DeviceFacts | None,
+    states: Path,
 ) -> Facts:
     """The facts about this site's data. For a table, these are sums of its columns.
 
@@ -223,6 +231,8 @@ def facts_here(
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
     check_classes(sums.of_label, policy)
+    with locked_experiments(states):
+        Surveys(states).tell(table, policy)
     return Facts.of_table(sums, len(table), device, policy.test)
 
 
@@ -298,15 +308,16 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))
-    record = counted(kit, order, digest_of_order(head, body), terms, len(source.y))
+    record = counted(kit, order, digest_of_order(head, body), terms, source)
     check_bytes_left(record, policy, len(head) + len(body))
-    data = parts_of(source, order.client, terms, record.test, policy)
+    cuts = Cuts(states, record.division(len(source.y)), policy)
+    data = parts_of(source, order.client, terms, record.test, cuts.owner)
     border = Border(policy)
     site = site_for(stamp, source, data, config, kit, border)
     bounds = Work(policy)
     with bounds.bounded():
         chunks, envelope = site.handle(head, body)
-    refusal = border.refusal or bounds.refusal
+    refusal = border.refusal or bounds.refusal or cuts.error
     if refusal is not None:
         raise refusal
     if envelope.fault is not None:
@@ -350,12 +361,37 @@ def parts_of(
     client: int,
     terms: Terms,
     test: float,
-    policy: Policy,
+    owner: Callable[[int], Owner],
 ) -> ClientData:
     try:
-        return own_data(source, client, terms, test, policy.min_part)
+        return own_data(source, client, terms, test, owner)
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
+
+
+class Cuts:
+    """Where a method asks this site whether it may divide a part of the training samples."""
+
+    def __init__(self, states: Path, division: Division, policy: Policy) -> None:
+        self.states = states
+        self.division = division
+        self.policy = policy
+        self.error: FedloomError | None = None
+
+    def owner(self, begin: int) -> Owner:
+        """The owner of the part that begins at this place in the order of the samples."""
+        return PartOwner(begin, self.policy.min_part, self.allow)
+
+    def allow(self, begin: int, at: int, end: int) -> None:
+        """Remember a cut. Raises an error if the policy does not allow it."""
+        seed, client, samples = self.division.ordering
+        cut = Cut(seed=seed, client=client, samples=samples, begin=begin, at=at, end=end)
+        try:
+            with locked_experiments(self.states) as experiments:
+                experiments.cut(cut, self.policy)
+        except FedloomError as error:
+            self.error = error
+            raise
 
 
 def counted(
@@ -363,7 +399,7 @@ def counted(
     order: Order,
     digest: str,
     terms: Terms,
-    samples: int,
+    source: Source,
 ) -> Record:
     """What the site remembers about the experiment, with this order counted and saved.
 
@@ -377,8 +413,12 @@ def counted(
         if record is None:
             record = new_record(order, terms, policy)
             check_limits(record.with_order(kind_of(order), digest), policy)
-            experiments.begin(experiment, record, samples, policy)
+            experiments.check_new(policy)
         check_same_division(record, order, terms)
+        # Of every order, because there may be other samples now.
+        division = record.division(len(source.y))
+        experiments.divide(division, policy, tells_sums=source.table is not None)
+        record = record.with_task(order.stamp.task)
         record = record.with_order(kind_of(order), digest)
         check_limits(record, policy)
         check_approved_trainings(record, policy, terms)
@@ -460,15 +500,19 @@ def site_for(
 ) -> Site:
     """This site for one order."""
 
+    states = private(kit.path / "state")
+
     def divided(client: int) -> ClientData:
         return data
 
-    states = private(kit.path / "state")
+    def secret(client: int) -> bytes:
+        """All experiments share it. With new noise for each, a server could ask and average."""
+        return ClientStore(states).secret()
+
     return Site(
         data=divided,
         store=ClientStore(states / stamp.experiment),
-        # All experiments share it. With new noise for each, a server could ask again and average.
-        secret=ClientStore(states).secret,
+        secret=secret,
         resolve=stages,
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
@@ -523,6 +567,10 @@ def check(policy: Policy, order: Order) -> Stamp:
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
         raise Refusal(rule, f"{method} is not among its methods", "ask the site")
+    labels = stamp.task.labels
+    if len(set(labels)) < len(labels):
+        rule = "the classes of a run must have different names"
+        raise Refusal(rule, "one stands there twice", "name each once")
     asked = order.meta.get("histograms")
     if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
         rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"

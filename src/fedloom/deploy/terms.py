@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from fedloom.data.checks import KINDS, LEAST_CLASSES, MAX_CLASSES, constants
 from fedloom.data.labels import are_numbers, united
 from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
-from fedloom.data.samples import ClientData, Samples
+from fedloom.data.samples import ANYBODY, ClientData, Owner, Samples
 from fedloom.data.source import Source
 from fedloom.data.sources import Floats
 from fedloom.data.split import Split
@@ -405,6 +405,11 @@ def ballot_of(site: Facts, joins_labels: bool) -> tuple[str, ...]:
 # How samples are divided
 
 
+def nobodys(begin: int) -> Owner:
+    """The owner of samples that may be divided in any way."""
+    return ANYBODY
+
+
 def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> Split:
     """The split as the server knows it, by the number of samples at each site.
 
@@ -440,12 +445,12 @@ def own_data(
     client: int,
     terms: Terms,
     test: float | None = None,
-    least: int = 0,
+    owner: Callable[[int], Owner] = nobodys,
 ) -> ClientData:
     """A site's parts, exactly as in an embedded run with `--partition sites`.
 
-    `test` is the share of samples to test on if the site has chosen one, and `least` the number of
-    samples that its policy asks for in every part.
+    `test` is the share of samples to test on if the site has chosen one. `owner` gives the owner of
+    the part that begins at a place in the order of the samples.
     """
     if test is None:
         test = terms.test
@@ -454,13 +459,14 @@ def own_data(
     remaining = order[tests:]
     cut = len(remaining) - size_of_held(len(remaining), terms.hold)
 
-    def samples(chosen: np.ndarray) -> Samples:
-        return replace(to_samples(source.x, source.y, chosen), least=least)
+    def samples(begin: int, end: int) -> Samples:
+        chosen = to_samples(source.x, source.y, order[begin:end])
+        return replace(chosen, owner=owner(begin))
 
     return ClientData(
-        train=samples(remaining[:cut]),
-        validation=samples(remaining[cut:]),
-        test=samples(order[:tests]),
+        train=samples(tests, tests + cut),
+        validation=samples(tests + cut, len(order)),
+        test=samples(0, tests),
     )
 
 

@@ -68,7 +68,7 @@ def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
         hop=0,
         identity=site.identity(client),
         device=site.device,
-        secret=site.secret_source,
+        secret=site.secret_source(site.identity(client)),
     )
     order = stage.method.serve(at.state, client)
     return Served(stage.method, order, site.data(client).train, own, run)

@@ -100,7 +100,7 @@ class Memorise(Once):
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
         seen = Seen.of(self._ready(order, data, run), data.x)
         labels = data.y.numpy()
-        cut = round(self.options.train_share * len(data))
+        cut = len(data.split(self.options.train_share)[0])
         near = votes(
             seen.features[:cut],
             labels[:cut],

@@ -908,7 +908,7 @@ class Rehearsal:
         if version is not None:
             own = self.store.read(self.stand_in, version)
         task = self.prepared.task
-        secret = partial(simulated_secret, task.seed)
+        secret = partial(simulated_secret, task.seed, self.stand_in)
         run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", secret)
         data = few(self.data, self.prepared.hold, LATER_PROBE)(self.stand_in)
         order = stage.method.serve(state, self.stand_in)

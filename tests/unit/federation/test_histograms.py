@@ -20,15 +20,14 @@ SECRET = bytes(range(32))
 NOISY = HistogramRule.parse("laplace:1")
 
 
-def told(rule=NOISY, client=3, secret=SECRET, labels=LABELS):
-    return histogram_of(labels, 4, rule, client, secret)
+def told(rule=NOISY, names="abcd", secret=SECRET, labels=LABELS):
+    return histogram_of(labels, names, rule, secret)
 
 
 def test_draws_are_of_the_discrete_laplace_distribution():
     for epsilon in (1.0, 0.25, 3.0):
-        draws = np.array(
-            list(islice(discrete_laplace(epsilon, stream_of(SECRET, 0, epsilon, [1])), 100_000))
-        )
+        uniform = stream_of(SECRET, epsilon, "a", 1)
+        draws = np.array(list(islice(discrete_laplace(epsilon, uniform), 100_000)))
         share = exp(-epsilon)
         none = (1 - share) / (1 + share)
         std = sqrt(2 * share) / (1 - share)
@@ -51,19 +50,20 @@ def test_the_same_secret_and_data_say_the_same():
 def test_every_part_of_the_key_is_another_draw():
     """Differences from the counts, over many labels: equal noise would show."""
     labels = np.repeat(np.arange(60), 100)
+    names = [f"label {number}" for number in range(60)]
 
-    def noise(labels=labels, rule="laplace:1", client=3, secret=SECRET):
+    def noise(labels=labels, rule="laplace:1", names=names, secret=SECRET):
         counts = np.bincount(labels, minlength=60)
-        row = histogram_of(labels, 60, HistogramRule.parse(rule), client, secret)
+        row = histogram_of(labels, names, HistogramRule.parse(rule), secret)
         return (np.array(row) - counts).tolist()
 
     usual = noise()
     assert usual == noise(rule="laplace:1.0") and any(usual)
     others = [
-        noise(client=4),
+        noise(names=[name.upper() for name in names]),
         noise(secret=bytes(32)),
         noise(rule="laplace:1.0000001"),  # one draw, scaled, would let the server solve for counts
-        noise(labels=np.append(labels, 7)),
+        noise(labels=np.repeat(np.arange(60), 101)),
     ]
     for other in others:
         assert other != usual
@@ -72,9 +72,21 @@ def test_every_part_of_the_key_is_another_draw():
     assert np.mean(np.round(np.array(usual) / 2) == np.array(twice)) < 0.9
 
 
+def test_a_label_has_the_same_noise_beside_whatever_others():
+    """A server that pads or reorders the list of labels gets no second draw."""
+    usual = dict(zip("abcd", told(), strict=True))
+    backwards = 3 - LABELS
+    assert dict(zip("dcba", told(names="dcba", labels=backwards), strict=True)) == usual
+    for padding in range(20):
+        names = ["a", "b", "c", "d", *(f"none {padding} {number}" for number in range(padding))]
+        assert told(names=names)[:4] == list(usual.values())
+    fewer = LABELS[LABELS != 0]
+    assert told(labels=fewer)[1:] == told()[1:]
+
+
 def test_counts_are_never_below_zero():
     rule = HistogramRule.parse("laplace:0.05")
-    row = histogram_of(np.array([0]), 200, rule, 0, SECRET)
+    row = histogram_of(np.array([0]), list(map(str, range(200))), rule, SECRET)
     assert min(row) == 0 and max(row) > 0 and all(type(count) is int for count in row)
     assert 0.35 < np.mean(np.array(row) == 0) < 0.65  # what noise made negative
 
@@ -82,12 +94,14 @@ def test_counts_are_never_below_zero():
 def test_exact_counts():
     exact = HistogramRule.parse("exact")
     assert told(exact) == [40, 0, 7, 300]
-    assert histogram_of(np.array([], int), 3, exact, 0, SECRET) == [0, 0, 0]
+    assert histogram_of(np.array([], int), "abc", exact, SECRET) == [0, 0, 0]
 
 
 def test_the_secret_of_a_simulation_comes_from_its_seed():
-    assert simulated_secret(5) == simulated_secret(5) != simulated_secret(6)
-    assert len(simulated_secret(5)) == 32
+    assert simulated_secret(5, 0) == simulated_secret(5, 0)
+    others = {simulated_secret(5, 0), simulated_secret(6, 0), simulated_secret(5, 1)}
+    assert len(others) == 3
+    assert len(simulated_secret(5, 0)) == 32
 
 
 @pytest.mark.parametrize(

@@ -109,10 +109,14 @@ class AskedSite:
     def ask(self, *words, **named) -> SimpleNamespace:
         return self.send(self.order(*words, **named))
 
-    def survey(self) -> SimpleNamespace:
+    def survey(self, table: dict[str, object] | None = None) -> SimpleNamespace:
+        """The facts about the data. `table` gives roles of a table's columns."""
         from flwr.app import ConfigRecord, RecordDict
 
-        content = RecordDict({"survey": ConfigRecord({"ask": "facts"})})
+        asked = ConfigRecord({"ask": "facts"})
+        if table is not None:
+            asked["table"] = json.dumps(table)
+        content = RecordDict({"survey": asked})
         return self.send(received(content))
 
     def weights(self, task: Task) -> dict[str, torch.Tensor]:

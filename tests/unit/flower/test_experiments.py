@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedloom.deploy.experiments import (
-    Approvals,
-    Division,
-    Record,
-    Waiting,
-    check_division,
-    locked_experiments,
-)
+from fedloom.deploy import divisions
+from fedloom.deploy.divisions import Cut, Division, PartOwner, check_cut, check_division
+from fedloom.deploy.experiments import Approvals, Record, Waiting, locked_experiments
 from fedloom.deploy.failures import DataFailed, Refusal, failure_of, failure_of_fault
 from fedloom.deploy.policy import POLICY, Policy, notices_of_policy, read_policy
 from fedloom.deploy.terms import Terms, own_data
@@ -47,31 +42,115 @@ def test_a_division_has_the_parts_that_the_site_uses():
         y = np.zeros(200, np.int64)
 
     terms = Terms(seed=1, test=0.9, hold=0.25)
-    data = own_data(Source, 0, terms, 0.2, 20)
+    data = own_data(Source, 0, terms, 0.2, lambda begin: PartOwner(begin, 20, no_cut))
     used = [data.test, data.validation, data.train]
     for part, samples in zip(division().parts(), used, strict=True):
         assert part.tolist() == sorted(samples.x.flatten().tolist())
-        assert samples.least == 20
+        assert samples.owner.least == 20
+    places = [samples.owner.begin for samples in used]
+    assert places == [part.begin for part in division().intervals] == [0, 160, 40]
+
+
+def no_cut(begin, at, end):
+    raise AssertionError("nothing is divided")
 
 
 @pytest.mark.parametrize(
-    ("change", "differing"),
+    ("change", "fewest"),
     [
-        ({"test": 0.205}, ("test", 1)),
-        ({"hold": 0.26}, ("validation", 2)),
-        ({"hold": 0.0, "test": 0.25}, ("test", 10)),
+        ({"test": 0.205}, 1),
+        ({"hold": 0.26}, 2),
+        ({"hold": 0.0, "test": 0.25}, 10),
+        ({"test": 0.995, "hold": 0.0}, 1),  # a small rest, and nearly the sum of all others
     ],
 )
-def test_parts_that_are_almost_alike_are_refused(change, differing):
-    name, count = differing
-    rule = f"a {name} part must differ by at least 20 samples.* differ by {count}; use seed 1"
+def test_parts_that_are_almost_alike_are_refused(change, fewest):
+    rule = f"must not single out fewer than 20 samples, .* single out {fewest}; use seed 1"
     with pytest.raises(Refusal, match=rule):
         check_division(division(**change), (division(),), policy())
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"client": 1}, {"samples": 199}, {"hold": 0.0}])
+@pytest.mark.parametrize("change", [{"seed": 2}, {"client": 1}, {"samples": 180}, {"hold": 0.0}])
 def test_parts_that_differ_by_many_samples_are_no_matter(change):
     check_division(division(**change), (division(),), policy())
+
+
+def test_a_sum_of_four_figures_singles_out_no_sample():
+    """Any two of these differ by many samples; the first three plus or minus the last by one."""
+    before = []
+    for begin, end in ((0, 60), (60, 120), (30, 90)):
+        before.append(Cut(seed=1, client=0, samples=200, begin=begin, at=begin + 30, end=end))
+    for number, cut in enumerate(before):
+        check_cut(cut, before[:number], (), policy())
+    last = Cut(seed=1, client=0, samples=200, begin=31, at=120, end=200)
+    with pytest.raises(Refusal, match="would single out 1;"):
+        check_cut(last, before, (), policy())
+
+
+def test_a_test_part_is_compared_with_the_rest_of_another(monkeypatch):
+    """Of two seeds: the one's test samples are nearly the other's training samples."""
+    orders = {1: np.arange(200), 2: np.roll(np.arange(200), 101)}
+    monkeypatch.setattr(divisions, "own_order", lambda seed, client, samples: orders[seed])
+    before = (division(test=0.5, hold=0.0),)
+    with pytest.raises(Refusal, match="would single out 2;"):
+        check_division(division(seed=2, test=0.5, hold=0.0), before, policy())
+    orders[2] = np.roll(np.arange(200), 120)
+    check_division(division(seed=2, test=0.5, hold=0.0), before, policy())
+    orders[2] = np.roll(np.arange(200), 100)  # the same parts under other names
+    check_division(division(seed=2, test=0.5, hold=0.0), before, policy())
+
+
+def test_what_earlier_versions_allowed_locks_no_site_out():
+    before = (division(), division(test=0.205))
+    check_division(division(seed=2), before, policy())
+    with pytest.raises(Refusal, match="single out"):
+        check_division(division(seed=2, test=0.205), (*before, division(seed=2)), policy())
+
+
+def test_parts_of_which_no_answer_speaks_do_not_count():
+    small = division(test=0.05, hold=0.0)
+    check_division(small, (), policy())
+    with pytest.raises(Refusal, match="would single out 1;"):
+        check_division(division(test=0.055, hold=0.0), (small,), policy())
+
+
+def test_a_tables_sums_do_not_single_out_a_small_validation_part():
+    """All rows without the test and training parts are the validation part."""
+    few = division(hold=0.05)
+    check_division(few, (), policy())
+    with pytest.raises(Refusal, match=r"hold back at least 20 rows for validation.* be 8;"):
+        check_division(few, (), policy(), tells_sums=True)
+    for fitting in (division(), division(hold=0.0), division(samples=90, hold=0.05)):
+        check_division(fitting, (), policy(), tells_sums=True)
+
+
+def test_data_change_by_many_samples_or_not_at_all():
+    before = (division(), division(samples=300))
+    for samples in (181, 199, 201, 219, 281, 319):
+        with pytest.raises(Refusal, match=f"it has {samples} samples, and had"):
+            check_division(division(samples=samples), before, policy())
+    for samples in (180, 220, 300):
+        check_division(division(samples=samples, seed=2), before, policy())
+
+
+def fewest_by_trying(cells, others):
+    """What `fewest_told_apart` is defined by: all sums of cells against all sums of the others."""
+    found = set()
+    for one in range(1 << cells.max()):
+        first = (1 << cells >> 1) & one != 0
+        for other in range(1 << others.max()):
+            second = (1 << others >> 1) & other != 0
+            found.add(int((first != second).sum()))
+    return min(found - {0}, default=float("inf"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cells=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
+)
+def test_the_fewest_samples_that_sums_tell_apart(cells):
+    first, second = np.array(cells).T
+    assert divisions.fewest_told_apart(first, second) == fewest_by_trying(first, second)
 
 
 # Records
@@ -88,7 +167,11 @@ def test_a_record_counts_what_was_not_counted_before():
 def test_what_is_remembered_is_found_again(tmp_path):
     with locked_experiments(tmp_path) as experiments:
         assert experiments.get(ID) is None and experiments.names() == []
-        experiments.begin(ID, RECORD, 200, policy())
+        experiments.check_new(policy(experiments=1))
+        experiments.divide(RECORD.division(200), policy())
+        experiments.put(ID, RECORD)
+        with pytest.raises(Refusal, match="at most 1 experiments, but this is another"):
+            experiments.check_new(policy(experiments=1))
         experiments.put_approvals(Approvals(approved=("x",)))
     with locked_experiments(tmp_path) as experiments:
         assert experiments.get(ID) == RECORD
@@ -102,9 +185,15 @@ def test_what_is_remembered_is_found_again(tmp_path):
 def test_any_bytes_as_a_memory_are_one_sentence(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("state")
     with locked_experiments(folder) as experiments:
-        for path in (experiments.path(ID), experiments.approvals_path, folder / "draws.json"):
+        memory = (folder / "draws.json", folder / "cuts.json")
+        for path in (experiments.path(ID), experiments.approvals_path, *memory):
             path.write_bytes(content)
-        readers = (lambda: experiments.get(ID), experiments.approvals, experiments.divisions)
+        readers = (
+            lambda: experiments.get(ID),
+            experiments.approvals,
+            experiments.divisions,
+            experiments.cuts,
+        )
         for read in readers:
             with suppress(FedloomError):
                 read()

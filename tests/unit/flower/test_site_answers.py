@@ -94,9 +94,99 @@ def test_parts_of_two_experiments_do_not_differ_by_one_sample(site):
     """Their figures would: the difference is about this sample."""
     assert site.ask("evaluate", terms={"hold": 0.25}).code is None
     alike = site.ask("evaluate", terms={"hold": 0.2625}, experiment=OTHER)
-    refused(alike, "must differ by at least 20 samples, or not at all", "differ by 1;")
+    refused(alike, "must not single out fewer than 20 samples", "would single out 1;")
     assert site.ask("evaluate", terms={"hold": 0.25}, experiment=OTHER).code is None
     assert site.ask("evaluate", terms={"hold": 0.5}, experiment="a" * 16).code is None
+
+
+def test_sums_of_four_figures_do_not_isolate_a_sample(site):
+    """Where the policy has no `test`, test and validation parts of one seed overlap as asked."""
+    site.write_data(400)
+    site.set(test=None)
+    # Boundaries at 100, at 200 and 300, and at 80 and 199: parts of one kind differ by many.
+    shares = [(0.25, 0.0), (0.5, 0.5), (0.2, 0.628125)]
+    answers = []
+    for number, (test, hold) in enumerate(shares):
+        terms = {"test": test, "hold": hold}
+        answers.append(site.ask("evaluate", terms=terms, experiment=f"{number:016x}"))
+    assert [answer.code for answer in answers] == [None, None, "refused"]
+    refused(answers[-1], "would single out 1;")
+
+
+def test_an_experiment_keeps_its_task(site):
+    """Its options say how a method divides the training part."""
+    assert site.ask().code is None
+    refused(site.ask(options={"lr": 0.7}, hop=1), "must keep the method and options")
+    refused(site.ask("describe", tensors={}, labels=("1", "0")), "must keep the method")
+    assert site.ask(hop=1).code is None
+    path = record_of(site)
+    before_the_task_was_kept = json.loads(path.read_text())
+    del before_the_task_was_kept["task"]
+    path.write_text(json.dumps(before_the_task_was_kept))
+    assert site.ask(options={"lr": 0.7}, hop=2).code is None
+    refused(site.ask(hop=3), "must keep the method and options")
+
+
+def test_a_task_of_a_later_version_may_have_further_options(site):
+    assert site.ask().code is None
+    path = record_of(site)
+    record = json.loads(path.read_text())
+    del record["task"]["options.lr"]
+    path.write_text(json.dumps(record))
+    assert site.ask(hop=1).code is None
+    refused(site.ask(options={"lr": 0.7}, hop=2), "must keep the method and options")
+
+
+def knn_per(share):
+    from fedloom.runs.configure import resolve_options
+
+    options = {"width": 0.125, "batch": 8, "epochs": 1, "train_share": share}
+    return {"method": "knn-per", "options": resolve_options("knn-per", {}) | options}
+
+
+def weights_of(site, task):
+    from fedloom.methods import stages
+    from fedloom.types import Setup
+
+    return dict(stages(task)[0].method.init(Setup(task, population=1), None).tensors)
+
+
+def test_inner_parts_of_two_experiments_do_not_differ_by_one_sample(site):
+    """A method divides the training part by an option, which is the server's."""
+    site.write_data(200)
+
+    def trained(share, experiment, hop=0):
+        stamp = {"experiment": experiment, "hop": hop, **knn_per(share)}
+        return site.ask(tensors=weights_of(site, site.stamp(**stamp).task), **stamp)
+
+    assert trained(0.5, "0" * 16).code is None
+    cuts = site.kit / "state" / "cuts.json"
+    (cut,) = json.loads(cuts.read_text())
+    assert (cut["begin"], cut["at"], cut["end"]) == (40, 120, 200)
+    refused(trained(0.50625, "1" * 16), "must not single out fewer than 20", "single out 1;")
+    assert trained(0.5, "2" * 16).code is None
+    assert trained(0.5, "0" * 16).code is None  # a run that goes on
+    assert len(json.loads(cuts.read_text())) == 1
+    assert trained(0.75, "3" * 16).code is None
+    site.set(divisions=2)
+    refused(trained(0.25, "4" * 16), "training samples in at most 2 ways")
+    cuts.write_text("{")
+    answer = trained(0.5, "0" * 16, hop=1)
+    assert (answer.code, "cuts.json" in answer.text) == ("refused", False)
+    assert "cuts.json must be as the site wrote it" in site.lines()[-1]["reason"]
+
+
+def test_samples_that_came_since_are_not_told_apart_by_figures(site):
+    """The figures of all parts before and after speak of the one sample that is new."""
+    assert site.ask("evaluate").code is None
+    site.write_data(101)
+    more = site.ask("evaluate", number=2)
+    refused(more, "must change by at least 20 samples", "it has 101 samples, and had 100")
+    refused(site.ask("evaluate", experiment=OTHER), "must change by at least 20 samples")
+    site.write_data(120)
+    assert site.ask("evaluate", number=2).code is None
+    site.write_data(100)
+    assert site.ask("evaluate", number=2).code is None
 
 
 @pytest.mark.parametrize(("samples", "is_trained"), [(99, True), (24, False), (25, True)])
@@ -114,18 +204,20 @@ def test_a_site_trains_on_at_least_min_part_samples(site, samples, is_trained):
 
 
 def test_a_small_part_has_no_figures(site):
-    site.write_data(99)
-    assert site.ask("evaluate").code is None
     site.write_data(97)
     refused(site.ask("evaluate", experiment=OTHER), "smaller than its policy allows")
-    site.write_data(96)
     held = site.ask(
-        "evaluate", terms={"hold": 0.1}, meta={"part": "validation"}, experiment="a" * 16
+        "evaluate",
+        terms={"hold": 0.1, "seed": 1},
+        meta={"part": "validation"},
+        experiment="a" * 16,
+        seed=1,
     )
     refused(held, "smaller than its policy allows")
-    site.write_data(97)
     site.set(min_part=1)
     assert site.ask("evaluate", experiment=OTHER).reply.meta["personal"]["samples"] == 19
+    site.write_data(99)
+    assert site.ask("evaluate", experiment=OTHER).code is None
 
 
 def test_label_counts_of_few_samples_do_not_leave(site):
@@ -135,17 +227,43 @@ def test_label_counts_of_few_samples_do_not_leave(site):
     refused(site.ask("describe", tensors={}, meta=counts), "smaller than its policy allows")
 
 
+def test_label_counts_have_one_noise_whatever_the_server_names_beside_them(site):
+    """It averaged some hundred draws before: one for every list of classes."""
+    lists = [("0", "1"), ("1", "0")]
+    for number in range(3):
+        lists.append(("0", *(f"{number} {padding}" for padding in range(number + 1)), "1"))
+    lists.append(("0", "0.0", " 0", "00", "1", "1.0", "1 ", "01"))
+    counts = set()
+    for number, labels in enumerate(lists):
+        meta = {"histograms": "laplace:1.0"}
+        experiment = f"{number:016x}"
+        asked = site.ask("describe", tensors={}, meta=meta, labels=labels, experiment=experiment)
+        row = dict(zip(labels, asked.reply.meta["histogram"], strict=True))
+        counts.add((row["0"], row["1"]))
+    assert len(counts) == 1
+
+
+def test_a_class_is_named_once(site):
+    twice = site.ask("describe", tensors={}, labels=("0", "1", "1"))
+    refused(twice, "the classes of a run must have different names")
+
+
 def test_a_method_cannot_divide_the_training_part_into_small_ones():
     from fedloom.data.samples import Samples, TooFewSamples
+    from fedloom.deploy.divisions import PartOwner
 
-    part = Samples(torch.zeros(50, 1), torch.zeros(50), least=20)
+    cuts = []
+    owner = PartOwner(10, 20, lambda *cut: cuts.append(cut))
+    part = Samples(torch.zeros(50, 1), torch.zeros(50), owner)
     first, rest = part.split(0.5)
-    assert (len(first), first.least, rest.least) == (25, 20, 20)
+    assert (len(first), first.owner.begin, rest.owner.begin) == (25, 10, 35)
+    assert cuts == [(10, 35, 60)]
     assert [len(piece) for piece in part.split(1.0)] == [50, 0]
     with pytest.raises(TooFewSamples, match="at least 20 samples here, but it has 10"):
         part.split(0.8)
     with pytest.raises(TooFewSamples):
         first.to("cpu").split(0.5)
+    assert len(cuts) == 1
 
 
 @pytest.mark.parametrize(

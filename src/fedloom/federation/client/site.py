@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -74,8 +75,9 @@ class Site:
     identity: Callable[[int], int] = int  # names a client's random streams
     # What a network may cost on the site's device. It is asked for every order.
     limit: Callable[[], DeviceLimit] = DeviceLimit
-    # A secret for noise that the server cannot subtract; None: that of the store.
-    secret: Callable[[], bytes] | None = None
+    # The secret of a client, for noise that the server cannot subtract; None: that of the store.
+    # A real site has one for whatever number the server gives it.
+    secret: Callable[[int], bytes] | None = None
     # Whether a confusion matrix may leave with the final metrics.
     sends_confusion: bool = True
     # Applied to every reply between the method's code and the encoding: what it returns is all that
@@ -142,7 +144,7 @@ class Site:
             stamp.hop,
             self.identity(order.client),
             self.device,
-            self.secret_source,
+            self.secret_source(self.identity(order.client)),
             limit=self.limit(),
         )
         self._seed(run)
@@ -152,11 +154,10 @@ class Site:
             return self._evaluate(order, method, data, own, run)
         return self._work(order, method, data, own, run)
 
-    @property
-    def secret_source(self) -> Callable[[], bytes]:
+    def secret_source(self, client: int) -> Callable[[], bytes]:
         if self.secret is None:
             return self.store.secret
-        return self.secret
+        return partial(self.secret, client)
 
     def _seed(self, run: ClientRun) -> None:
         """Seed torch's global generator, from which dropout and the like draw.
@@ -227,9 +228,7 @@ class Site:
         if asked is None:
             return None
         rule = HistogramRule.parse(asked)
-        classes = len(run.task.labels)
-        counts = histogram_of(data.y.numpy(), classes, rule, run.identity, run.secret())
-        return tuple(counts)
+        return tuple(histogram_of(data.y.numpy(), self.labels, rule, run.secret()))
 
     def _evaluate(
         self,

@@ -3,10 +3,11 @@
 Counts are whole numbers, so the noise follows the discrete Laplace distribution, P(k) ∝ e^(−E|k|):
 one sample more or less in one count (sensitivity 1) makes any report at most e^E times as likely.
 
-The noise is derived from a secret of the site, with the key (client, E, digest of the counts). So a
-client reports the same in every stage, run and resume, and asking again reveals nothing more.
-Another E or other data give another draw, because one draw scaled for two values of E would reveal
-the counts.
+Every label has a draw of its own, derived from a secret of the site with the key (E, the site's own
+name of the label, its count). So a client reports the same in every stage, run and resume, and a
+server that asks again, in another order, with more labels or under another number learns nothing
+more. Another E or another count give another draw, because one draw scaled for two values of E
+would reveal the counts.
 """
 
 from __future__ import annotations
@@ -28,18 +29,23 @@ BITS = 53  # how many of its bits a float can hold
 
 def histogram_of(
     labels: np.ndarray,
-    classes: int,
+    names: Sequence[str],
     rule: HistogramRule,
-    client: int,
     secret: bytes,
 ) -> list[int]:
-    """The label counts that a client reports, one per class."""
-    counts: list[int] = np.bincount(labels, minlength=classes).tolist()
+    """The label counts that a client reports, one per class.
+
+    `names` are the names of the classes at the client. Without noise they do not matter.
+    """
+    counts: list[int] = np.bincount(labels, minlength=len(names)).tolist()
     if not rule.is_noisy:
         return counts
     assert rule.epsilon is not None  # `laplace` always has one
-    noise = discrete_laplace(rule.epsilon, stream_of(secret, client, rule.epsilon, counts))
-    return [max(0, count + next(noise)) for count in counts]
+    reported = []
+    for name, count in zip(names, counts, strict=True):
+        noise = discrete_laplace(rule.epsilon, stream_of(secret, rule.epsilon, name, count))
+        reported.append(max(0, count + next(noise)))
+    return reported
 
 
 def discrete_laplace(epsilon: float, uniform: Iterator[float]) -> Iterator[int]:
@@ -53,18 +59,12 @@ def discrete_laplace(epsilon: float, uniform: Iterator[float]) -> Iterator[int]:
         yield first - second
 
 
-def stream_of(
-    secret: bytes,
-    client: int,
-    epsilon: float,
-    counts: Sequence[int],
-) -> Iterator[float]:
+def stream_of(secret: bytes, epsilon: float, label: str, count: int) -> Iterator[float]:
     """Uniform numbers in (0, 1] that cannot be predicted without the secret.
 
     They come from a keyed hash, block by block, and not from the seeds, which the server knows.
     """
-    digest = hashlib.sha256(json.dumps(list(counts)).encode()).hexdigest()
-    name = json.dumps(["histogram", client, repr(epsilon), digest])
+    name = json.dumps(["histogram", repr(epsilon), label, count])
     block = 0
     while True:
         keyed = hashlib.blake2b(f"{name}/{block}".encode(), key=secret)
@@ -76,9 +76,9 @@ def stream_of(
         block += 1
 
 
-def simulated_secret(seed: int) -> bytes:
-    """The secret in a simulation, whose clients have no sites: equal seeds give equal runs."""
-    return hashlib.sha256(f"secret of a simulation/{seed}".encode()).digest()
+def simulated_secret(seed: int, client: int) -> bytes:
+    """A client's secret in a simulation, which has no sites: equal seeds give equal runs."""
+    return hashlib.sha256(f"secret of a simulation/{seed}/{client}".encode()).digest()
 
 
 def refuse_histogram(row: object, asked: HistogramRule | None, classes: int) -> str | None:

@@ -1,0 +1,114 @@
+"""What a site remembers of the surveys that it answered."""
+
+import numpy as np
+import pytest
+
+from fedloom.data.tables.table import Numbers, table_of, texts_of
+
+pytest.importorskip("flwr")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    from asking import AskedSite
+
+    from fedloom.deploy import site
+
+    monkeypatch.setattr(site, "end_without_parent", lambda: None)
+    asked = AskedSite(tmp_path)
+    asked.data = tmp_path / "patients-4711.csv"
+    write_table(asked, range(60))
+    return asked
+
+
+def write_table(site, numbers, changed=()):
+    lines = ["age,ward,label"]
+    for number in numbers:
+        age = 30 + number + 0.5 * (number in changed)
+        lines.append(f"{age},{'east' if number % 3 else 'west'},{'sick' if number % 2 else 'well'}")
+    site.data.write_text("\n".join(lines) + "\n")
+
+
+def refused(answer, *words):
+    assert answer.code == "refused", vars(answer)
+    for word in words:
+        assert word in answer.text
+
+
+def test_sums_before_and_after_one_more_row_do_not_leave(site):
+    """Their difference is this row."""
+    first = site.survey().facts
+    assert first["table"]["columns"]["age"]["count"] == 60
+    assert site.survey().facts == first
+    write_table(site, range(61))
+    rule = "a table must change by at least 20 rows before sums of its columns leave again"
+    refused(site.survey(), rule, "1 rows came, went or changed since they left", "ask the site")
+    write_table(site, range(59))
+    refused(site.survey(), rule)
+    write_table(site, range(60))
+    assert site.survey().facts == first
+    write_table(site, range(80))
+    assert site.survey().facts["samples"] == 80
+    write_table(site, range(10, 81))
+    refused(site.survey(), "11 rows came")
+
+
+def test_rows_that_change_are_counted_in_both_tables(site):
+    assert site.survey().code is None
+    write_table(site, range(60), changed=range(9))
+    refused(site.survey(), "18 rows came, went or changed")
+    write_table(site, range(60), changed=range(10))
+    assert site.survey().code is None
+
+
+def test_another_order_of_the_rows_is_no_other_table(site):
+    assert site.survey().code is None
+    write_table(site, reversed(range(60)))
+    assert site.survey().code is None
+
+
+def test_another_question_is_about_the_same_table(site):
+    """Columns that two questions share have the same sums in both answers."""
+    assert site.survey().code is None
+    write_table(site, range(61))
+    refused(site.survey(table={"label": "ward"}), "1 rows came")
+
+
+def test_surveys_are_counted(site):
+    site.set(evaluations=2)
+    questions = [{"label": "label"}, {"label": "ward"}, {"label": "age"}]
+    assert [site.survey(table=question).code for question in questions[:2]] == [None, None]
+    refused(site.survey(table=questions[2]), "at most 2 different surveys")
+    assert site.survey(table=questions[0]).code is None
+
+
+def test_a_damaged_memory_of_surveys_is_not_forgotten(site):
+    assert site.survey().code is None
+    write_table(site, range(80))
+    (marks,) = (site.kit / "state" / "surveys").glob("*.npy")
+    marks.write_bytes(b"damaged")
+    answer = site.survey()
+    assert (answer.code, "surveys" in answer.text) == ("refused", False)
+    assert ".npy must be as the site wrote it" in site.lines()[-1]["reason"]
+    (site.kit / "state" / "surveys" / "answered.json").write_text("{")
+    assert site.survey().code == "refused"
+    assert "answered.json must be as the site wrote it" in site.lines()[-1]["reason"]
+
+
+def test_marks_of_rows():
+    from fedloom.deploy.surveys import marks_of, rows_between
+
+    def marks(ages, wards):
+        return marks_of(table_of("it", {"age": Numbers(np.array(ages)), "ward": texts_of(wards)}))
+
+    usual = marks([1.0, 2.0, np.nan, 0.0], ["a", "b", None, "a"])
+    assert len(set(usual.tolist())) == 4
+    again = marks([-0.0, np.nan, 2.0, 1.0], ["a", "NA", "b", "a"])
+    assert rows_between(usual, again) == 0
+    assert rows_between(usual, marks([1.0, 1.0], ["a", "a"])) == 4
+    assert rows_between(marks([1.0, 1.0], ["a", "a"]), marks([1.0], ["a"])) == 1
+    draw = np.random.default_rng(0)
+    many = Numbers(draw.integers(1000, size=100_000).astype(float))
+    twin = Numbers(draw.integers(1000, size=100_000).astype(float))
+    pairs = set(zip(many.values.tolist(), twin.values.tolist(), strict=True))
+    assert len(np.unique(marks_of(table_of("it", {"a": many, "b": twin})))) == len(pairs)
