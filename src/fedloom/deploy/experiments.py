@@ -170,8 +170,7 @@ class Experiments:
         if division in divisions:
             return
         check_division(division, divisions, policy, self.cuts(), tells_sums=tells_sums)
-        divisions = (*divisions, division)
-        write_memory(self.states / DRAWS, DIVISIONS.dump_json(divisions).decode())
+        self.put_divisions((*divisions, division))
 
     def cut(self, cut: Cut, policy: Policy) -> None:
         """Remember how a method divides training samples.
@@ -183,15 +182,21 @@ class Experiments:
         if cut in cuts:
             return
         check_cut(cut, cuts, self.divisions(), policy)
-        write_memory(self.states / CUTS, ALL_CUTS.dump_json((*cuts, cut)).decode())
+        self.put_cuts((*cuts, cut))
 
     def cuts(self) -> tuple[Cut, ...]:
         """All ways in which methods ever divided this site's training samples."""
         return read_memory(self.states / CUTS, ALL_CUTS.validate_json, ())
 
+    def put_cuts(self, cuts: tuple[Cut, ...]) -> None:
+        write_memory(self.states / CUTS, ALL_CUTS.dump_json(cuts).decode())
+
     def divisions(self) -> tuple[Division, ...]:
         """All ways in which this site's samples were ever divided."""
         return read_memory(self.states / DRAWS, DIVISIONS.validate_json, ())
+
+    def put_divisions(self, divisions: tuple[Division, ...]) -> None:
+        write_memory(self.states / DRAWS, DIVISIONS.dump_json(divisions).decode())
 
     # Approval
 
