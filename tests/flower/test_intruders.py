@@ -28,12 +28,6 @@ def foreign(tmp_path):
     return Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
 
 
-def says(federation, name, kit, *texts):
-    """Whether a site with this kit says these in its log."""
-    federation.attend(name, "sites/hospital-a.npz", kit)
-    return heard(federation, name, texts)
-
-
 def heard(federation, name, texts):
     try:
         return wait_for(lambda: all(federation.said(name, text) for text in texts), 60)
@@ -42,7 +36,7 @@ def heard(federation, name, texts):
 
 
 def flower_says(federation, name, kit, *texts, insecure=False):
-    """The same of Flower's own process, without our checks before it."""
+    """Whether Flower's own process of a site, without our checks before it, says these."""
     federation.bypass(name, kit, "sites/hospital-a.npz", insecure=insecure)
     return heard(federation, name, texts)
 
@@ -57,15 +51,18 @@ def refused(federation, kit, *words):
 
 
 def test_a_key_that_nobody_registered_is_turned_away(federation, copied_kit, foreign):
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
     shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", copied_kit / "node.key")
-    assert says(
-        federation,
-        "stranger",
-        copied_kit,
-        "Failed to activate SuperNode",
-        "fedloom: turned away",
-    )
-    assert federation.said("server", "No SuperNode found with the given public key")
+    sentence = "the server must admit hospital-a, but its key is not one of the federation's; ask"
+    assert sentence in refused(federation, copied_kit)
+    private, public = keys_of(foreign, "hospital-a")
+    _, client = connection(federation, private, public)  # without our checks before it
+    activate = ActivateNodeRequest(public_key=public_key_to_bytes(public), heartbeat_interval=30)
+    with client:
+        assert refusal(client.ActivateNode, activate) == 401
+    assert federation.said("server", "its key is not one of the federation's")
 
 
 def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, copied_kit, foreign):

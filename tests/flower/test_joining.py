@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import re
+import shutil
 import subprocess
 
 import pytest
@@ -90,12 +92,82 @@ def test_a_revoked_key_is_never_admitted_again(tmp_path, made):
     assert admitted(left, fresh)[0].sites == ("a", "c")
 
 
+# Keys that were replaced
+
+
+def refusal_by_the_guard(folder, kit):
+    """Why a call of a site that has this kit's key is refused."""
+    from fedloom.deploy import hello
+    from fedloom.deploy.guard import SITE_KEY, Door
+
+    key = hello.signed(kit / "node.key")[hello.KEY]
+    return Door(None, folder).refusal_of_site({SITE_KEY: key})
+
+
+def test_a_rotated_key_opens_nothing_any_more(tmp_path, made):
+    from fedloom.deploy import joining
+
+    stolen = shutil.copytree(made.path / "kits" / "a", tmp_path / "stolen")
+    assert refusal_by_the_guard(made.path, stolen) is None
+    changed = joining.rotate(made, "a", 730, None)
+    assert [key.fingerprint for key in changed.revoked] == [made.fingerprint("a")]
+    status, reason = refusal_by_the_guard(made.path, stolen)
+    assert status == 401 and reason.startswith("the key of a was revoked at")
+    assert refusal_by_the_guard(made.path, made.path / "kits" / "a") is None
+
+
+def test_a_key_that_its_site_replaced_opens_nothing_any_more(tmp_path, made):
+    from fedloom.deploy import joining
+
+    stolen = shutil.copytree(made.path / "kits" / "a", tmp_path / "stolen")
+    kit = made.path / "kits" / "a"
+    request, _ = joining.request(kit, "a")
+    changed, admission, _ = admitted(made, request, replace=True)
+    assert "was revoked" in refusal_by_the_guard(made.path, stolen)[1]
+    joining.accept(kit, answer_file(tmp_path, admission))
+    assert refusal_by_the_guard(made.path, kit) is None
+    again, _, _ = admitted(changed, request, replace=True)  # the same key: nothing is revoked
+    assert again.revoked == changed.revoked
+
+
+def test_a_key_that_only_flower_knows_is_refused(tmp_path, made):
+    from fedloom.deploy.kits import Federation
+
+    foreign = Federation.create(tmp_path / "foreign", ["a"], "127.0.0.1", 1)
+    found = refusal_by_the_guard(made.path, foreign.path / "kits" / "a")
+    assert found == (401, "its key is not one of the federation's")
+    (made.path / "INSECURE").touch()  # then sites have keys of one start only
+    assert refusal_by_the_guard(made.path, foreign.path / "kits" / "a") is None
+
+
+def test_a_federation_without_a_record_of_keys_gets_it_at_its_first_start(made, capsys):
+    """As an earlier version made it. Its keys are in files alone."""
+    from fedloom.deploy import joining
+    from fedloom.deploy.kits import Federation
+    from fedloom.deploy.processes import with_recorded_keys
+
+    file = made.path / "federation.json"
+    earlier = json.loads(file.read_text())
+    del earlier["keys"], earlier["revoked"]
+    file.write_text(json.dumps(earlier))
+    kit = made.path / "kits" / "a"
+    assert refusal_by_the_guard(made.path, kit) is not None
+    upgraded = with_recorded_keys(Federation.open(made.path))
+    said = "the keys of a are of an earlier version and never expire; rotate them"
+    assert said in capsys.readouterr().err
+    assert refusal_by_the_guard(made.path, kit) is None
+    assert with_recorded_keys(Federation.open(made.path)) == upgraded
+    assert capsys.readouterr().err == ""
+    assert joining.rotate(upgraded, "a", 730, None).revoked[0].site == "a"
+
+
 def test_with_an_offline_authority_the_server_has_no_key_to_sign_with(tmp_path):
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation
 
     safe = tmp_path / "safe.key"
-    made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 9092, offline_ca=safe)
+    port = free_port()
+    made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", port, offline_ca=safe)
     assert not (made.path / "ca.key").exists()
     assert safe.stat().st_mode & 0o777 == 0o600
     assert safe.read_bytes() not in {file.read_bytes() for file in private_keys_in(made.path)}
@@ -138,6 +210,113 @@ def test_an_answer_for_another_key_completes_no_kit(tmp_path, made):
         joining.accept(tmp_path / "kit", file)
     with pytest.raises(FedloomError, match="must have a key that waits for its admission"):
         joining.accept(tmp_path / "empty", file)
+
+
+# Admissions that were swapped on their way
+
+
+def with_certificate_of(federation, request, *, name="c", signer=None):
+    """An admission whose certificate has this name and is signed by another authority."""
+    from cryptography.hazmat.primitives import serialization
+
+    from fedloom.deploy import joining
+
+    _, key = joining.read_request(request)
+    _, admission, _ = admitted(federation, request)
+    certificate = (signer or federation).authority().sign(name, [name], key)
+    text = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return admission.model_copy(update={"certificate": text})
+
+
+def test_a_swapped_admission_has_another_fingerprint(tmp_path, made):
+    """Whoever carries it can make one that fits together, with an authority of their own."""
+    from fedloom.deploy import joining
+    from fedloom.deploy.kits import Federation
+
+    kit = tmp_path / "kit"
+    request, _ = joining.request(kit, "c")
+    _, admission, _ = admitted(made, request)
+    foreign = Federation.create(tmp_path / "foreign", [], "127.0.0.1", 1, sites_join=True)
+    _, swapped, _ = admitted(foreign, request)
+    with pytest.raises(FedloomError, match="must be the admission with the given fingerprint, but"):
+        joining.accept(kit, answer_file(tmp_path, swapped), admission.fingerprint)
+    assert (kit / "new" / "site.key").exists()  # the right one may still come
+    read_out = admission.fingerprint.upper().replace(" ", ":")
+    accepted = joining.accept(kit, answer_file(tmp_path, admission), read_out)[1]
+    assert accepted.fingerprint == admission.fingerprint
+
+
+@pytest.mark.parametrize("field", ["site", "server", "certificate", "authority", "issuer"])
+def test_the_fingerprint_is_of_everything_that_the_site_trusts(tmp_path, made, field):
+    from fedloom.deploy import joining
+
+    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    other = admission.model_copy(update={field: "another"})
+    assert other.fingerprint != admission.fingerprint
+
+
+@pytest.mark.parametrize("text", ["", "abc", "g" * 64, "a" * 63, "\N{ARABIC-INDIC DIGIT ONE}" * 64])
+def test_a_fingerprint_is_64_digits(tmp_path, made, text):
+    from fedloom.deploy import joining
+
+    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    with pytest.raises(FedloomError, match="--fingerprint must be the 64 digits"):
+        joining.accept(tmp_path / "kit", answer_file(tmp_path, admission), text)
+
+
+def test_an_admission_must_be_for_the_name_that_was_requested(tmp_path, made):
+    from fedloom.deploy import joining
+
+    kit = tmp_path / "kit"
+    request, _ = joining.request(kit, "c")
+    other_certificate = with_certificate_of(made, request, name="d")
+    _, admission, _ = admitted(made, request)
+    other_name = admission.model_copy(update={"site": "d"})
+    for swapped in (other_certificate, other_name):
+        with pytest.raises(FedloomError, match=r"must be for c, the site that was requested, but"):
+            joining.accept(kit, answer_file(tmp_path, swapped))
+    assert not (kit / "kit.json").exists()
+
+
+def test_an_admission_must_be_signed_by_the_authority_in_it(tmp_path, made):
+    from fedloom.deploy import joining
+    from fedloom.deploy.kits import Federation
+
+    kit = tmp_path / "kit"
+    request, _ = joining.request(kit, "c")
+    foreign = Federation.create(tmp_path / "foreign", [], "127.0.0.1", 1, sites_join=True)
+    swapped = with_certificate_of(made, request, signer=foreign)
+    with pytest.raises(FedloomError, match="must be signed by the authority in it, but it is not"):
+        joining.accept(kit, answer_file(tmp_path, swapped))
+    assert not (kit / "kit.json").exists()
+
+
+@pytest.mark.parametrize("server", ["abc", "127.0.0.1:99999", "127.0.0.1:0", "-:1", "a:1\n"])
+def test_an_admission_names_a_server_that_can_be_called(tmp_path, made, server):
+    from fedloom.deploy import joining
+
+    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    file = answer_file(tmp_path, admission.model_copy(update={"server": server}))
+    with pytest.raises(FedloomError, match="must be the answer to a site's request, but it names"):
+        joining.accept(tmp_path / "kit", file)
+
+
+def test_both_sides_print_the_same_fingerprints(tmp_path, made, monkeypatch, capsys):
+    from fedloom.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["federation", "join", "kit", "--site", "c"]) == 0
+    request = capsys.readouterr().out
+    assert main(["federation", "admit", str(made.path), "kit/c.request"]) == 0
+    answer = capsys.readouterr().out
+    key = re.search("the key's fingerprint: (\\w{64})", request)[1]
+    assert f"the key's fingerprint: {key} (the site's request must have the same)" in answer
+    line = re.search("the admission's fingerprint: (.*)", answer)[1]
+    joined = ["federation", "join", "kit", "--admission", "c.admission"]
+    assert main([*joined, "--fingerprint", "0" * 64]) == 2
+    assert "do not use it" in capsys.readouterr().err
+    assert main([*joined, "--fingerprint", line]) == 0
+    assert f"the admission's fingerprint: {line}\n" in capsys.readouterr().out
 
 
 # Greetings
@@ -255,6 +434,24 @@ def test_given_certificates_are_tried_as_a_site_would(tmp_path, pki):
         GivenCertificates(pki / "ca.pem", pki / "fed.pem").check("localhost")
     with pytest.raises(FedloomError, match="--host must be a name"):
         given.check("127.0.0.1")
+
+
+def test_a_site_joins_a_federation_with_a_given_certificate(tmp_path, pki):
+    """The PKI certifies the server; the federation's own authority certifies the site."""
+    from fedloom.deploy import joining
+    from fedloom.deploy.given_certificates import GivenCertificates
+    from fedloom.deploy.kits import Federation, Kit
+
+    given = GivenCertificates(pki / "ca.pem", pki / "fed.pem", pki / "fed.key")
+    made = Federation.create(
+        tmp_path / "made", [], "localhost", free_port(), given=given, sites_join=True
+    )
+    kit = tmp_path / "kit"
+    _, admission, _ = admitted(made, joining.request(kit, "c")[0])
+    assert admission.issuer == (made.path / "authority.crt").read_text()
+    joining.accept(kit, answer_file(tmp_path, admission), admission.fingerprint)
+    assert Kit.open(kit).site == "c"
+    assert (kit / "ca.crt").read_bytes() == (pki / "ca.pem").read_bytes()
 
 
 def test_a_server_shows_the_given_certificate_to_sites(tmp_path, pki):

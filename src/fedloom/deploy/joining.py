@@ -5,34 +5,40 @@
     at the site    fedloom federation join KIT --admission hospital-c.admission
 
 No private key travels: a request holds the public key, signed by the private one, and an admission
-holds certificates. Both may be read by anybody, but must come from whom they say: compare the
-fingerprints that both commands print, by telephone for example.
+holds certificates. Both may be read by anybody, but must come from whom they say: whoever carries
+them could put others in their place. So there are two fingerprints to compare, by telephone for
+example: that of the site's key, which `join --site` and `admit` print, and that of the admission,
+which `admit` and `join --admission` print.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedloom.deploy.kit_file import SERVER, SITE_NAME, KitFile
+from fedloom.deploy.kit_file import SITE_NAME, KitFile, check_owner, is_server
 from fedloom.deploy.kits import Federation, common_name, damaged, pem_public, ssh_private
 from fedloom.deploy.members import fingerprint_of
 from fedloom.deploy.policy import POLICY
 from fedloom.deploy.private_files import check_private, write_private
 from fedloom.deploy.processes import answers, register
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, shortened
 from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_json, read_text
 
 NEW = "new"  # in a kit: the folder of a key that is not admitted yet
+REQUESTED = "site.name"  # in that folder: the name that was requested
 DAYS = 730  # for which a site's key is admitted, unless `--days` says otherwise
 MOST_DAYS = 3660
 
@@ -47,17 +53,29 @@ class Admission(BaseModel):
     server: str
     certificate: str  # PEM: the site's key, its name and until when it is admitted
     authority: str  # PEM: by this, the site recognises the server
+    # PEM: the federation's own authority, which signed the certificate, if it is another one.
+    issuer: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of everything that the site will trust, in groups that can be read out."""
+        content = [self.site, self.server, self.certificate, self.authority, self.issuer]
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return " ".join(digest[place : place + 4] for place in range(0, len(digest), 4))
 
     @classmethod
     def read(cls, path: Path) -> Admission:
         rule = f"{path} must be the answer to a site's request"
         advice = "ask whoever runs the federation for it"
         try:
-            return cls.model_validate(read_json(path))
+            admission = cls.model_validate(read_json(path))
         except Unreadable as error:
             raise FedloomError(rule, f"{error}", advice) from None
         except ValidationError:
             raise FedloomError(rule, "it is damaged", advice) from None
+        if not is_server(admission.server):
+            raise FedloomError(rule, "it names no server", advice)
+        return admission
 
 
 # At the site
@@ -69,6 +87,7 @@ def request(kit: Path, site: str) -> tuple[Path, str]:
     A kit that is in use stays as it is until its new key is admitted.
     """
     check_site_name(site)
+    check_owner(kit)
     if (kit / "kit.json").exists() and KitFile.read(kit).site != site:
         rule = f"{kit} must be a new folder, or the kit of {site}"
         raise FedloomError(rule, f"it is the kit of {KitFile.read(kit).site}", "name another")
@@ -79,6 +98,7 @@ def request(kit: Path, site: str) -> tuple[Path, str]:
     key = ec.generate_private_key(ec.SECP384R1())
     write_private(folder / "site.key", pem_private(key))
     write_private(folder / "node.key", ssh_private(key))
+    write_private(folder / REQUESTED, site.encode())
     draft = x509.CertificateSigningRequestBuilder().subject_name(common_name(site))
     signed = draft.sign(key, hashes.SHA384())
     path = kit / f"{site}.request"
@@ -86,26 +106,23 @@ def request(kit: Path, site: str) -> tuple[Path, str]:
     return path, fingerprint_of(pem_public(key.public_key()))
 
 
-def accept(kit: Path, file: Path) -> KitFile:
-    """Complete a kit with the server's answer. Its new key replaces an old one."""
+def accept(kit: Path, file: Path, fingerprint: str | None = None) -> tuple[KitFile, Admission]:
+    """Complete a kit with the server's answer. Its new key replaces an old one.
+
+    `fingerprint` is what whoever runs the federation read out: the answer must have it.
+    """
+    check_owner(kit)
     admission = Admission.read(file)
     folder = kit / NEW
-    if not (folder / "site.key").exists():
-        rule = f"{kit} must have a key that waits for its admission"
-        raise FedloomError(rule, "it has none", "run `fedloom federation join KIT --site` first")
+    for name in ("site.key", REQUESTED):
+        if not (folder / name).exists():
+            rule = f"{kit} must have a key that waits for its admission"
+            advice = "run `fedloom federation join KIT --site` first"
+            raise FedloomError(rule, "it has none", advice)
     check_private(folder / "site.key")
-    check_site_name(admission.site)
-    if not SERVER.fullmatch(admission.server):
-        raise damaged(file)
-    try:
-        certificate = x509.load_pem_x509_certificate(admission.certificate.encode())
-        x509.load_pem_x509_certificates(admission.authority.encode())
-        key: Any = serialization.load_pem_private_key((folder / "site.key").read_bytes(), None)
-    except ValueError:
-        raise damaged(file) from None
-    if pem_public(certificate.public_key()) != pem_public(key.public_key()):
-        rule = f"{file} must be the answer to the last request of {kit}"
-        raise FedloomError(rule, "it is for another key", "send the request again")
+    if fingerprint is not None:
+        check_fingerprint(file, admission, fingerprint)
+    check_admission(kit, file, admission)
     for name in ("site.key", "node.key"):
         write_private(kit / name, (folder / name).read_bytes())
     write_whole(kit / "site.crt", [admission.certificate.encode()], durable=True)
@@ -114,10 +131,69 @@ def accept(kit: Path, file: Path) -> KitFile:
         write_whole(kit / "policy.toml", [POLICY.encode()], durable=True)
     completed = KitFile(site=admission.site, server=admission.server)
     completed.write(kit)
-    for name in ("site.key", "node.key"):
+    for name in ("site.key", "node.key", REQUESTED):
         (folder / name).unlink()
     folder.rmdir()
-    return completed
+    return completed, admission
+
+
+def check_fingerprint(file: Path, admission: Admission, expected: str) -> None:
+    """Raise an error unless an admission is the one whose fingerprint was read out."""
+    digits = "".join(expected.lower().replace(":", " ").split())
+    if re.fullmatch("[0-9a-f]{64}", digits) is None:
+        rule = "--fingerprint must be the 64 digits that `fedloom federation admit` printed"
+        found = f"got {shortened(repr(expected), 80)}"
+        raise FedloomError(rule, found, "let whoever runs the federation read them out")
+    if digits != admission.fingerprint.replace(" ", ""):
+        rule = f"{file} must be the admission with the given fingerprint"
+        advice = "do not use it: ask whoever runs the federation for theirs"
+        raise FedloomError(rule, f"its own is {admission.fingerprint}", advice)
+
+
+def check_admission(kit: Path, file: Path, admission: Admission) -> None:
+    """Raise an error unless this is an answer to the kit's request, and fits together."""
+    folder = kit / NEW
+    requested = text_of(folder / REQUESTED)
+    try:
+        certificate = x509.load_pem_x509_certificate(admission.certificate.encode())
+        authorities = x509.load_pem_x509_certificates(admission.authority.encode())
+        if admission.issuer is not None:
+            authorities += x509.load_pem_x509_certificates(admission.issuer.encode())
+        key: Any = serialization.load_pem_private_key((folder / "site.key").read_bytes(), None)
+        own_key = pem_public(key.public_key())
+        certified_key = pem_public(certificate.public_key())
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise damaged(file) from None
+    if certified_key != own_key:
+        rule = f"{file} must be the answer to the last request of {kit}"
+        raise FedloomError(rule, "it is for another key", "send the request again")
+    certified_names = [str(name.value) for name in names]
+    if admission.site != requested or certified_names != [requested]:
+        certified = ", ".join(certified_names) or "nobody"
+        rule = f"{file} must be for {requested}, the site that was requested"
+        found = f"it admits {shortened(admission.site, 80)}, with a certificate of {certified}"
+        raise FedloomError(rule, found, "ask whoever runs the federation for another")
+    if not any(is_signed_by(certificate, authority) for authority in authorities):
+        rule = f"the certificate in {file} must be signed by the authority in it"
+        advice = "do not use it: ask whoever runs the federation for theirs"
+        raise FedloomError(rule, "it is not", advice)
+
+
+def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        return False
+    return True
+
+
+def text_of(path: Path) -> str:
+    try:
+        return read_text(path)
+    except Unreadable as error:
+        rule = f"{path} must be as fedloom wrote it"
+        raise FedloomError(rule, f"{error}", "restore it") from None
 
 
 # At the server
@@ -147,11 +223,16 @@ def admit(
     names = [site, "localhost", "127.0.0.1"]
     certificate = federation.authority(ca_key).sign(site, names, public_key, days)
     changed = applied(federation.with_key(site, certificate))
+    authority = text_of(federation.path / "ca.crt")
+    issuer: str | None = text_of(federation.authority_file)
+    if issuer == authority:
+        issuer = None
     admission = Admission(
         site=site,
         server=f"{federation.host}:{federation.port}",
         certificate=certificate.public_bytes(serialization.Encoding.PEM).decode(),
-        authority=(federation.path / "ca.crt").read_text(),
+        authority=authority,
+        issuer=issuer,
     )
     return changed, admission, fingerprint
 

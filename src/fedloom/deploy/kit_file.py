@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
@@ -25,6 +25,24 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?")
 SERVER = re.compile(rf"{HOST.pattern}:[0-9]{{1,5}}")
 
 
+def is_server(text: str) -> bool:
+    """Whether this is a name or an IPv4 address, and a port that exists."""
+    return SERVER.fullmatch(text) is not None and is_port(text.rpartition(":")[2])
+
+
+def is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536
+
+
+def checked_server(text: str) -> str:
+    if not is_server(text):
+        raise ValueError("an address and a port")
+    return text
+
+
+ServerAddress = Annotated[str, AfterValidator(checked_server)]
+
+
 class KitFile(BaseModel):
     """The content of kit.json. Newer versions may add fields."""
 
@@ -32,7 +50,7 @@ class KitFile(BaseModel):
 
     format: int = 1
     site: Annotated[str, Field(pattern=rf"^{SITE_NAME.pattern}$")]
-    server: Annotated[str, Field(pattern=rf"^{SERVER.pattern}$")]
+    server: ServerAddress
 
     def write(self, kit: Path) -> None:
         content = self.model_dump_json(indent=1)

@@ -34,8 +34,8 @@ from cryptography.x509.oid import NameOID
 
 from fedloom import reading
 from fedloom.deploy.given_certificates import GivenCertificates
-from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile, check_owner
-from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of
+from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile, check_owner, is_port, is_server
+from fedloom.deploy.members import INSECURE, KeyRecord, RevokedKey, fingerprint_of, records_in
 from fedloom.deploy.policy import POLICY, Policy, read_policy
 from fedloom.deploy.private_files import check_private, write_private
 from fedloom.deploy.tokens import TokenFile, owners_token
@@ -43,7 +43,6 @@ from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 from fedloom.types import Json
 
-INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 YEARS = 2
 
 
@@ -117,14 +116,43 @@ class Federation:
         return self.with_key(site, identity.certificate)
 
     def with_key(self, site: str, certificate: x509.Certificate) -> Federation:
-        """The federation in which this certificate's key is that of the site. It is not saved."""
+        """The federation in which this certificate's key is that of the site. It is not saved.
+
+        The key that it replaces is revoked.
+        """
         public_key = certificate.public_key()
+        record = KeyRecord(fingerprint_of(pem_public(public_key)), certificate.not_valid_after_utc)
+        revoked = self.revoked
+        if site in self.sites and self.has_key(site):
+            replaced = self.fingerprint(site)
+            if replaced != record.fingerprint:
+                now = datetime.datetime.now(datetime.UTC)
+                revoked = (*revoked, RevokedKey(site, replaced, now))
         (self.path / "keys").mkdir(exist_ok=True)
         write_whole(self.path / "keys" / f"{site}.pub", [ssh_public(public_key)], durable=True)
-        record = KeyRecord(fingerprint_of(pem_public(public_key)), certificate.not_valid_after_utc)
         nodes = {name: node for name, node in self.nodes.items() if name != site}
         sites = tuple(sorted({*self.sites, site}))
-        return replace(self, sites=sites, nodes=nodes, keys={**self.keys, site: record})
+        keys = {**self.keys, site: record}
+        return replace(self, sites=sites, nodes=nodes, keys=keys, revoked=revoked)
+
+    def with_all_keys(self) -> Federation:
+        """The federation with a record of every site's key. It is not saved.
+
+        Federations of versions before 0.2 have none, and the guard admits only keys that have one.
+        """
+        keys = dict(self.keys)
+        for site in self.unrecorded_sites:
+            keys[site] = KeyRecord(self.fingerprint(site), None)
+        return replace(self, keys=keys)
+
+    @property
+    def unrecorded_sites(self) -> tuple[str, ...]:
+        """The sites whose keys have no record, because an earlier version admitted them."""
+        return tuple(site for site in self.sites if site not in self.keys)
+
+    def has_key(self, site: str) -> bool:
+        """Whether the site's key is known. A new federation's sites get theirs one by one."""
+        return site in self.keys or (self.path / "keys" / f"{site}.pub").exists()
 
     def without(self, site: str, now: datetime.datetime) -> Federation:
         """The federation without a site, whose key may never come back. It is not saved."""
@@ -195,20 +223,8 @@ class Federation:
         file = path / "federation.json"
         raw = read_json(file, "a federation's folder", "`fedloom federation init`")
         try:
-            federation = cls(
-                path=path.resolve(),
-                host=str(raw["host"]),
-                port=int(raw["port"]),
-                sites=tuple(map(str, raw["sites"])),
-                nodes={str(site): int(node) for site, node in raw["nodes"].items()},
-                keys={
-                    str(site): KeyRecord.from_json(record)
-                    for site, record in raw.get("keys", {}).items()
-                },
-                revoked=tuple(map(RevokedKey.from_json, raw.get("revoked", []))),
-                listen=raw.get("listen"),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
+            federation = cls.from_json(path.resolve(), raw)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise damaged(file) from None
         check_server_key(path)
         if (path / "ca.key").exists():  # its owner may have moved it to a safer place
@@ -216,6 +232,33 @@ class Federation:
         for name in certificates_in(path):
             check_certificate(path / name)
         return federation
+
+    @classmethod
+    def from_json(cls, path: Path, raw: Any) -> Federation:
+        """What federation.json says. Raises an error of some kind if it is not as we wrote it."""
+        listen = raw.get("listen")
+        if listen is not None and not is_listen(listen):
+            raise ValueError("listen")
+        if not is_server(f"{raw['host']}:{raw['port']}"):
+            raise ValueError("host and port")
+        sites = tuple(raw["sites"])
+        if len(set(sites)) != len(sites) or not all(map(SITE_NAME.fullmatch, sites)):
+            raise ValueError("sites")
+        nodes = {}
+        for site, node in raw["nodes"].items():
+            if type(node) is not int:
+                raise TypeError("nodes")
+            nodes[str(site)] = node
+        return cls(
+            path=path,
+            host=str(raw["host"]),
+            port=int(raw["port"]),
+            sites=sites,
+            nodes=nodes,
+            keys=records_in(raw.get("keys", {})),
+            revoked=tuple(map(RevokedKey.from_json, raw.get("revoked", []))),
+            listen=listen,
+        )
 
     @property
     def insecure(self) -> bool:
@@ -298,15 +341,18 @@ def check_listen(text: str | None) -> None:
     """Raise an error unless this is an IPv4 address of this machine and a port."""
     if text is None:
         return
+    if not is_listen(text):
+        rule = "--listen must be an IPv4 address and a port"
+        raise FedloomError(rule, f"got {text}", "try --listen 127.0.0.1:9092")
+
+
+def is_listen(text: str) -> bool:
     address, _, port = text.rpartition(":")
     try:
         ipaddress.IPv4Address(address)
-        is_port = port.isdecimal() and 0 < int(port) < 65536
     except ValueError:
-        is_port = False
-    if not is_port:
-        rule = "--listen must be an IPv4 address and a port"
-        raise FedloomError(rule, f"got {text}", "try --listen 127.0.0.1:9092")
+        return False
+    return is_port(port)
 
 
 def certificates_in(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of, refusal_of
+from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of, records_in, refusal_of
 from fedloom.deploy.tokens import BOOK, TokenBook
 from fedloom.errors import FedloomError
 from fedloom.reading import Unreadable, read_json
@@ -57,9 +57,7 @@ class Members:
     @classmethod
     def read(cls, file: Path) -> Members:
         raw = read_json(file)
-        keys = {}
-        for site, record in raw.get("keys", {}).items():
-            keys[str(site)] = KeyRecord.from_json(record)
+        keys = records_in(raw.get("keys", {}))
         revoked = tuple(map(RevokedKey.from_json, raw.get("revoked", [])))
         return cls(tuple(map(str, raw["sites"])), keys, revoked)
 

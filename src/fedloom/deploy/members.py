@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fedloom.types import Json
 
+INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 REVOKED = "was revoked"
 EXPIRED = "expired"
 
@@ -34,7 +35,7 @@ class KeyRecord:
     def from_json(cls, record: Mapping[str, Json]) -> KeyRecord:
         expires = None
         if record["expires"] is not None:
-            expires = datetime.datetime.fromisoformat(str(record["expires"]))
+            expires = moment_in(record["expires"])
         return cls(str(record["fingerprint"]), expires)
 
 
@@ -55,8 +56,20 @@ class RevokedKey:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Json]) -> RevokedKey:
-        when = datetime.datetime.fromisoformat(str(record["when"]))
-        return cls(str(record["site"]), str(record["fingerprint"]), when)
+        return cls(str(record["site"]), str(record["fingerprint"]), moment_in(record["when"]))
+
+
+def records_in(raw: Mapping[str, Mapping[str, Json]]) -> dict[str, KeyRecord]:
+    """The records of the sites' keys, as federation.json has them."""
+    return {str(site): KeyRecord.from_json(record) for site, record in raw.items()}
+
+
+def moment_in(text: Json) -> datetime.datetime:
+    """A moment with its time zone. Raises ValueError."""
+    moment = datetime.datetime.fromisoformat(str(text))
+    if moment.tzinfo is None:
+        raise ValueError("a moment must have a time zone")
+    return moment
 
 
 def fingerprint_of(public_key: bytes) -> str:
@@ -72,15 +85,17 @@ def refusal_of(
 ) -> str | None:
     """Why a site with this key is turned away.
 
-    None: it is not. Flower itself turns away keys that were never registered.
+    None: it is not. Only a key of a site of the federation is let in, whatever Flower's own
+    database still holds.
     """
     fingerprint = fingerprint_of(public_key)
     for key in revoked:
         if key.fingerprint == fingerprint:
             return f"the key of {key.site} {REVOKED} at {key.when:%Y-%m-%d %H:%M} UTC"
     for site, record in keys.items():
-        if record.fingerprint != fingerprint or record.expires is None:
+        if record.fingerprint != fingerprint:
             continue
-        if now >= record.expires:
+        if record.expires is not None and now >= record.expires:
             return f"the key of {site} {EXPIRED} at {record.expires:%Y-%m-%d %H:%M} UTC"
-    return None
+        return None
+    return "its key is not one of the federation's"

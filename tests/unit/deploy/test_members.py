@@ -24,7 +24,7 @@ HOUR = datetime.timedelta(hours=1)
 def test_a_key_expires(expires, reason):
     keys = {"a": KeyRecord(fingerprint_of(b"key"), expires)}
     assert refusal_of(b"key", keys, [], NOW) == reason
-    assert refusal_of(b"another", keys, [], NOW) is None  # Flower does not know it
+    assert refusal_of(b"another", keys, [], NOW) == "its key is not one of the federation's"
 
 
 def test_a_revoked_key_stays_out_even_if_its_site_has_a_new_one():
@@ -47,7 +47,8 @@ def test_the_guard_sees_a_revocation_at_the_next_call(tmp_path):
     file = tmp_path / "federation.json"
     members = MemberList(tmp_path)
     assert members.members.current() is None  # nothing is allowed by a file that is not there
-    file.write_text('{"sites": ["a"]}')
+    record = KeyRecord(fingerprint_of(b"key"), None)
+    file.write_text(json.dumps({"sites": ["a"], "keys": {"a": record.to_json()}}))
     assert members.members.current().refusal_of(b"key") is None
     revoked = RevokedKey("a", fingerprint_of(b"key"), NOW)
     file.write_text(json.dumps({"sites": [], "revoked": [revoked.to_json()]}))

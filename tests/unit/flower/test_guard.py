@@ -12,7 +12,7 @@ import tomli_w
 
 from fedloom.deploy import guard, tokens
 from fedloom.deploy.guard import COMPONENTS, Door, is_ours, passes
-from fedloom.deploy.members import RevokedKey, fingerprint_of
+from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,15 @@ def test_a_book_that_others_can_read_closes_it_too(folder):
 def test_a_revoked_key_reaches_nothing(folder):
     key = b"-----BEGIN PUBLIC KEY-----"
     revoked = RevokedKey("a", fingerprint_of(key), datetime.datetime.now(datetime.UTC))
-    content = json.dumps({"sites": [], "revoked": [revoked.to_json()]})
+    admitted = KeyRecord(fingerprint_of(b"another"), None)
+    keys = {"b": admitted.to_json()}
+    content = json.dumps({"sites": ["b"], "keys": keys, "revoked": [revoked.to_json()]})
     (folder / "federation.json").write_text(content)
     header = [("flwr-public-key", base64.b64encode(key).decode())]
     found = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
     assert (found.status, found.inside) == (401, [])
+    stranger = [("flwr-public-key", base64.b64encode(b"stranger").decode())]
+    assert Call(folder, "/v1/fleet/pull-messages", stranger).status == 401
     other = [("flwr-public-key", base64.b64encode(b"another").decode())]
     assert Call(folder, "/v1/fleet/get-run", other, host="10.0.0.7").inside == [b""]
     assert Call(folder, "/v1/fleet/pull-messages", [("flwr-public-key", "ä")]).status == 401
