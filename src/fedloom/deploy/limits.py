@@ -137,7 +137,7 @@ def check_price(task: Task, policy: Policy, samples: int) -> None:
     """
     networks = Networks(policy.parameters)
     networks.counts_modules = True
-    with time_limit(PRICING, too_complex), networks.watched(), torch.device("meta"):
+    with TimeLimit(PRICING, too_complex), networks.watched(), torch.device("meta"):
         method = first_method(task)
         build_without_memory(task, method)
     if networks.refusal is not None:
@@ -223,7 +223,7 @@ class Work:
     def bounded(self) -> Iterator[None]:
         self.started = time.monotonic()
         with (
-            time_limit(self.policy.seconds, too_slow),
+            TimeLimit(self.policy.seconds, too_slow),
             memory_limit(self.policy.memory),
             self.networks.watched(),
         ):
@@ -240,29 +240,44 @@ def too_slow(seconds: float) -> BeyondLimit:
     return BeyondLimit(rule, "this one takes longer", "ask the site")
 
 
-@contextmanager
-def time_limit(
-    seconds: float,
-    refusal_after: Callable[[float], BeyondLimit],
-) -> Iterator[None]:
-    """Interrupt what runs longer, by an error that is raised in the middle of it.
+class TimeLimit:
+    """Interrupts what runs longer, by an error that is raised in the middle of it.
 
     Only a process's main thread can be interrupted. In another thread nothing happens here.
+
+    The alarm may ring at any moment, also between the end of the work and its disarming. It must
+    not raise an error then: the timer would stay armed, and ring again in somebody else's work.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise refusal_after(seconds)
+    def __init__(self, seconds: float, refusal_after: Callable[[float], BeyondLimit]) -> None:
+        self.seconds = seconds
+        self.refusal_after = refusal_after
+        self.is_here = threading.current_thread() is threading.main_thread()
+        self.is_over = False
+        self.handler_before: Any = None
 
-    before: Any = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
-    try:
-        yield
-    finally:
+    def __enter__(self) -> None:
+        if not self.is_here:
+            return
+        self.handler_before = signal.signal(signal.SIGALRM, self.interrupt)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN)
+
+    def __exit__(self, *error: object) -> None:
+        self.is_over = True  # first: from here on the alarm raises nothing
+        if not self.is_here:
+            return
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, self.handler_before)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.is_over:
+            return
+        if frame is not None and frame.f_code in ARMING:
+            return  # the work has not begun, or has just ended
+        raise self.refusal_after(self.seconds)
+
+
+ARMING = (TimeLimit.__enter__.__code__, TimeLimit.__exit__.__code__)
 
 
 @contextmanager

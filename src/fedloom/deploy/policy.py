@@ -75,15 +75,26 @@ def amount_in(value: object) -> object:
     return number
 
 
-Amount = Annotated[float, BeforeValidator(amount_in), Field(gt=0)]
+# The largest values that a policy may name. Each is far beyond any machine or run, and small enough
+# for the system calls and products that it ends up in.
+MOST_SECONDS = 366 * 86_400.0  # a year
+MOST_MEMORY = 1e15  # bytes
+MOST_GIGABYTES = 1e9
+MOST_MEGABYTES = 1e6
+MOST_COST = 1e18  # of a network, in any of its units
+MOST_COUNT = 1_000_000_000
+MOST_PIXELS = 100_000  # a side
+
+AMOUNT = BeforeValidator(amount_in)
+Cost = Annotated[float, AMOUNT, Field(gt=0, le=MOST_COST)]
 
 
 class DevicePolicy(Options):
     """What a network may cost on the site's device. A missing value means no limit."""
 
-    macs: Amount | None = None
-    params: Amount | None = None
-    latency_ms: Amount | None = None
+    macs: Cost | None = None
+    params: Cost | None = None
+    latency_ms: Cost | None = None
     unsupported: list[str] = []
 
     def limit(self) -> DeviceLimit:
@@ -91,7 +102,7 @@ class DevicePolicy(Options):
         return DeviceLimit(most, frozenset(self.unsupported))
 
 
-Whole = Annotated[int, Field(strict=True, ge=1)]
+Whole = Annotated[int, Field(strict=True, ge=1, le=MOST_COUNT)]
 
 
 class Policy(Options):
@@ -110,12 +121,12 @@ class Policy(Options):
     experiments: Whole = 1000
     rounds: Whole
     evaluations: Whole = 5000
-    gigabytes: Amount = 1000.0
-    megabytes: Amount
-    seconds: Amount = 3600.0
-    memory: Amount = 16e9
-    parameters: Amount = 1e9
-    resize: Whole = 512
+    gigabytes: Annotated[float, AMOUNT, Field(gt=0, le=MOST_GIGABYTES)] = 1000.0
+    megabytes: Annotated[float, AMOUNT, Field(gt=0, le=MOST_MEGABYTES)]
+    seconds: Annotated[float, AMOUNT, Field(gt=0, le=MOST_SECONDS)] = 3600.0
+    memory: Annotated[float, AMOUNT, Field(gt=0, le=MOST_MEMORY)] = 16e9
+    parameters: Cost = 1e9
+    resize: Annotated[int, Field(strict=True, ge=1, le=MOST_PIXELS)] = 512
     device: DevicePolicy = DevicePolicy()
 
     @field_validator("histograms", mode="before")
