@@ -742,6 +742,27 @@ FURTHER = (
         ("unit/flower/test_guard.py",),
     ),
     Fault(
+        "A key that the federation does not name is let in.",
+        "deploy/members.py",
+        'return "its key is not one of the federation\'s"',
+        "return None",
+        ("unit/deploy/test_members.py",),
+    ),
+    Fault(
+        "The alarm of a time limit fires while it is disarmed.",
+        "deploy/limits.py",
+        "        self.is_over = True  # first: from here on the alarm raises nothing\n",
+        "",
+        ("unit/deploy/test_time_limit.py",),
+    ),
+    Fault(
+        "A backup is made while a site counts.",
+        "deploy/backup.py",
+        "            stack.enter_context(locked_experiments(states))\n",
+        "            pass\n",
+        ("unit/deploy/test_backup.py",),
+    ),
+    Fault(
         "A site runs a program that brings packages of its own.",
         "deploy/guard.py",
         "components == COMPONENTS and dependencies == []",

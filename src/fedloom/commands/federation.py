@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from fedloom.commands.parsing import Commands, Parser, add_command, add_flag, add_group
 from fedloom.config.flags import FLAGS
+from fedloom.errors import FedloomError
+from fedloom.reading import has_surrogates
 
 
 def add(commands: Commands) -> None:
@@ -43,6 +45,8 @@ def add(commands: Commands) -> None:
     backup.add_argument("--out", required=True, metavar="FILE", help=help_backup)
     restore = action("restore", "restore a backup into a new folder", "FILE")
     restore.add_argument("folder", metavar="DIR|KIT", help="the new folder")
+    help_counters = "of a site: its old kit, whose counters and audit log count if they are higher"
+    restore.add_argument("--counters", metavar="KIT", help=help_counters)
     server = action("server", "start the server", "DIR")
     help_metrics = "serve metrics for Prometheus at this port of 127.0.0.1 (default: off)"
     server.add_argument("--metrics", metavar="PORT", help=help_metrics)
@@ -95,6 +99,8 @@ def member_commands(action: Callable[[str, str, str], Parser]) -> None:
     join.add_argument("--site", metavar="NAME", help="the site's name, for a new request")
     help_admission = "the server's answer, which completes the kit"
     join.add_argument("--admission", metavar="FILE", help=help_admission)
+    help_fingerprint = "that of the admission, as whoever runs the federation read it out"
+    join.add_argument("--fingerprint", metavar="SHA256", help=help_fingerprint)
     admit = action("admit", "admit the key that a site has made", "DIR")
     admit.add_argument("request", metavar="REQUEST", help="the file that the site has sent")
     admit.add_argument("--replace", action="store_true", help="replace the key of a known site")
@@ -113,8 +119,25 @@ def member_commands(action: Callable[[str, str, str], Parser]) -> None:
 def federation_command(options: argparse.Namespace) -> int:
     from fedloom.federation.engines import flower
 
+    check_texts(options)
     flower.require()
     from fedloom.deploy import commands
 
-    code: int = getattr(commands, options.action)(options)
+    try:
+        code: int = getattr(commands, options.action)(options)
+    except BrokenPipeError:  # the reader of our output has gone
+        raise
+    except OSError as error:
+        name = error.filename or options.path
+        rule = f"every file and folder that this needs must be usable, such as {name}"
+        found = f"it is not ({error.strerror or type(error).__name__})"
+        raise FedloomError(rule, found, "check the path, its permissions and the disk") from error
     return code
+
+
+def check_texts(options: argparse.Namespace) -> None:
+    """Raise an error for an argument that is not text: its bytes could not be printed."""
+    for value in vars(options).values():
+        if isinstance(value, str) and (has_surrogates(value) or "\0" in value):
+            rule = "every argument must be text in UTF-8"
+            raise FedloomError(rule, f"got {value!r}", "rename the file, or name another")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fedloom.deploy.experiments import MOST_WAITING, Approvals, Experiments, Waiting
 from fedloom.deploy.failures import Refusal
@@ -23,6 +24,8 @@ from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.wire import task_fields
 from fedloom.methods import stages
 from fedloom.types import Fields, Json, Stamp, Task
+
+log = logging.getLogger("fedloom")
 
 SHORT = 12  # characters of an id that name it in a sentence; the whole of it is approved
 MOST_VALUE = 60  # characters of an option's value that are shown
@@ -112,7 +115,10 @@ class Shown:
 
     @property
     def options(self) -> dict[str, Json]:
-        return dict(self.waiting.task.get("options", {}))
+        options = self.waiting.task.get("options")
+        if not isinstance(options, dict):
+            return {}  # its orders are refused anyway
+        return {str(name): value for name, value in options.items()}
 
     def to_json(self) -> dict[str, Json]:
         leaves = {}
@@ -150,9 +156,12 @@ def shown(waiting: Waiting) -> Shown:
         task = TASK.validate_python({**waiting.task, **tuples_in(waiting.task)})
         for stage in stages(task):
             leaves |= stage.method.fields
-    except (FedloomError, ValidationError, ValueError, TypeError):
+    except Exception as error:  # a method may raise anything for options that it never expected
+        log.debug("%s: %s: %s", waiting.id, type(error).__name__, error)
         leaves = {}
     trainings = waiting.terms.get("trainings")
+    if type(trainings) is not int:
+        trainings = None
     return Shown(waiting, trainings, leaves)
 
 

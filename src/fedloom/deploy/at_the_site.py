@@ -69,7 +69,7 @@ def clock_notices(lines: Iterable[Line]) -> list[str]:
     for line in lines:
         if before is not None and line.time < before.time:
             place = f"line {line.number} is of {line.time}, line {before.number} of {before.time}"
-            notices.append(f"notice: the clock of this machine went back: {place}")
+            notices.append(printable(f"notice: the clock of this machine went back: {place}"))
         before = line
     return notices
 
@@ -97,7 +97,7 @@ def sentence_of(line: Line) -> str:
         text = f"{content.get('id')}: {content.get('method')}"
     else:
         text = json.dumps(content)
-    return f"{begin}  {shortened(printable(text), 1000)}"
+    return f"{printable(begin)}  {shortened(printable(text), 1000)}"
 
 
 def approve(kit: Path, identity: str | None, *, as_json: bool, stream: TextIO) -> int:

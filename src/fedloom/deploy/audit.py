@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ HEAD = "audit.head"
 NO_LINE = "0" * 64  # what the first line holds instead of the digest of a line before it
 MOST_LINE = 32 << 20  # bytes; no line that a site writes is longer
 MOST_HEAD = 1000  # bytes
+DIGEST = re.compile("[0-9a-f]{64}")
 OWN_NAMES = ("number", "previous", "time", "event")  # of every line
 TAIL = 1 << 16  # bytes that are read at a time to find the last line
 
@@ -164,7 +166,7 @@ class AuditLog:
             content = read_json(raw.decode())
             number = content["number"]
             digest = content["digest"]
-            if type(number) is not int or not isinstance(digest, str) or len(content) != 2:
+            if type(number) is not int or len(content) != 2 or not DIGEST.fullmatch(digest):
                 raise ValueError
         except (ValueError, TypeError, KeyError):
             raise AuditError(

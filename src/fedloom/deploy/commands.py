@@ -10,7 +10,9 @@ from pathlib import Path
 from fedloom.deploy import at_the_site, health, joining, metrics, processes, tokens
 from fedloom.deploy import backup as backups
 from fedloom.deploy.control import Access
+from fedloom.deploy.counters import sentences_of
 from fedloom.deploy.given_certificates import GivenCertificates
+from fedloom.deploy.kit_file import check_owner, is_port
 from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.policy import notices_of_policy
 from fedloom.deploy.site_data import OPTIONS, site_data
@@ -67,13 +69,20 @@ def join(options: argparse.Namespace) -> int:
         advice = "first --site NAME, then --admission FILE"
         raise FedloomError(rule, "got both or neither", advice)
     if options.admission is not None:
-        completed = joining.accept(kit, Path(options.admission))
+        file = Path(options.admission)
+        completed, admission = joining.accept(kit, file, options.fingerprint)
         print(f"{kit}: the kit of {completed.site}, for the server {completed.server}")
+        print(f"the admission's fingerprint: {admission.fingerprint}")
+        if options.fingerprint is None:
+            print("compare it by telephone with the one at the server before you start the site")
         print(f"next:  fedloom federation site {kit} --data …")
         return 0
+    if options.fingerprint is not None:
+        rule = "--fingerprint must be given with --admission"
+        raise FedloomError(rule, "there is none yet", "leave it out")
     path, fingerprint = joining.request(kit, options.site)
     print(f"{path}: send this to whoever runs the federation; the key stays in {kit}")
-    print(f"fingerprint: {fingerprint}")
+    print(f"the key's fingerprint: {fingerprint}")
     return 0
 
 
@@ -88,7 +97,9 @@ def admit(options: argparse.Namespace) -> int:
     path = Path(options.out or f"{admission.site}.admission")
     write_whole(path, [admission.model_dump_json(indent=1).encode()], durable=True)
     print(f"{path}: send this to {admission.site}; nothing in it is secret")
-    print(f"fingerprint: {fingerprint} (compare it with the site)")
+    print(f"the key's fingerprint: {fingerprint} (the site's request must have the same)")
+    print(f"the admission's fingerprint: {admission.fingerprint}")
+    print("read it out to the site by telephone, for `join --fingerprint`")
     print(f"key expires: {health.expiry_of(federation, admission.site)}")
     return 0
 
@@ -136,8 +147,11 @@ def backup(options: argparse.Namespace) -> int:
 
 def restore(options: argparse.Namespace) -> int:
     folder = Path(options.folder)
-    kind = backups.restore(Path(options.path), folder)
-    print(f"{folder}: the {kind} as it was; stop the old one before this is started")
+    restored = backups.restore(Path(options.path), folder, optional_path(options.counters))
+    what = f"the {restored.kind} as it was at {restored.made}"
+    print(f"{folder}: {what}; stop the old one before this is started")
+    for sentence in sentences_of(restored):
+        print(sentence)
     return 0
 
 
@@ -178,11 +192,20 @@ def token(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     path = Path(options.path)
-    if (path / "kit.json").exists():
+    if is_kit(path):
         return show_site(options, health.site_health(Kit.open(path)))
     if path.is_file():
         return show_sites(options, health.guest_statuses(Access.by_token(path)))
     return show_server(options, health.server_health(Federation.open(path)))
+
+
+def is_kit(path: Path) -> bool:
+    """Whether this is a site's kit, also if it is one that we may not read."""
+    try:
+        return (path / "kit.json").exists()
+    except PermissionError:
+        check_owner(path)
+        raise
 
 
 def show_site(options: argparse.Namespace, site: health.SiteHealth) -> int:
@@ -267,6 +290,6 @@ def days_of(text: str) -> int:
 
 
 def port_of(text: str, flag: str = "port") -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
+    if not is_port(text):
         raise FedloomError(f"--{flag} must be a number from 1 to 65535", f"got {text}", "try 9092")
     return int(text)

@@ -193,7 +193,10 @@ def listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex((host, int(port))) == 0
+        try:
+            return probe.connect_ex((host, int(port))) == 0
+        except (OSError, ValueError, OverflowError):  # no such name, no such port
+            return False
 
 
 def readable_time(text: str) -> str | None:

@@ -28,8 +28,8 @@ from fedloom.config.models import DataConfig
 from fedloom.deploy import control, hello
 from fedloom.deploy.control import Access
 from fedloom.deploy.guard import COMPONENTS, SECRET
-from fedloom.deploy.kits import INSECURE, Federation, Kit
-from fedloom.deploy.members import fingerprint_of
+from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.members import INSECURE, fingerprint_of
 from fedloom.deploy.private_files import write_private
 from fedloom.deploy.site_data import site_source, site_table, to_flags
 from fedloom.errors import FedloomError
@@ -117,6 +117,7 @@ def executor_secret(home: Path) -> str:
 def serve(federation: Federation, *, insecure: bool = False) -> int:
     """Run the SuperLink until it is stopped."""
     check_free(federation)
+    federation = with_recorded_keys(federation)
     process = start_server(federation, insecure=insecure)
     try:
         wait_until_up(federation, process)
@@ -127,6 +128,19 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
         return wait(process)
     finally:
         stop(process)
+
+
+def with_recorded_keys(federation: Federation) -> Federation:
+    """A federation of an earlier version gets its record of keys when its server first starts."""
+    sites = federation.unrecorded_sites
+    if not sites:
+        return federation
+    federation = federation.with_all_keys()
+    federation.save()
+    names = ", ".join(sites)
+    notice = f"the keys of {names} are of an earlier version and never expire; rotate them"
+    print(f"fedloom: {notice}", file=sys.stderr, flush=True)
+    return federation
 
 
 def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[bytes]:

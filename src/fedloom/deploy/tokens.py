@@ -21,6 +21,7 @@ from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from fedloom.deploy.kit_file import ServerAddress
 from fedloom.deploy.private_files import check_private, write_private
 from fedloom.errors import FedloomError
 from fedloom.reading import Unreadable, read_json
@@ -109,7 +110,7 @@ class TokenFile(BaseModel):
     name: str
     role: Role
     expires: AwareDatetime
-    server: str  # on the server's own machine
+    server: ServerAddress  # on the server's own machine
     authority: str  # PEM of the certificate that the server's own must be signed by
     secret: str = Field(pattern=rf"^{SECRET.pattern}$")
 
