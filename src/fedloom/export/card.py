@@ -37,10 +37,10 @@ def card(
     sections = {
         f"# {whose}": [f"Found by {method} and exported by fedloom {description.fedloom}.", *notes],
         "## How to load it": how_to_load(description).splitlines(),
-        "## Input and answer": [*interface(description), *colours(finished)],
+        "## Input and output": [*interface(description), *colours(finished)],
         "## Paths": path_section(paths),
-        "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
-        "## Where it comes from": origin(finished, description),
+        "## Results": [*figures_of_part(paths), *figures(finished, client)],
+        "## Origin": origin(finished, description),
         "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
         "## Limits": [*limits(description), *assumptions(finished)],
     }
@@ -346,7 +346,7 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
         sent.update(fields.tensors, fields.optional, fields.values)
     return [
         f"- The weights were fitted to {whose} training samples, without differential privacy: "
-        "whoever has them may be able to tell whether a sample was among these. "
+        "anyone who has them may be able to tell whether a sample was among these. "
         "Keep this in mind before you share the model.",
         f"- During training the server received from each client: {code(sorted(sent))} "
         "(`*`: all weights that the client was sent). The run's result.json lists it by stage.",

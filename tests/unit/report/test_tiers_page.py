@@ -122,9 +122,9 @@ def test_balanced_accuracy_stands_behind_every_accuracy_of_a_tier(tmp_path):
     assert (by_name["supernet %"], by_name["all %"]) == ("70.0 (53.5)", "80.0 (64.5)")
     assert dict(zip(head, second, strict=True))["all %"] == "80.0"
     assert (
-        "In parentheses behind supernet and all: balanced accuracy, mean over all clients." in text
+        "In parentheses after supernet and all: balanced accuracy, mean over all clients." in text
     )
-    assert "Behind val. and control: balanced accuracy on the same samples." in text
+    assert "After val. and control: balanced accuracy on the same samples." in text
     assert cells_in(text, "Accuracy against MACs over the tiers")[1][2:] == [
         "70.0 (53.5)",
         "80.0 (64.5)",
@@ -288,7 +288,7 @@ def test_every_stage_has_a_curve_of_its_own(folder):
 
 def test_bytes_stand_beside_those_of_whole_supernets(folder):
     text = read(folder)
-    assert cells_in(text, "Bytes of each stage, beside those of the whole supernet")[1:] == [
+    assert cells_in(text, "Bytes of each stage, compared with sending the whole supernet")[1:] == [
         ["supernet", "1 MB", "4 MB", "900 kB", "75 %"],
         ["search", "0B", "0B", "0B", "–"],
         ["tune", "30 kB", "60 kB", "30 kB", "50 %"],
