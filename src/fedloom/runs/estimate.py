@@ -22,7 +22,8 @@ from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.planning import ROUNDS, experiment
 from fedloom.runs.preparing import Prepared, prepare
-from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
+from fedloom.runs.rehearsal import Rehearsal, Rehearsed
+from fedloom.runs.rehearsal_costs import Cost, StageCost, sum_of
 from fedloom.threads import one_thread
 from fedloom.types import Json
 
