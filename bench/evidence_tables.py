@@ -24,7 +24,7 @@ NUMBERS = range(1, TIERS + 1)
 
 APPEARS = "appears"
 DOES_NOT = "does not"
-NOT_TOLD = "cannot be told"
+NOT_TOLD = "inconclusive"
 NOT_RUN = "was not run"
 
 Reading = Callable[[RunResult], float | None]
@@ -545,7 +545,7 @@ def report(out: Path) -> str:
 
 OUT_OF_SCOPE = """Differences are the second minus the first, paired by partition and seed, with
 Student's t interval of 95 %. A claim *appears* where the interval lies above what is claimed (0,
-unless it says otherwise), *does not* where it lies below, and *cannot be told* otherwise. p is
+unless it says otherwise), *does not* where it lies below, and *inconclusive* otherwise. p is
 adjusted by Holm's step-down for all claims that were run; rows of a single partition, where there
 are two, repeat a part of what both say and have none. A verdict that p does not bear out (0.05)
 says so. Table 4 (SPIDER and FedNAS between silos) was not run; Oort and PyramidFL choose clients,

@@ -31,10 +31,10 @@ from fedloom.version import __version__
 ABOUT = """Federated neural architecture search: find the network where the data is.
 
   fedloom run                                   the demo: less than a minute on two idle cores
-  fedloom auto --data scans.npz --budget minutes=10       the model to use, and how we know
+  fedloom auto --data scans.npz --budget minutes=10       which model to use, with evidence
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
-  fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
+  fedloom resume runs/1-fedavg-digits           continue a run that was stopped or killed
   fedloom report runs/1-fedavg-digits           write report.html again; one page for several runs
   fedloom search runs/2-fedoras-digits --limit macs=100k     a network for another device
   fedloom run METHOD --help                     a method's own options

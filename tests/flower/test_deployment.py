@@ -384,7 +384,7 @@ def test_a_killed_server_is_started_again_and_the_run_resumed(federation):
     )
     federation.kill("server")
     assert process.wait(200) == 3
-    assert federation.said("submitter", "go on with `fedloom resume killed`")
+    assert federation.said("submitter", "continue with `fedloom resume killed`")
     federation.serve()
     done = federation.fedloom("resume", "killed", "--json")
     assert done.returncode == 0, done.stderr

@@ -212,6 +212,6 @@ def test_ctrl_c_withdraws_the_run_and_it_can_be_resumed(federation):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, federation.log("submitter").read_text()
     federation.running.pop("submitter")
-    assert federation.said("submitter", "go on with `fedloom resume withdrawn`")
+    assert federation.said("submitter", "continue with `fedloom resume withdrawn`")
     done = federation.fedloom("resume", "withdrawn", "--json")
     assert done.returncode == 0, done.stderr

@@ -194,7 +194,8 @@ def test_a_limit_keeps_large_networks_from_being_chosen(images, tmp_path):
     assert auto.found.winner.name == "small"
     assert {client.chosen for client in auto.found.clients} == {"small"}
     with pytest.raises(
-        FedloomError, match="--limit must leave a contestant, but no network keeps params=1"
+        FedloomError,
+        match="--limit must leave at least one contestant, but no network is within",
     ):
         carry_out(create_auto(asked(images, limit=Limit(params=1)), tmp_path / "c"))
 
@@ -204,7 +205,7 @@ def test_minutes_are_told_as_macs(images, tmp_path):
     del minutes.tree["budget"]["rounds"]
     folder = create_auto(minutes, tmp_path / "a")
     contest = read_plan(folder).contest
-    assert "MACs for each contestant: 1 minute of this machine for all of them" in contest.note
+    assert "MACs for each contestant: 1 minute on this machine for all of them" in contest.note
     assert contest.seconds == pytest.approx(60, rel=0.01)
 
 

@@ -209,7 +209,7 @@ def test_some_have_no_validation_part(tmp_path, capsys):
     found = result_of(["run", "auto", "--data", data, "--min-samples", "4", *NARROW], tmp_path)
     said = capsys.readouterr().err
     assert (
-        "3 of 5 clients have too few samples to hold 20 % back: they train, and the others decide"
+        "3 of 5 clients have too few samples to hold 20 % back: they train, the others decide"
         in said
     )
     counts = decisions_of(found)["size, slice 1"]["counts"]

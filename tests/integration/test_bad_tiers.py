@@ -57,7 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--tiers unknown.toml",
             "unknown.toml, tier 1: speed` must be a known name, but got 'speed'",
         ),
-        ("--tiers half.toml", "must say its `share`, or none, but 1 of 2 do"),
+        ("--tiers half.toml", "must have a `share`, or none, but 1 of 2 do"),
         ("--tiers shared.toml --shares .5,.5", "got --shares and `share` in the file"),
         ("--tiers shared.toml --cost macs", "--cost must be left out"),
         ("--tiers nobody.toml", "nobody.toml, tier 1: share` must be greater than 0, but got 0"),
@@ -72,7 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--device phones", "did you mean --devices phones"),
         (
             "--comm 5000",
-            "5,000 of the supernet's 77,128 parameters, and these have 5,004; say --comm 0.07 or "
+            "5,000 of the supernet's 77,128 parameters, and these have 5,004; use --comm 0.07 or "
             "more",
         ),
         ("--unsupported mb3e3", "did you mean mb3e2"),

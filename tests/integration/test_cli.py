@@ -1112,7 +1112,7 @@ def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
     process.send_signal(number)
     code, output, errors = processes.end(process)
     assert (code, output) == (130, "")
-    assert f"fedloom: go on with `fedloom resume {out}`" in errors
+    assert f"fedloom: continue with `fedloom resume {out}`" in errors
     assert "Traceback" not in errors
     assert processes.wait_for(lambda: not any(map(processes.alive, its_workers)), 20)
     assert not (out / "result.json").exists()
@@ -1129,7 +1129,7 @@ def test_an_interrupted_demo_says_how_to_go_on(ask, small, monkeypatch):
     monkeypatch.setattr(auto, "continue_auto", interrupted)
     code, output, errors = ask("run", *demo_flags(small), "--json")
     assert (code, output) == (130, "")
-    assert "fedloom: go on with `fedloom resume runs/1-auto-images`" in errors
+    assert "fedloom: continue with `fedloom resume runs/1-auto-images`" in errors
 
 
 def test_a_methods_own_flag_before_its_name(ask):

@@ -109,12 +109,12 @@ REASONS = {
     "nan": "tensor 'net.classifier.bias' holds a NaN or Inf",
     "inf": "tensor 'net.classifier.bias' holds a NaN or Inf",
     "missing": "tensor 'net.classifier.bias' is missing",
-    "extra": "it holds the undeclared tensor 'backdoor'",
+    "extra": "it contains the undeclared tensor 'backdoor'",
     "shape": "tensor 'net.classifier.bias' has shape [2], not [3]",
     "dtype": "tensor 'net.classifier.bias' is torch.float64, not torch.float32",
     "weight": "its weight 1e+12 is not between 0 and 19",
     "negative": "its weight -1 is not between 0 and 19",
-    "field": "it holds the undeclared field 'diary'",
+    "field": "it contains the undeclared field 'diary'",
     "other": "it says it comes from client 0",
     "integer": (
         "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
@@ -359,7 +359,7 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
     assert run.client(1).accuracy is not None
     assert run.result["lost_states"] == [{"client": 1, "round": 3, "how": "fresh"}]
     page = (out / "report.html").read_text()
-    assert "Client 1 lost its own state (round 3) and went on with a fresh one." in page
+    assert "Client 1 lost its own state (round 3) and continued with a fresh one." in page
 
 
 # Checkpoints

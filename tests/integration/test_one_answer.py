@@ -207,10 +207,10 @@ def test_predict_counts_what_the_runs_before_trained_on(chain, images, tmp_path,
             None,
         )
         assert (
-            "The run itself trained on none of these 60 samples. NOT A FAIR TEST: the run of --init"
+            "The run itself trained on none of these 60 samples. NOT A FAIR TEST: the --init run"
             in shown
         )
-        assert f"the run of --init was trained on {training} of these samples." in shown
+        assert f"the --init run was trained on {training} of these samples." in shown
 
 
 def test_predict_on_data_that_is_new_to_all_runs(chain, images, tmp_path, capsys):
@@ -221,7 +221,7 @@ def test_predict_on_data_that_is_new_to_all_runs(chain, images, tmp_path, capsys
         0,
         None,
     )
-    assert "none of these 60 samples. The run of --init was trained on none of them." in shown
+    assert "none of these 60 samples. The --init run was trained on none of them." in shown
 
 
 def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(
@@ -238,7 +238,7 @@ def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(
             (tmp_path / "away").rename(missing)
         assert (found["trained_on"], found["trained_on_by_init"]) == (None, None)
         assert found["trained_on_untold"] == str(before)
-        assert f"It is unknown what the run of --init ({before}) was trained on." in shown
+        assert f"It is unknown what the --init run ({before}) was trained on." in shown
 
 
 def test_predict_says_so_of_one_answer(run, alike, capsys):

@@ -289,12 +289,12 @@ def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path
     seen = json.loads(capsys.readouterr().out)["seen"]
     assert (
         seen
-        and f"NOT A FAIR TEST: the run of --init was trained on {seen} of these test samples."
+        and f"NOT A FAIR TEST: the --init run was trained on {seen} of these test samples."
         in output
     )
     assert cli.main(["export", str(tmp_path / "a"), "--client", "0", "--quiet"]) == 0
     card = (tmp_path / "a" / "exports" / "client-0" / "README.md").read_text()
-    assert f"- NOT A FAIR TEST: the run of --init was trained on {seen} of" in card
+    assert f"- NOT A FAIR TEST: the --init run was trained on {seen} of" in card
     assert "- Its run began with the weights of /" in card
 
 
@@ -429,6 +429,6 @@ def test_bad_input_of_adapt(place, first, newcomer, tmp_path):
         y=np.arange(20) % 3,
         labels=np.array(list("abc")),
     )
-    assert "the labels must be those of the run of --init" in asked(data=tmp_path / "named.npz")
+    assert "the labels must be those of the --init run" in asked(data=tmp_path / "named.npz")
     with pytest.raises(FedloomError, match="adapt must begin with a finished run"):
         create(configure("adapt", tree(place, options={})), tmp_path / "y")

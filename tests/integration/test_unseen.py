@@ -267,7 +267,7 @@ def test_a_newcomer_may_be_transformed_too(personal, place, tmp_path, capsys):
          "--from must be one of the run's clients, but got 3; there are 3."),
         (["--transform", "none", "--from", "all"],
          "--from must be shared, each or the number of a client"),
-        (["--transform", "none", "--tier", "1"], "--tier must come with a newcomer's samples"),
+        (["--transform", "none", "--tier", "1"], "--tier must come with a new client's samples"),
         ([], "--data or --transform must say what to adapt to, but got neither"),
     ],
 )  # fmt: skip
@@ -286,7 +286,7 @@ def test_bad_transforms_of_a_newcomer(shared, tmp_path):
     ):
         cli.dispatch(["adapt", str(shared), "--data", file, "--from", "each"])
     with pytest.raises(
-        FedloomError, match="what the newcomer has to train on, but got 33 and there are 32"
+        FedloomError, match="what the new client has to train on, but got 33 and there are 32"
     ):
         cli.dispatch(
             ["adapt", str(shared), "--data", file, "--samples", "33", "--out", str(tmp_path / "x")]

@@ -303,12 +303,12 @@ def notices(config: Experiment, deal: TierDeal | None) -> list[str]:
 def test_a_tier_that_is_empty_by_chance_is_told() -> None:
     few = deal_of(TiersConfig(limits="300k,400k,max"), TINY, 2, seed=0)
     (text,) = notices(Experiment(method="fedoras"), few)
-    assert text == "tier 3 has no client of its own: there are too few for its share"
+    assert text == "tier 3 has no clients: there are too few clients for its share"
     assert notices(Experiment(method="fedoras"), deal()) == []
 
 
 @pytest.mark.parametrize("given", [{"tiers": {"shares": [0.5, 0.5]}}, {"tiers": {"limits": "2"}}])
 def test_a_method_without_tiers_says_so_once(given: dict[str, object]) -> None:
     (text,) = notices(Experiment.model_validate({"method": "fedavg", **given}), None)
-    assert text.startswith("fedavg does not know tiers of devices")
+    assert text.startswith("fedavg has no device tiers")
     assert notices(Experiment(), None) == []

@@ -116,7 +116,7 @@ def test_no_widths(widths: str) -> None:
 @pytest.mark.parametrize(
     ("method", "tiers", "words"),
     [
-        ("fedavg", {"limits": "5k,max"}, ["fedavg does not know tiers"]),
+        ("fedavg", {"limits": "5k,max"}, ["fedavg has no device tiers"]),
         ("fjord", {"unsupported": ["mb3e2"]}, ["no operations to choose from"]),
         ("fjord", {"limits": "5k,max"}, []),
         ("fedavg", {}, []),

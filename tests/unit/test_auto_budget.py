@@ -69,8 +69,8 @@ def test_minutes_become_macs_by_what_was_timed():
     assert settled.seconds == pytest.approx(600)
     assert settled.evaluate_every == 15
     assert settled.note == (
-        "150 GMACs for each contestant: 10 minutes of this machine for all of them, by a step that "
-        "was timed here"
+        "150 GMACs for each contestant: 10 minutes on this machine for all of them, "
+        "converted by a step that was timed here"
     )
 
 
@@ -108,17 +108,17 @@ def test_a_budget_in_rounds_takes_as_long_as_the_same_budget_in_macs():
         (
             AskedBudget("macs", 1e9),
             1.0,
-            "must last for 2 rounds of local-adaptation, but got 1 GMACs; 2.02 GMACs would do",
+            "must last for 2 rounds of local-adaptation, but got 1 GMACs; 2.02 GMACs suffice",
         ),
         (
             AskedBudget("macs", 7e9),
             0.25,
-            "must last for 8 rounds of local-adaptation, but got 7 GMACs; 8.08 GMACs would do",
+            "must last for 8 rounds of local-adaptation, but got 7 GMACs; 8.08 GMACs suffice",
         ),
         (
             AskedBudget("minutes", 0.1),
             1.0,
-            "got 0.1 minutes, which last for 1.5; 0.135 minutes would do",
+            "got 0.1 minutes, which last for 1.5; 0.135 minutes suffice",
         ),
         (
             None,

@@ -56,7 +56,7 @@ def test_a_worker_that_does_not_start(monkeypatch):
 @pytest.mark.parametrize(
     ("deed", "found"),
     [
-        ("sys.exit(0)", "torch's own strided 1×1 convolution is sound here"),
+        ("sys.exit(0)", "torch's own strided 1×1 convolution computes correctly here"),
         ("sys.exit(3)", "computes wrong gradients here; FedLoom's own networks avoid it"),
         (
             "os.kill(os.getpid(), 6)",

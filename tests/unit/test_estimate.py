@@ -504,7 +504,7 @@ def test_what_a_run_would_warn_of_is_told_before_it(prepared, capsys):
     estimated = estimate(prepared("fedavg", tiers={"limits": "1k,max"}))
     estimated.table()
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("note: fedavg does not know tiers of devices: --tiers,")
+    assert first.startswith("note: fedavg has no device tiers: --tiers,")
     assert estimated.to_json()["notices"] == [first.removeprefix("note: ")]
     assert estimate(prepared("fedavg")).notices == ()
 

@@ -38,10 +38,10 @@ OPTIONS = {"family": "network", "sizes": "sizes", "widths": "widths", "prior": "
 # Help of flags that mean something else here than for `fedloom run`; those refused are not shown.
 OTHER_HELP = {
     "budget": "what each contestant may spend: macs=2T, bytes=50M, wan=50M, seconds=60 (simulated) "
-    "or rounds=30; or what all may take together: minutes=10, 2m for short (default what --rounds "
-    "of the control take, in MACs)",
-    "rounds": "without --budget: every contestant may spend what so many rounds of the control "
-    "take (default 20)",
+    "or rounds=30; or the time for all of them together: minutes=10 (2m for short); by default the "
+    "MACs that --rounds rounds of the control cost",
+    "rounds": "without --budget: every contestant may spend the MACs of this many rounds of the "
+    "control (default 20)",
     "equal": argparse.SUPPRESS,
     "federation": argparse.SUPPRESS,
 }
@@ -57,11 +57,11 @@ def add(commands: Commands) -> None:
     help_limit = "the most that the network may cost: macs=1M,params=50k,latency_ms=5"
     auto.add_argument("--limit", metavar="LIMIT=N,…", help=help_limit)
     help_family = "the network whose sizes are tried: a name, cells:FILE or space:NAME "
-    help_family += "(default the small CNN; of text the LSTM, of tables the MLP)"
+    help_family += "(default: the small CNN; for text the LSTM, for tables the MLP)"
     auto.add_argument("--family", metavar="NAME", help=help_family)
-    help_sizes = "the sizes that are tried, as shares of its channels (default 1,.7,.5,.35)"
+    help_sizes = "sizes to try, as shares of that network's channels (default 1,.7,.5,.35)"
     auto.add_argument("--sizes", metavar="A,B,…", help=help_sizes)
-    help_widths = "instead of trying sizes, train these in one network, for tiers of devices"
+    help_widths = "instead of trying sizes, train these widths in one network, one per device tier"
     auto.add_argument("--widths", metavar="A,B,…", help=help_widths)
     help_prior = "whether a client's own label counts shift its answers (default on)"
     auto.add_argument("--prior", metavar="on|off", help=help_prior)

@@ -72,10 +72,10 @@ def add_predict(commands: Commands) -> None:
 
 
 def add_adapt(commands: Commands) -> None:
-    summary = "fine-tune a finished run's model for a newcomer, which was not in the federation"
+    summary = "fine-tune a finished run's model for a new client, which was not in the federation"
     adapt = add_command(commands, "adapt", adapt_command, summary)
     adapt.add_argument("path", metavar="RUN")
-    help_data = "the newcomer's labelled samples (default: the run's own, changed by --transform)"
+    help_data = "the new client's labelled samples (default: the run's own, changed by --transform)"
     adapt.add_argument("--data", metavar="NAME|PATH", help=help_data)
     adapt.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
     adapt.add_argument("--skip-bad", action="store_true", help=HELP_SKIP_BAD)
@@ -101,7 +101,7 @@ def add_adapt(commands: Commands) -> None:
     adapt.add_argument("--test", metavar="SHARE", help=help_test)
     help_seed = "seed of the test part and of every random draw (default 0)"
     adapt.add_argument("--seed", default="0", metavar="N", help=help_seed)
-    help_out = "the newcomer's run folder (default runs/<number>-adapt-<data>)"
+    help_out = "folder of the new run (default runs/<number>-adapt-<data>)"
     adapt.add_argument("--out", metavar="DIR", help=help_out)
     output_flags(adapt)
 
@@ -296,10 +296,10 @@ def check_without_data(options: argparse.Namespace) -> None:
     """The run's own samples need a transformation, and they already have a test part."""
     if options.transform is None:
         rule = "--data or --transform must say what to adapt to"
-        raise FedloomError(rule, "got neither", "give a newcomer's samples with --data")
+        raise FedloomError(rule, "got neither", "give a new client's samples with --data")
     for flag in ("tier", "search", "test", "data_dir"):
         if getattr(options, flag) is not None:
-            rule = f"--{flag.replace('_', '-')} must come with a newcomer's samples"
+            rule = f"--{flag.replace('_', '-')} must come with a new client's samples"
             raise FedloomError(rule, "there is no --data", "add --data, or leave it out")
 
 

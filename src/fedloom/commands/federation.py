@@ -26,13 +26,13 @@ def add(commands: Commands) -> None:
     help_host = "the server's name or address, as the sites see it"
     init.add_argument("--host", default="127.0.0.1", help=help_host)
     init.add_argument("--port", default="9092", help="the server's port (default 9092)")
-    help_join = "there may be no --site yet: sites make their own keys and join"
+    help_join = "start without any --site: sites make their own keys and join"
     init.add_argument("--sites-join", action="store_true", help=help_join)
-    help_offline = "write the authority's key there, and not into DIR"
+    help_offline = "write the authority's key to this file instead of into DIR"
     init.add_argument("--offline-ca", metavar="FILE", help=help_offline)
-    help_ca = "PEM of an existing PKI by which sites recognise the server"
+    help_ca = "certificate (PEM) of an existing PKI by which sites verify the server"
     init.add_argument("--ca", metavar="FILE", help=help_ca)
-    help_certificate = "the server's certificate of that PKI (not behind a proxy that has it)"
+    help_certificate = "the server's certificate from that PKI (not needed if a proxy has it)"
     init.add_argument("--certificate", metavar="FILE", help=help_certificate)
     init.add_argument("--key", metavar="FILE", help="the key of --certificate")
     help_listen = "where the server listens behind a reverse proxy, e.g. 127.0.0.1:9092"
@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
     backup.add_argument("--out", required=True, metavar="FILE", help=help_backup)
     restore = action("restore", "restore a backup into a new folder", "FILE")
     restore.add_argument("folder", metavar="DIR|KIT", help="the new folder")
-    help_counters = "of a site: its old kit, whose counters and audit log count if they are higher"
+    help_counters = "for a site: its old kit, whose counters and audit log are used if higher"
     restore.add_argument("--counters", metavar="KIT", help=help_counters)
     server = action("server", "start the server", "DIR")
     help_metrics = "serve metrics for Prometheus at this port of 127.0.0.1 (default: off)"
@@ -64,19 +64,21 @@ def add(commands: Commands) -> None:
     help_insecure = "no TLS, no authentication: only to try it on one machine"
     for added in (server, site):
         added.add_argument("--insecure", action="store_true", help=help_insecure)
-    token = action("token", "give somebody else access to the server's control interface", "DIR")
+    token = action("token", "give another person access to the server's control interface", "DIR")
     help_role = "submitter (may run) or viewer (may look); default submitter"
     roles = ("submitter", "viewer")
     token.add_argument("--role", choices=roles, default="submitter", help=help_role)
     help_days = "days for which it is valid (default 30)"
     token.add_argument("--days", default="30", metavar="N", help=help_days)
-    token.add_argument("--name", metavar="NAME", help="whose it is (default its role)")
+    token.add_argument("--name", metavar="NAME", help="the owner's name (default: its role)")
     token.add_argument("--out", metavar="FILE", help="where to write it (default NAME.token)")
-    token.add_argument("--withdraw", metavar="NAME", help="make this token unusable instead")
-    summary_status = "health, sites, disk: of a federation, or of a site by its kit"
+    token.add_argument("--withdraw", metavar="NAME", help="revoke this token instead")
+    summary_status = "health, sites and disk of a federation, or of one site (by its kit)"
     status = action("status", summary_status, "DIR|TOKEN|KIT")
-    audit = action("audit", "check a site's audit log, and print what was asked and left", "KIT")
-    help_head = "a head that was printed before: the log must still contain it"
+    audit = action(
+        "audit", "check a site's audit log, and print what was requested and sent", "KIT"
+    )
+    help_head = "a head from an earlier check, which the log must still contain"
     audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
     approve = action(
         "approve", "list the experiments that wait for approval, or approve one", "KIT"
@@ -95,20 +97,20 @@ def member_commands(action: Callable[[str, str, str], Parser]) -> None:
     """`join` at a site; `admit`, `add`, `rotate` and `revoke` at the server."""
     help_days = "days for which the key is admitted (default 730)"
     help_ca_key = "the authority's key, if it is not in DIR"
-    join = action("join", "at a site: make its key here, and a request to admit it", "KIT")
+    join = action("join", "at a site: create its key, and a request for admission", "KIT")
     join.add_argument("--site", metavar="NAME", help="the site's name, for a new request")
     help_admission = "the server's answer, which completes the kit"
     join.add_argument("--admission", metavar="FILE", help=help_admission)
-    help_fingerprint = "that of the admission, as whoever runs the federation read it out"
+    help_fingerprint = "fingerprint of the admission, as given by the federation's operator"
     join.add_argument("--fingerprint", metavar="SHA256", help=help_fingerprint)
-    admit = action("admit", "admit the key that a site has made", "DIR")
+    admit = action("admit", "admit the key that a site has created", "DIR")
     admit.add_argument("request", metavar="REQUEST", help="the file that the site has sent")
     admit.add_argument("--replace", action="store_true", help="replace the key of a known site")
     help_out = "where to write the answer (default SITE.admission)"
     admit.add_argument("--out", metavar="FILE", help=help_out)
-    add_site = action("add", "add a site, with a kit and key made here", "DIR")
-    rotate = action("rotate", "give a site a new key, made here", "DIR")
-    revoke = action("revoke", "take a site out; its key may never come back", "DIR")
+    add_site = action("add", "add a site, with a kit and key created here", "DIR")
+    rotate = action("rotate", "give a site a new key, created here", "DIR")
+    revoke = action("revoke", "remove a site; its key can never be admitted again", "DIR")
     for added in (add_site, rotate, revoke):
         added.add_argument("--site", required=True, metavar="NAME", help="the site's name")
     for added in (admit, add_site, rotate):

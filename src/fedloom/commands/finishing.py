@@ -66,4 +66,4 @@ class interruptible:
     ) -> None:
         signal.signal(signal.SIGTERM, self.before)
         if kind is KeyboardInterrupt or (isinstance(error, FedloomError) and error.code == 3):
-            print(f"fedloom: go on with `fedloom resume {self.path}`", file=sys.stderr)
+            print(f"fedloom: continue with `fedloom resume {self.path}`", file=sys.stderr)

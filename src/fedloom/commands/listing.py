@@ -131,7 +131,7 @@ def parameters_line(family: type[Space]) -> str:
         parameters.append(f"{name} = {default_of(field)}, {field.description}")
     if not parameters:
         return ""
-    places = f"by themselves or as {pattern_of(family)}"
+    places = f"as options or in the name, {pattern_of(family)}"
     return f" Parameters, {places}: {'; '.join(parameters)}."
 
 

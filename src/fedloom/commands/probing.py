@@ -65,7 +65,7 @@ def ask(environment: dict[str, str]) -> Answer:
     except subprocess.TimeoutExpired:
         return Answer(False, f"did not come to an end within {SECONDS:g} s")
     if ended.returncode == SOUND:
-        return Answer(True, "is sound here")
+        return Answer(True, "computes correctly here")
     if ended.returncode == WRONG:
         return Answer(False, "computes wrong gradients here")
     if ended.returncode < 0:

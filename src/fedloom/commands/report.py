@@ -177,7 +177,11 @@ def watch_command(options: argparse.Namespace) -> int:
     watch.view.look()
     was_running = watch.view.standing == "running"
     if not was_running:
-        print(f"the run is {watch.view.standing}; Ctrl-C ends this", file=sys.stderr, flush=True)
+        print(
+            f"the run is {watch.view.standing}; press Ctrl-C to stop watching",
+            file=sys.stderr,
+            flush=True,
+        )
     try:
         while not was_running or watch.view.standing == "running":
             time.sleep(1.0)

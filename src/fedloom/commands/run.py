@@ -69,10 +69,10 @@ def add(commands: Commands) -> None:
         small_flag(added)
         common_flags(added)
         watch_flags(added)
-    summary = "finish a run or comparison that was stopped or killed"
+    summary = "continue a run or comparison that was stopped or killed"
     resume = add_command(commands, "resume", resume_command, summary)
     resume.add_argument("path", metavar="RUN")
-    help_from = "discard what came after this round and go on from its checkpoint, if it is kept"
+    help_from = "go back to the checkpoint of this round, if it was kept, and discard later rounds"
     resume.add_argument(
         "--from",
         dest="from_round",

@@ -238,7 +238,7 @@ FLAGS = (
         "sink-paths",
         "evaluate.sink_paths",
         "",
-        "tell sinks the paths in the run's options, which may name people or machines",
+        "also send sinks the paths in the run's options, which may name people or machines",
         switch=True,
     ),
 )

@@ -293,7 +293,7 @@ class EvaluateConfig(Section):
     )
     sink_paths: Annotated[bool | None, Absent(None)] = Field(
         None,
-        description="whether sinks are told paths of this machine too (no)",
+        description="whether sinks also get paths of this machine (no)",
     )
 
     @field_validator("sinks", mode="before")
@@ -588,7 +588,7 @@ class InitConfig(Section):
     )
     clients: Annotated[list[int] | None, Absent(None)] = Field(
         None,
-        description="for adapt: newcomer by newcomer, the client whose own model it begins with",
+        description="for adapt: for each new client, the client whose own model it begins with",
     )
     hash: str | None = Field(
         None,

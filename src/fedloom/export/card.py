@@ -346,7 +346,7 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
         sent.update(fields.tensors, fields.optional, fields.values)
     return [
         f"- The weights were fitted to {whose} training samples, without differential privacy: "
-        "whoever has them may be able to tell whether a sample was among these. "
+        "anyone who has them may be able to tell whether a sample was among these. "
         "Keep this in mind before you share the model.",
         f"- During training the server received from each client: {code(sorted(sent))} "
         "(`*`: all weights that the client was sent). The run's result.json lists it by stage.",

@@ -22,7 +22,7 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True)
 class OfInit:
-    """How many samples the earlier runs were trained on: the run of --init, and those before it."""
+    """How many samples the earlier runs were trained on: the --init run, and those before it."""
 
     samples: int | None  # None: unknown for all of these runs
     untold: Path | None  # the first of these runs whose training samples are unknown
@@ -30,12 +30,12 @@ class OfInit:
     def sentence(self) -> str:
         text = ""
         if self.samples:
-            trained = f"the run of --init was trained on {self.samples:,} of these samples"
+            trained = f"the --init run was trained on {self.samples:,} of these samples"
             text = f" NOT A FAIR TEST: {trained}."
         if self.untold is not None:
-            return f"{text} It is unknown what the run of --init ({self.untold}) was trained on."
+            return f"{text} It is unknown what the --init run ({self.untold}) was trained on."
         if not self.samples:
-            return " The run of --init was trained on none of them."
+            return " The --init run was trained on none of them."
         return text
 
 

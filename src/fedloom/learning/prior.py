@@ -67,6 +67,6 @@ def score_layer(net: nn.Module, classes: int) -> nn.Linear:
         raise FedloomError(
             "a client's prior needs a network that ends in a fully connected layer with a bias",
             f"{type(net).__name__} has none with {classes} outputs",
-            "choose another network, or say prior=off",
+            "choose another network, or set prior=off",
         )
     return layers[-1]

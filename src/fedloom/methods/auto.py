@@ -81,7 +81,7 @@ class Auto(InPhases, AutoClient):
             noun = "size" if number == 1 else "sizes"
             raise FedloomError(
                 f"--rounds must be at least {least} for auto with {number} {noun}: "
-                "two thirds of them decide",
+                "two thirds of them are needed for its decisions",
                 f"got {rounds:g}",
                 "ask for more rounds, or name fewer sizes=",
             )

@@ -108,7 +108,7 @@ class AutoTiers(InPhases, Nested):
         if rounds is not None and rounds < LEAST_ROUNDS:
             raise FedloomError(
                 f"--rounds must be at least {LEAST_ROUNDS} for auto-tiers: "
-                "two of them decide, and training ends with a quarter of them",
+                "two of them are for decisions, and the last quarter ends training",
                 f"got {rounds:g}",
                 "ask for more rounds",
             )

@@ -136,12 +136,12 @@ class TrainSupernet(Method):
             raise FedloomError(
                 "score=pooled must be used in a simulation, whose server can see all samples",
                 "this server cannot",
-                "say --score federated",
+                "use --score federated",
             )
         raise FedloomError(
             "with score=central the server must have samples",
             "it has none",
-            "add --set data.server_share=0.1, or say --score federated",
+            "add --set data.server_share=0.1, or use --score federated",
         )
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
@@ -155,7 +155,7 @@ class TrainSupernet(Method):
                 f"a round must have at least {LEAST_CLIENTS} clients: operations that a single "
                 "client trained are not merged (Eq. 5)",
                 f"it has {r.active}",
-                "raise --clients or --participation, or say --aggregate fedavg",
+                "raise --clients or --participation, or use --aggregate fedavg",
             )
         orders = []
         for client in clients:

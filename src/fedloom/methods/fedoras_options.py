@@ -201,13 +201,13 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
             raise FedloomError(
                 "--score-samples must be given for scores of the server",
                 "here clients score (score=federated)",
-                "leave it out, or say --score central",
+                "leave it out, or use --score central",
             )
         if self.cache and self.score != "federated":
             raise FedloomError(
                 "--cache must be given for scores of clients, who keep operations",
                 f"here the server scores (score={self.score})",
-                "leave it out, or say --score federated",
+                "leave it out, or use --score federated",
             )
         if self.tune_top > 1 and not self.searches:
             raise FedloomError(
@@ -312,7 +312,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
             raise FedloomError(
                 "paths must be scored by the sites of a federation, whose samples stay there",
                 f"got score={self.score}",
-                "say --score federated, or leave it out",
+                "use --score federated, or leave it out",
             )
 
     @property

@@ -123,7 +123,7 @@ class ContextOptions(RoutedOptions):
     def _draws_fit(self) -> Self:
         if self.draw == "batch" and self.context == "sample":
             rule = "`options.draw` must be sample if every sample has its own logits"
-            raise FedloomError(rule, "got draw=batch", "say context=batch too, or leave draw out")
+            raise FedloomError(rule, "got draw=batch", "set context=batch too, or leave draw out")
         return self
 
 

@@ -128,7 +128,7 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         if self.pull != inf and self.lr * self.pull >= 2:
             rule = "lr · lam must be below 2, or v diverges"
             product = f"{self.lr:g} · {self.pull:g} = {self.lr * self.pull:g}"
-            raise FedloomError(rule, product, "lower one of them, or say lam=inf")
+            raise FedloomError(rule, product, "lower one of them, or set lam=inf")
         if self.pull == inf and self.by_gradient:
             rule = "the searcher milenas must train personal weights"
             raise FedloomError(rule, "got lam=inf, with which v is w", "lower lam")

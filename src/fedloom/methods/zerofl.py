@@ -133,7 +133,7 @@ class ZeroFL(Nested):
                 return f"it has all of {name!r}, not only the kept part"
             is_extra = name.startswith((KEPT, BITS))
             if is_extra and name.partition("/")[2] not in sparse:
-                return f"it holds the undeclared tensor {name!r}"
+                return f"it contains the undeclared tensor {name!r}"
         return None
 
     def update_of(self, order: Order, reply: Reply) -> Tensors:

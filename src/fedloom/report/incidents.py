@@ -44,12 +44,12 @@ def lost_state_sentence(events: Sequence[LostState], how: str) -> str:
         rounds.setdefault(event.client, []).append(event.round)
     if len(rounds) == 1:
         ((client, numbers),) = rounds.items()
-        consequence = "went on with a fresh one"
+        consequence = "continued with a fresh one"
         if how == "refused":
             consequence = f"was left out of {those_rounds(numbers)}"
         return f"Client {client} lost its own state ({in_rounds(numbers)}) and {consequence}."
     named = [f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)]
-    consequence = "went on with fresh ones"
+    consequence = "continued with fresh ones"
     if how == "refused":
         consequence = f"were left out of {those_rounds(event.round for event in events)}"
     return f"Clients {listed(named)} lost their own states and {consequence}."

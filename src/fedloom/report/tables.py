@@ -456,7 +456,7 @@ def not_fair(samples: int | str | None) -> str:
     if not samples:
         return ""
     trained_on = f"{samples} of these test samples"
-    return f" NOT A FAIR TEST: the run of --init was trained on {trained_on}."
+    return f" NOT A FAIR TEST: the --init run was trained on {trained_on}."
 
 
 def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
@@ -656,7 +656,7 @@ def difference_text(gap: Difference, runs: int, metric: Metric) -> str:
     """Write a paired difference over `runs` seeds: its mean, its interval and its adjusted p."""
     mean = metric.text(gap.mean, "+")
     if runs > 1 and gap.interval is None:
-        return f"{mean}\ncannot be\ntold"
+        return f"{mean}\ninconclusive"
     if gap.interval is None:
         return mean
     low, high = gap.interval
@@ -733,7 +733,7 @@ def about_seeds(methods: Sequence[MethodRow]) -> str:
     sentences += about_holm(methods)
     if undecided_methods(methods):
         cause = "the difference is the same with every seed"
-        sentences.append(f"Cannot be told: {cause}, so chance is not known; add seeds.")
+        sentences.append(f"Inconclusive: {cause}, so there is no estimate of chance; add seeds.")
     return " ".join(sentences)
 
 

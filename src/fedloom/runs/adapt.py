@@ -98,7 +98,7 @@ class Adapted:
         newcomer = self.newcomer
         metric = self.run.metric
         tests = f"{newcomer.test_samples} of them only for testing"
-        print(f"{newcomer.samples} samples of a newcomer, {tests}")
+        print(f"{newcomer.samples} samples of a new client, {tests}")
         before = figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)
         after = figure_text(metric, newcomer.figure, newcomer.interval)
         classes = 2 if self.run.record.has_two_classes else 0
@@ -247,7 +247,7 @@ def fewer_samples(split: Split, samples: int) -> Split:
     for client in range(len(split)):
         rest, test = split.client(client)
         if samples > len(rest):
-            raise too_many(samples, len(rest), "the newcomer")
+            raise too_many(samples, len(rest), "the new client")
         parts.append(ClientPart(test, rest[:samples]))
     return split_of(split, parts, split.partition)
 

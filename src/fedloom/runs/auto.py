@@ -217,7 +217,7 @@ def check_rounds(asked: Asked) -> None:
         raise FedloomError(
             "--rounds must be left out with --budget",
             "both are given",
-            "say --budget rounds=N for a budget in rounds",
+            "use --budget rounds=N for a budget in rounds",
         )
 
 
@@ -233,7 +233,7 @@ def check_limit(asked: Asked) -> None:
         raise FedloomError(
             "--limit must be left out with --widths",
             "both are given",
-            "say the limits of tiers of devices by --tiers, or try --sizes instead",
+            "give the limits of device tiers with --tiers, or use --sizes instead",
         )
 
 
@@ -607,8 +607,8 @@ def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) ->
     asked = ", ".join(f"{name}={most:g}" for name, most in limits.items())
     smallest = min(rows, key=lambda row: row.macs or float("inf"))
     raise FedloomError(
-        "--limit must leave a contestant",
-        f"no network keeps {asked}",
+        "--limit must leave at least one contestant",
+        f"no network is within {asked}",
         f"the smallest has {smallest.params:.0f} parameters and {smallest.macs:.0f} MACs",
     )
 

@@ -95,7 +95,7 @@ def parse_budget(texts: Sequence[str]) -> AskedBudget | None:
         if name in limits:
             raise FedloomError(
                 f"{name} of --budget must stand alone or first",
-                f"got them behind {unit}",
+                f"got it after {unit}",
                 "leave one of them out",
             )
     return AskedBudget(unit, value, limits)
@@ -121,10 +121,10 @@ def settle(
         rounds = 60 * asked.amount / runs / pace.seconds_a_round
         budget = AskedBudget("macs", rounds * pace.a_round("macs"), asked.limits)
         minutes = f"{asked.amount:g} {'minute' if asked.amount == 1 else 'minutes'}"
-        note = f"{minutes} of this machine for all of them, by a step that was timed here"
+        note = f"{minutes} on this machine for all of them, converted by a step that was timed here"
     else:
         budget = asked
-        note = "as you said"
+        note = "as requested"
     nominal = budget.amount / pace.a_round(budget.unit)
     needed = max(LEAST_ROUNDS / least_share, least_rounds)
     check_room(budget, asked, nominal, pace, needed)
@@ -171,6 +171,6 @@ def check_room(
     if asked.unit == MINUTES:
         least_minutes = ROUNDED_UP * asked.amount * needed / nominal
         found = f"got {asked.amount:g} minutes, which last for {nominal:.1f}"
-        raise FedloomError(rule, found, f"{least_minutes:.3g} minutes would do")
+        raise FedloomError(rule, found, f"{least_minutes:.3g} minutes suffice")
     least = AskedBudget(budget.unit, ROUNDED_UP * rounds * pace.a_round(budget.unit))
-    raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} would do")
+    raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} suffice")

@@ -25,7 +25,7 @@ from fedloom.types import Task
 
 
 def earlier_runs(config: Experiment, task: Task) -> Iterator[EarlierRun]:
-    """The run of --init, the one that it began with, and so on while they still exist.
+    """The --init run, the one that it began with, and so on while they still exist.
 
     `task` is that of the latest run: only samples of the same form can be compared with its own.
     """

@@ -187,7 +187,7 @@ def check_labels(start: State, task: Task) -> None:
         example = new_labels[0]
     labels_here = f"the data has {len(task.labels)}, with {example!r} among them"
     raise FedloomError(
-        "the labels must be those of the run of --init, in the same order",
+        "the labels must be those of the --init run, in the same order",
         f"{labels_here}, and that run has {len(labels_before)}",
         "give data with that run's classes",
     )

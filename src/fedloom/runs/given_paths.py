@@ -107,7 +107,7 @@ def seed_of(config: Experiment, before: Experiment) -> int:
     """The old run's seed, because the seed deals clients to tiers."""
     if "seed" in config.model_fields_set and config.seed != before.seed:
         raise FedloomError(
-            "a run of --paths RUN must have the seed of that run, which deals clients to tiers",
+            "a run with --paths RUN must have that run's seed, which assigns clients to tiers",
             f"--seed is {config.seed}, and that run has {before.seed}",
             "leave --seed out",
         )
@@ -121,7 +121,7 @@ def check_same_space(config: Experiment, result: RunResult) -> None:
     searched = open_space(Arch.from_plain(result.tiers[0].architecture).space)
     if open_space(full_name(name)) != searched:
         raise FedloomError(
-            "the run of --paths must have searched the same space",
+            "the --paths run must have searched the same space",
             f"it searched {searched.title}, and --space is {name}",
             "leave --space out",
         )
@@ -145,7 +145,7 @@ def data_of(given: DataConfig, before: DataConfig, folder: RunFolder) -> DataCon
         if value != value_before:
             flag = NAMES.get(f"data.{name}", f"data.{name}")
             raise FedloomError(
-                "a run of --paths RUN must have the data and the split of that run",
+                "a run with --paths RUN must have the data and the split of that run",
                 f"{flag} is {value}, and that run has {value_before}",
                 f"leave {flag} out",
             )
@@ -168,7 +168,7 @@ def budget_of(config: Experiment, before: Experiment, result: RunResult) -> Budg
     if budget.equal == "macs" and budget.amount is None:
         if result.macs is None:
             raise FedloomError(
-                "the run of --paths must report its MACs for --equal macs",
+                "the --paths run must report its MACs for --equal macs",
                 "it does not",
                 "use --equal rounds",
             )

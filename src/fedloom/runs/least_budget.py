@@ -40,7 +40,7 @@ def check_amount(prepared: Prepared) -> None:
         f"a budget in {budget.equal} must let {method} decide and train, which takes about "
         f"{amount(least)}",
         f"got {amount(budget.amount)}",
-        f"{amount(ENOUGH * least)} would do; {method} with fewer sizes or decisions takes less",
+        f"{amount(ENOUGH * least)} suffice; {method} needs less with fewer sizes or decisions",
     )
 
 
@@ -97,7 +97,7 @@ def check_limit(prepared: Prepared, name: Limit, limit: float, least: float) -> 
     raise FedloomError(
         f"--budget {name} must let {method} decide and train, which takes about {amount(least)}",
         f"got {amount(limit)}",
-        f"allow {amount(ENOUGH * least)}, or make it the budget itself, by which {method} plans",
+        f"allow {amount(ENOUGH * least)}, or use it as the budget, by which {method} plans",
     )
 
 

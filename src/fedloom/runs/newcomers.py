@@ -82,7 +82,7 @@ class Newcomer(FineTuned):
             net = network_of_run(order, no_samples, run)
         except (RuntimeError, KeyError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
-            rule = "the run of --init must fit the new samples"
+            rule = "the --init run must fit the new samples"
             advice = "give samples of the same shape and classes"
             raise FedloomError(rule, f"its network does not ({reason})", advice) from None
         self.trained_names(net, order, task)
@@ -188,7 +188,7 @@ def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     if start.own is not None:
         own = State(without_prefix(start.prefix, order.tensors), start.own)
     elif start.order is None and not method.shares:
-        rule = "newcomers must begin with a model that the run has"
+        rule = "new clients must begin with a model that the run has"
         problem = f"{task.method} has no shared one"
         raise FedloomError(rule, problem, "begin with a client's: --from K")
     shared = {}
@@ -207,7 +207,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 
 adapt = Recipe(
-    "Newcomers fine-tune the network of a finished run, which --init RUN names",
+    "New clients fine-tune the network of a finished run, given by --init RUN",
     AdaptOptions,
     stages,
     supports_regression=True,

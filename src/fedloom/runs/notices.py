@@ -78,7 +78,7 @@ def of_tiers(prepared: Prepared) -> list[str]:
         if not prepared.config.tiers.is_given:  # --devices alone also sets the simulated clock
             return []
         flags = "--tiers, --cost, --shares, --tier-file and --unsupported"
-        return [f"{prepared.config.method} does not know tiers of devices: {flags} change nothing"]
+        return [f"{prepared.config.method} has no device tiers: {flags} change nothing"]
     notices = []
     names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
     if names_operations and not has_operations(prepared.task):
@@ -86,8 +86,8 @@ def of_tiers(prepared: Prepared) -> list[str]:
         notices.append(f"{prepared.config.method} {fixed}: --unsupported changes nothing")
     for tier in prepared.tiers.tiers:
         if tier.number not in prepared.tiers.of_client:
-            text = f"tier {tier.number} has no client of its own"
-            notices.append(f"{text}: there are too few for its share")
+            text = f"tier {tier.number} has no clients"
+            notices.append(f"{text}: there are too few clients for its share")
     return notices
 
 
@@ -119,6 +119,6 @@ def of_validation(prepared: Prepared) -> list[str]:
         return []
     if too_small == clients:
         text = f"no client has enough samples to hold {100 * share:g} % of them back"
-        return [f"{text}: {task.method} has nothing to decide by, and takes the simplest"]
+        return [f"{text}: {task.method} cannot compare options, and takes the simplest"]
     text = f"{too_small} of {clients} clients have too few samples to hold {100 * share:g} % back"
-    return [f"{text}: they train, and the others decide"]
+    return [f"{text}: they train, the others decide"]

@@ -108,8 +108,8 @@ def histogram_notes(histograms: ReportedHistograms, *, federated: bool) -> list[
     ]
     if not federated:
         notes.append(
-            "The noise of a simulation comes from its seed, so that equal seeds give equal runs: "
-            "whoever knows the seed can subtract it. A real site's noise comes from a secret file "
+            "The noise of a simulation comes from its seed, so equal seeds give equal runs; anyone "
+            "who knows the seed can subtract it. A real site's noise comes from a secret file "
             "of its own.",
         )
     return notes

@@ -330,7 +330,7 @@ def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
         return None
     if len(shares) != len(table):
         raise FedloomError(
-            "every tier of a file must say its `share`, or none",
+            "every tier of a file must have a `share`, or none",
             f"{len(shares)} of {len(table)} do",
             "correct it",
         )

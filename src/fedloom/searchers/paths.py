@@ -262,7 +262,7 @@ class SubSpaceSampler:
                 "layer without a free one",
                 f"it is {budget:,.10g} of the supernet's {supernet:,.10g} parameters, and these "
                 f"have {least:,.10g}",
-                f"say --comm {share_in_words(least, supernet)} or more; every operation can be "
+                f"use --comm {share_in_words(least, supernet)} or more; every operation can be "
                 f"sent from --comm {share_in_words(self.least_for_all(), supernet)} on",
             )
 

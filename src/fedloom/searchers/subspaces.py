@@ -87,11 +87,11 @@ def check_subspaces(
     fewest = min(space.slots, key=lambda slot: len(slot.options))
     if not 1 <= ops_per_edge <= len(fewest.options):
         rule = f"ops_per_edge must be 1 to {len(fewest.options)}, the operations of {fewest.name}"
-        raise FedloomError(rule, f"got {ops_per_edge}", f"say {min(2, len(fewest.options))}")
+        raise FedloomError(rule, f"got {ops_per_edge}", f"set it to {min(2, len(fewest.options))}")
     least = table.least(ops_per_edge)
     if flops_max is not None and flops_max < least:
         rule = f"flops_max must be at least {least:,} MACs, those of the cheapest sub-space"
-        raise FedloomError(rule, f"got {flops_max:,}", f"say flops_max={least} or more")
+        raise FedloomError(rule, f"got {flops_max:,}", f"set flops_max={least} or more")
 
 
 def draw_subspace(

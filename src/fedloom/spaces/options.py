@@ -174,7 +174,7 @@ class SpaceChoice(Options):
             raise FedloomError(
                 f"the parameters of search space {family} must be given once",
                 f"its name {full_name} gives them, and `{name}` is given too",
-                f"leave {name} out, or say space={family}",
+                f"leave {name} out, or set space={family}",
             )
         owners = list(families_with(name))
         if owners:

@@ -38,7 +38,7 @@ def parameters_in(family: type[Space], text: str) -> Options:
     if text and not names:
         name = shown(family.family)
         rule = f"the space {name} must be named without parameters"
-        raise FedloomError(rule, f"got {shortened(repr(text), 80)}", f"say {name}")
+        raise FedloomError(rule, f"got {shortened(repr(text), 80)}", f"use {name}")
     values = text.split(":") if text else []
     least = len(names) - family.optional_in_name
     if not least <= len(values) <= len(names):

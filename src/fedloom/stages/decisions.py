@@ -44,7 +44,7 @@ INVARIANCE_FIELDS = Fields(
     meta={"plain": int, "changed": list[int], "up": int, "down": int, "samples": int}, writes=False
 )
 PRIVACY_NOTES = (
-    "Clients reply sums over their validation samples: how many a network answers correctly, "
+    "Clients reply with sums over their validation samples: how many a network answers correctly, "
     "and the log-likelihood of their labels.",
     "A client's class proportions never leave it: they only shift its own scores.",
 )
@@ -197,18 +197,18 @@ def dishonest_sums(order: Order, networks: int, reply: Reply, samples: int) -> s
     `networks`: the number of networks in an order of kind "judge".
     """
     if order.kind == "judge" and len(reply.meta["nll"]) != networks:
-        return "it judged another number of networks than it was sent"
+        return "it scored a different number of networks than it was sent"
     if order.kind == "judge" and len(reply.meta["correct"]) != networks:
-        return "it counted for another number of networks than it was sent"
+        return "its counts are for a different number of networks than it was sent"
     if order.kind == "invariance" and len(reply.meta["changed"]) != len(order.meta["changes"]):
-        return "it tried another number of changes than it was asked for"
+        return "it tried a different number of augmentations than it was asked to"
     judged_samples = reply.meta.get("samples")
     if judged_samples is None:
         return None
     if judged_samples < 0:
-        return f"it judged {judged_samples} samples"
+        return f"it scored {judged_samples} samples"
     if judged_samples > samples:
-        return f"it judged {judged_samples} samples and trains on {samples}"
+        return f"it scored {judged_samples} samples, and has {samples} for training"
     return impossible_counts(reply.meta, judged_samples)
 
 

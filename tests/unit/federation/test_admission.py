@@ -87,19 +87,21 @@ def test_another_clients_id():
 
 
 def test_an_undeclared_meta_field():
-    assert reason(meta={"loss": 1.0, "labels": [1, 2]}) == "it holds the undeclared field 'labels'"
+    assert (
+        reason(meta={"loss": 1.0, "labels": [1, 2]}) == "it contains the undeclared field 'labels'"
+    )
 
 
 @pytest.mark.parametrize("name", ["hint", "secret", "alpha", "Net.w"])
 def test_an_undeclared_tensor(name):
-    assert reason(with_tensor(name, torch.ones(1))) == f"it holds the undeclared tensor '{name}'"
+    assert reason(with_tensor(name, torch.ones(1))) == f"it contains the undeclared tensor '{name}'"
 
 
 def test_an_extra_tensor_where_none_is_declared():
     fields = Fields(tensors=FIELDS.tensors)
     assert (
         reason(with_tensor("alpha.0", torch.ones(1)), fields=fields)
-        == "it holds the undeclared tensor 'alpha.0'"
+        == "it contains the undeclared tensor 'alpha.0'"
     )
 
 
@@ -159,7 +161,7 @@ def test_a_weight_that_is_not_finite(weight):
 
 
 def test_a_weight_for_an_unknown_tensor():
-    assert reason(weight={"net.w": 1.0, "net.x": 1.0}) == "it weighs the unknown tensor 'net.x'"
+    assert reason(weight={"net.w": 1.0, "net.x": 1.0}) == "it weights the unknown tensor 'net.x'"
 
 
 def test_a_count_set_by_a_client():
@@ -226,7 +228,7 @@ def test_a_typed_value_that_must_be_there():
     assert reason(meta=meta, fields=TYPED).startswith("its votes: ")
     assert (
         reason(meta={**HONEST_META, "more": 1}, fields=TYPED)
-        == "it holds the undeclared field 'more'"
+        == "it contains the undeclared field 'more'"
     )
 
 
@@ -267,9 +269,9 @@ def test_an_optional_tensor_is_checked_like_any_other():
     )
     assert said("net.w", torch.full((2, 2), nan)) == "tensor 'net.w' holds a NaN or Inf"
     assert (
-        said("net.x", torch.ones(1)) == "it holds the undeclared tensor 'net.x'"
+        said("net.x", torch.ones(1)) == "it contains the undeclared tensor 'net.x'"
     )  # the order had none
-    assert said("hint", torch.ones(9)) == "it holds the undeclared tensor 'hint'"
+    assert said("hint", torch.ones(9)) == "it contains the undeclared tensor 'hint'"
 
 
 def test_an_optional_counter_may_not_fall():
@@ -277,8 +279,8 @@ def test_an_optional_counter_may_not_fall():
     expected = Expected(order, Fields(optional=("*",)))
     for after, said in (
         (6, None),
-        (4, "tensor 'n' counts backwards"),
-        (20, "tensor 'n' counts 15 steps"),
+        (4, "counter 'n' decreases"),
+        (20, "counter 'n' rises by 15"),
     ):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor(after)}))))
         assert (refuse(reply, order, expected, 0.0, 7) or "None").startswith(str(said))
@@ -300,7 +302,7 @@ def test_replies_that_bring_different_parts_are_each_looked_at():
 def test_only_what_a_reply_brings_may_be_weighed():
     weight = {"net.w": 4.0, "net.n": 4.0, "net.d": 4.0}
     assert reason(weight=weight, fields=PARTIAL) is None
-    said = "it weighs tensor 'net.w', which it does not bring"
+    said = "it gives a weight for tensor 'net.w', which it lacks"
     assert reason(without("net.w"), weight=weight, fields=PARTIAL) == said
     assert reason(without("net.w"), weight={**weight, "net.w": 0.0}, fields=PARTIAL) is None
 
@@ -364,15 +366,15 @@ def test_a_counter_may_rise_by_the_steps_of_a_client(before, after):
     ids=str,
 )
 def test_a_counter_that_rises_too_far(before, after, steps):
-    assert counted(before, after, 7) == f"tensor 'n' counts {steps} steps, at most 7 are possible"
+    assert counted(before, after, 7) == f"counter 'n' rises by {steps}, at most 7 is possible"
 
 
 @pytest.mark.parametrize(
     ("before", "after"), [(1, 0), (0, SMALL), (BIG, SMALL), ([5, 5], [6, 4])], ids=str
 )
 def test_a_counter_that_falls(before, after):
-    assert counted(before, after, 7) == "tensor 'n' counts backwards"
-    assert counted(before, after, 10**30) == "tensor 'n' counts backwards"
+    assert counted(before, after, 7) == "counter 'n' decreases"
+    assert counted(before, after, 10**30) == "counter 'n' decreases"
 
 
 class Elsewhere(torch.Tensor):
@@ -386,7 +388,7 @@ class Elsewhere(torch.Tensor):
 
 def test_a_counter_that_was_sent_from_another_device():
     order = Order(3, "train", {"n": torch.tensor([5]).as_subclass(Elsewhere)})
-    for after, said in ((6, None), (4, "tensor 'n' counts backwards")):
+    for after, said in ((6, None), (4, "counter 'n' decreases")):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor([after])}))))
         assert refuse(reply, order, Expected(order, Fields(tensors=("*",))), 0.0, 7) == said
 

@@ -468,9 +468,9 @@ def test_cheating_sums_are_refused():
     method, _ = made()
     judge = Order(0, "judge", {}, {"width": 1.0, "widths": [0.5, 1.0]})
     sums = {"nll": [1.0], "correct": [1, 1], "samples": 3}
-    assert "another number of networks" in method.check_reply(judge, Reply(0, meta=sums), 10)
+    assert "a different number of networks" in method.check_reply(judge, Reply(0, meta=sums), 10)
     many = {"nll": [1.0, 1.0], "correct": [1, 1], "samples": 11}
-    assert "judged 11 samples" in method.check_reply(judge, Reply(0, meta=many), 10)
+    assert "scored 11 samples" in method.check_reply(judge, Reply(0, meta=many), 10)
     honest = {"nll": [1.0, 1.0], "correct": [1, 1], "samples": 3}
     assert method.check_reply(judge, Reply(0, meta=honest), 10) is None
 

@@ -124,7 +124,7 @@ class TestSubSpaces:
         assert planned is not None
         for order in planned[1]:
             assert set(order.tensors) == set(state.tensors)
-        with pytest.raises(FedloomError, match=r"say --comm 0\.\d+ or more"):
+        with pytest.raises(FedloomError, match=r"use --comm 0\.\d+ or more"):
             begun(options(space=str(file), comm="0.5"))
 
 

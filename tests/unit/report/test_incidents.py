@@ -23,11 +23,15 @@ def test_none():
 @pytest.mark.parametrize(
     ("how", "losses", "sentence"),
     [
-        ("fresh", [(1, 3)], "Client 1 lost its own state (round 3) and went on with a fresh one."),
+        (
+            "fresh",
+            [(1, 3)],
+            "Client 1 lost its own state (round 3) and continued with a fresh one.",
+        ),
         (
             "fresh",
             [(1, 3), (1, 4)],
-            "Client 1 lost its own state (rounds 3 and 4) and went on with a fresh one.",
+            "Client 1 lost its own state (rounds 3 and 4) and continued with a fresh one.",
         ),
         (
             "refused",
@@ -43,7 +47,7 @@ def test_none():
             "fresh",
             [(5, 3), (1, 3)],
             "Clients 1 (round 3) and 5 (round 3) lost their own states "
-            "and went on with fresh ones.",
+            "and continued with fresh ones.",
         ),
         (
             "refused",
@@ -69,7 +73,7 @@ def test_both_ways_have_a_sentence_each():
         {"client": 2, "round": 4, "how": "fresh"},
     ]
     assert of(lost_states=events) == [
-        "Client 2 lost its own state (round 4) and went on with a fresh one.",
+        "Client 2 lost its own state (round 4) and continued with a fresh one.",
         "Client 1 lost its own state (round 3) and was left out of that round.",
     ]
 

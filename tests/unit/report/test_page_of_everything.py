@@ -16,7 +16,7 @@ from fedloom.report.versus import beside_each_other, versus_page
 
 MACHINE = {"processor": "<b>chip</b>", "system": "Linux", "device": "cpu", "torch": "2"}
 INIT = {"run": "/old/<i>run</i>", "client": None, "hash": "f" * 64, "seen": 7}
-UNFAIR = "NOT A FAIR TEST: the run of --init was trained on"
+UNFAIR = "NOT A FAIR TEST: the --init run was trained on"
 
 
 def page(folder):

@@ -167,7 +167,7 @@ def test_a_run_without_results_yet(tmp_path, rows):
     )
     assert f"{len(rows)} of 20" in text and '<section id="privacy" hidden>' in text
     with folder.lock():
-        assert "This run is going on" in read(folder)
+        assert "This run is in progress" in read(folder)
 
 
 def test_a_folder_with_nothing_in_it(tmp_path):

@@ -122,9 +122,9 @@ def test_balanced_accuracy_stands_behind_every_accuracy_of_a_tier(tmp_path):
     assert (by_name["supernet %"], by_name["all %"]) == ("70.0 (53.5)", "80.0 (64.5)")
     assert dict(zip(head, second, strict=True))["all %"] == "80.0"
     assert (
-        "In parentheses behind supernet and all: balanced accuracy, mean over all clients." in text
+        "In parentheses after supernet and all: balanced accuracy, mean over all clients." in text
     )
-    assert "Behind val. and control: balanced accuracy on the same samples." in text
+    assert "After val. and control: balanced accuracy on the same samples." in text
     assert cells_in(text, "Accuracy against MACs over the tiers")[1][2:] == [
         "70.0 (53.5)",
         "80.0 (64.5)",

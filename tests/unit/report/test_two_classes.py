@@ -140,9 +140,7 @@ def test_the_shared_model_of_stages_has_its_balanced_accuracy(tmp_path):
     text = page_of(make_two_rounds(tmp_path / "run", TWO, "fednas", stages=[STAGES[1] | shared]))
     lines = cells_in(text, "final figures of stages")
     assert lines[1][-1] == "50.0 (45.0, 47.5)"
-    assert (
-        "Behind the shared model's figure, in parentheses, its balanced accuracy and AUC." in text
-    )
+    assert "In parentheses after the shared model's figure: its balanced accuracy and AUC." in text
 
 
 def test_the_shared_model_over_the_rounds(tmp_path):

@@ -47,7 +47,7 @@ def state(watch, version=""):
 
 def test_the_page(watch):
     code, headers, text = ask(watch)
-    assert code == 200 and text.startswith("<!doctype html>") and "This run is going on" in text
+    assert code == 200 and text.startswith("<!doctype html>") and "This run is in progress" in text
     assert headers["Content-Type"] == "text/html; charset=utf-8"
     assert HEADERS.items() <= headers.items()
     assert "Access-Control-Allow-Origin" not in headers

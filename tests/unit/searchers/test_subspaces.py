@@ -204,7 +204,7 @@ def test_a_limit_below_the_cheapest_names_it(table):
     least = table.least(5)
     text = refusal(lambda: check_subspaces(SPACE, table, 5, least - 1))
     assert f"flops_max must be at least {least:,} MACs" in text
-    assert f"say flops_max={least} or more" in text
+    assert f"set flops_max={least} or more" in text
     check_subspaces(SPACE, table, 5, least)
 
 

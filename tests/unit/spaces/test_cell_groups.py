@@ -318,7 +318,7 @@ def test_options_that_were_kept_are_read_as_they_were():
         (
             lambda: CellGroup().network((3, 8, 8), 10, Size(6, 4)),
             "a network of a group of 4 cells must repeat it as a whole, but got 6 cells; "
-            "say cells=4, or a multiple",
+            "set cells=4, or a multiple",
         ),
         (
             lambda: CellGroup().cost((3, 8, 8), 10, CellGroup().full(), Size(6, 4)),

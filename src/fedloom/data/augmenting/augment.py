@@ -140,7 +140,7 @@ def mean_of(facts: DataFacts, x: torch.Tensor) -> torch.Tensor:
 
 OPERATIONS = {
     "crop": Operation(
-        about="a window somewhere in the image with a black border of PIXELS",
+        about="a random window of the image with a black border of PIXELS",
         example="crop:4",
         limits=(Limit("pixels", 0),),
         apply=lambda x, generator, facts, pixels: crop(x, generator, int(pixels)),

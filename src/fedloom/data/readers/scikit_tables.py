@@ -47,7 +47,7 @@ DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s
 
 
 def breast_cancer(directory: Path | None = None) -> Table:
-    """569 tumours, 30 measures of their cells, malignant or benign; comes with scikit-learn."""
+    """569 tumours, 30 measurements of their cells, malignant or benign; comes with scikit-learn."""
     features = []
     for statistic in ("mean {}", "{} error", "worst {}"):
         features += [statistic.format(feature) for feature in CELL_FEATURES]
@@ -55,13 +55,13 @@ def breast_cancer(directory: Path | None = None) -> Table:
 
 
 def wine(directory: Path | None = None) -> Table:
-    """178 wines of three growers, 13 measures of their chemistry; comes with scikit-learn."""
+    """178 wines of three growers, 13 chemical measurements; comes with scikit-learn."""
     growers = ("class_0", "class_1", "class_2")
     return classes_table("wine", "wine_data.csv", list(WINE_FEATURES), growers)
 
 
 def diabetes(directory: Path | None = None) -> Table:
-    """442 patients, 10 measures, how far their diabetes went in a year; comes with scikit-learn."""
+    """442 patients, 10 measurements, disease progression in a year; comes with scikit-learn."""
     with gzip.open(file_of("diabetes_data_raw.csv.gz"), "rt", encoding="utf-8") as text:
         measures = np.loadtxt(text)
     with gzip.open(file_of("diabetes_target.csv.gz"), "rt", encoding="utf-8") as text:

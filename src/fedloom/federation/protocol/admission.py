@@ -122,7 +122,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 def _refuse_meta(reply: Reply, fields: Fields) -> str | None:
     undeclared = sorted(set(reply.meta) - set(fields.meta))
     if undeclared:
-        return f"it holds the undeclared field {undeclared[0]!r}"
+        return f"it contains the undeclared field {undeclared[0]!r}"
     if reply.count is not None:
         return "it claims to be an aggregator's"
     if isinstance(fields.meta, Mapping):
@@ -209,9 +209,9 @@ def _refuse_weight(
         if reason is not None:
             return reason
         if name and name not in order.tensors:
-            return f"it weighs the unknown tensor {name!r}"
+            return f"it weights the unknown tensor {name!r}"
         if weight and name in expected.tensors and name not in reply.tensors:
-            return f"it weighs tensor {name!r}, which it does not bring"
+            return f"it gives a weight for tensor {name!r}, which it lacks"
     return None
 
 
@@ -252,7 +252,7 @@ def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
             return f"tensor {name!r} is {entry.dtype}, not {tensor.dtype}"
     for name in entries:
         if name not in expected.tensors and not matches(name, expected.fields.extra):
-            return f"it holds the undeclared tensor {name!r}"
+            return f"it contains the undeclared tensor {name!r}"
     return None
 
 
@@ -290,9 +290,9 @@ def _refuse_counters(tensors: Packed, counters: Counters, most: int) -> str | No
         end = begin + length
         rise = _rise(old[begin:end], new[begin:end])
         if rise is None:
-            return f"tensor {name!r} counts backwards"
+            return f"counter {name!r} decreases"
         if rise > most:
-            return f"tensor {name!r} counts {rise} steps, at most {most} are possible"
+            return f"counter {name!r} rises by {rise}, at most {most} is possible"
         begin = end
     raise AssertionError("one of the counters fell or rose too far")
 

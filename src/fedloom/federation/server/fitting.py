@@ -38,7 +38,7 @@ def misfit(wanted: Tensors, start: State, name: str, problem: str) -> FedloomErr
     missing = sum(other not in start.tensors for other in wanted)
     searched = "--network architecture.json of its export"
     return FedloomError(
-        f"the run of --init must have {name} of shape {list(wanted[name].shape)}",
+        f"the --init run must have {name} of shape {list(wanted[name].shape)}",
         f"{problem} ({missing} of {len(wanted)} tensors are missing)",
         f"use the same --network and --width; a searched network: {searched}",
     )

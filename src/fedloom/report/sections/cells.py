@@ -95,7 +95,7 @@ def architecture_list(story: Story, clients: Sequence[ClientArchitecture]) -> Sa
     shown = clients[:MOST_DRAWN]
     sentences = ["Open a client to see its architecture."]
     if any(client.graphs for client in clients):
-        mark = "A dashed frame marks an edge whose operations are not what most clients have."
+        mark = "A dashed frame marks an edge whose operations differ from those of most clients."
         sentences.append(mark)
     not_shown = len(clients) - len(shown)
     if not_shown:

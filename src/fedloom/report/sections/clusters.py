@@ -207,6 +207,6 @@ def place_note(story: Story) -> Safe | None:
             "speed."
         )
     return note(
-        "Small print: the table of devices has no column `place`, so all of a cluster is one place "
-        "and its messages are LAN. Clients whose labels complete each other are rarely neighbours."
+        "Note: the table of devices has no column `place`, so a whole cluster counts as one place "
+        "and its messages use the LAN. Clients with complementary labels are rarely neighbours."
     )

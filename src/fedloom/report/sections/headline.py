@@ -231,7 +231,7 @@ def underway(story: Story) -> Safe:
 
 def state(story: Story) -> str:
     if story.standing == "running":
-        return "This run is going on; its results appear when it ends."
+        return "This run is in progress; its results appear when it ends."
     if story.has_damaged_result:
         return "This run has no readable result, and no process is working on it."
     advice = f"Continue it with `fedloom resume {story.path}`."

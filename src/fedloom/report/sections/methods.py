@@ -138,7 +138,7 @@ def underway(versus: Versus) -> Safe:
 
 def state(versus: Versus) -> str:
     if versus.standing == "running":
-        return "This comparison is going on"
+        return "This comparison is in progress"
     if versus.damage is not None:
         return "This comparison has no readable result, and no process is working on it"
     advice = f"Continue it with `fedloom resume {versus.path}`"
@@ -237,7 +237,7 @@ def verdict(versus: Versus) -> str:
     elif len(undecided) < len(differences_in(versus.rows)) or not undecided:
         sentences.append(f"No difference in {metric.title} to {first} is {beyond_chance}.")
     if undecided:
-        unclear = f"Whether {', '.join(undecided)} and {first} differ cannot be told"
+        unclear = f"It is unclear whether {', '.join(undecided)} and {first} differ"
         sentences.append(f"{unclear}: the difference is the same with every seed.")
     return " ".join(sentences)
 

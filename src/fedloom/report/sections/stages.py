@@ -74,7 +74,7 @@ def ends(story: Story) -> Safe | None:
     about = f"Mean over clients, each with {then}."
     if any(end.shared_beside for end in result.stages) or result.shared_balanced_accuracy:
         names = " and ".join(NAMED[name] for name in result.columns_of_classes)
-        about += f" Behind the shared model's figure, in parentheses, its {names}."
+        about += f" In parentheses after the shared model's figure: its {names}."
     return joined(lines, note(about))
 
 
@@ -189,7 +189,7 @@ def tried_paths(story: Story) -> Safe | None:
         y_text=by.text,
         bounds=by.bounds,
     )
-    caption = "A point a path, with the supernet's weights; a line is the best so far."
+    caption = "One point per path, with the supernet's weights; a line shows the best so far."
     if any(score.balanced_accuracy is not None for score in story.scores):
         caption += " In the table, in parentheses, that path's balanced accuracy."
     fallback = table(["tier", "paths", f"best {by.name}{by.unit}"], cells, label=heading)
@@ -238,7 +238,7 @@ def sent_by_stage(story: Story) -> Safe | None:
     heading = "Bytes of each stage, beside those of the whole supernet"
     meanings = [
         "down to clients",
-        "down, had every order been the whole supernet",
+        "down, if every order had carried the whole supernet",
         "up to the server",
     ]
     drawing = Bars(

@@ -77,11 +77,11 @@ def about_parentheses(result: RunResult) -> str:
     sentences = []
     names = " and ".join(NAMED[name] for name in result.columns_of_classes)
     if any(tier.global_balanced_accuracy is not None for tier in tiers):
-        places = "In parentheses behind supernet and all"
+        places = "In parentheses after supernet and all"
         sentences.append(f" {places}: {names}, mean over all clients.")
     scored = [tier.validation for tier in tiers if tier.validation is not None]
     if any(score.balanced_accuracy is not None for score in scored):
-        sentences.append(f" Behind val. and control: {names} on the same samples.")
+        sentences.append(f" After val. and control: {names} on the same samples.")
     elif scored and result.judged_by.counts_answers:
         unknown = "clients send sums over all classes, or an earlier version scored"
         sentences.append(f" Balanced accuracy of val. and control is not known: {unknown}.")

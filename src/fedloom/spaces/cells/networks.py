@@ -40,7 +40,7 @@ def supernet(
     cells: int = 8,
     head: HeadChoice = "auto",
 ) -> Supernet:
-    """SPIDER's supernet, all operations alive: DARTS s2, 8 cells; or supernet:OPS:NODES:CELLS."""
+    """SPIDER's supernet with all operations: DARTS s2, 8 cells; or supernet:OPS:NODES:CELLS."""
     space = DartsCells(ops, nodes)
     size = scaled(Size(cells, space.usual.channels, head), width)
     return space.network(shape, classes, size)

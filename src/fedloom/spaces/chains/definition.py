@@ -255,7 +255,7 @@ def check_stage(definition: Definition, number: int, stage: Stage) -> None:
     elif stage.reduce == "none" and stage.scale != 1:
         rule = f"stage {number + 1} must reduce to change its channels"
         found = f"it has scale {stage.scale:g} and no reduction"
-        advice = 'say reduce = "dw+proj" or "pool", or leave scale out'
+        advice = 'set reduce = "dw+proj" or "pool", or leave scale out'
         raise Fault(("stage", number, "scale"), rule, found, advice)
 
 

@@ -38,14 +38,14 @@ class ChainSpace(Space):
             return cls(from_json(parameters))
         if parameters:
             rule = f"the space {cls.family} must be named without parameters"
-            raise FedloomError(rule, f"got {shortened(repr(parameters), 80)}", f"say {cls.family}")
+            raise FedloomError(rule, f"got {shortened(repr(parameters), 80)}", f"use {cls.family}")
         return cls(cls.shipped)
 
     @classmethod
     def configured(cls, parameters: Any) -> Self:
         if cls.shipped is None:
             rule = f"a space of the family {cls.family} must be named by a TOML file"
-            raise FedloomError(rule, f"got {cls.family}", "say --space path/file.toml")
+            raise FedloomError(rule, f"got {cls.family}", "use --space path/file.toml")
         return cls.named("")
 
     @property

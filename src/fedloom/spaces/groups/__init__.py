@@ -75,7 +75,7 @@ class CellGroup(WholeCells):
     def check_cells(self, cells: int) -> None:
         if cells % self.group:
             rule = f"a network of a group of {self.group} cells must repeat it as a whole"
-            advice = f"say cells={self.group}, or a multiple of it"
+            advice = f"set cells={self.group}, or a multiple of it"
             raise FedloomError(rule, f"got {cells} cells", advice)
 
     def operations_at_most(self, arch: Arch, cells: int) -> int:
