@@ -642,8 +642,8 @@ FURTHER = (
     Fault(
         "Every method of a comparison makes a split of its own.",
         "runs/comparison.py",
-        "run, split = self.one(name, method, seed, changes, terms.split)\n",
-        "run, split = self.one(name, method, seed, changes, None)\n",
+        "run, split = self.run_one(name, method, seed, changes, terms.split)\n",
+        "run, split = self.run_one(name, method, seed, changes, None)\n",
         (COMPARISON,),
     ),
     Fault(
