@@ -30,7 +30,8 @@ from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
 from fedloom.runs.configure import config_of
 from fedloom.runs.preparing import prepare
-from fedloom.runs.results import Run, begin
+from fedloom.runs.results import Run
+from fedloom.runs.running import begin
 from fedloom.types import Json
 
 TRANSFORM = "--transform"

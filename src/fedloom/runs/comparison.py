@@ -52,7 +52,8 @@ from fedloom.runs.experiment import create, short_name
 from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.preparing import prepare, reopen
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
 

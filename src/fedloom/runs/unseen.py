@@ -38,7 +38,8 @@ from fedloom.runs.configure import config_of
 from fedloom.runs.finished import open_finished
 from fedloom.runs.newcomers import Newcomer
 from fedloom.runs.preparing import Prepared, reopen
-from fedloom.runs.results import Run, begin
+from fedloom.runs.results import Run
+from fedloom.runs.running import begin
 from fedloom.types import Json
 
 # The model to begin with: that of one client, the shared one, or each client's own.
