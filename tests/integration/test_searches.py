@@ -281,7 +281,8 @@ class TestOwnSamples:
         federated(run)
         supernet = Supernet.open(run)
         known = best_first(
-            supernet.scores(), searching.space_within(supernet, searching.Asked(Limit(macs=9e3)))
+            supernet.scores(),
+            searching.space_within(supernet, searching.SearchRequest(Limit(macs=9e3))),
         )
         before = all_scores(run)
         data = images(tmp_path)

@@ -197,9 +197,9 @@ class Run(FinishedRun):
         from torch.utils.data import Dataset
 
         from fedloom.data.readers.torch_dataset import kept
-        from fedloom.runs.search import Asked, search
+        from fedloom.runs.search import SearchRequest, search
 
-        asked = Asked(
+        request = SearchRequest(
             limit=Limit(params=params, macs=macs, latency_ms=latency_ms),
             profile=profile,
             unsupported=tuple(unsupported),
@@ -210,10 +210,10 @@ class Run(FinishedRun):
         if isinstance(data, Dataset):
             data = kept(data)
         if data is not None:
-            asked = replace(asked, data=str(data))
+            request = replace(request, data=str(data))
         if data_dir is not None:
-            asked = replace(asked, data_dir=Path(data_dir))
-        return search(self.path, asked)
+            request = replace(request, data_dir=Path(data_dir))
+        return search(self.path, request)
 
     def next_steps(self) -> list[str]:
         """Where the report is, and commands that use the run's models."""
