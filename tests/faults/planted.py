@@ -130,7 +130,7 @@ FIRST = (
     ),
     Fault(
         "The report of a run leaves the traffic inside clusters out of its headline.",
-        "records/result.py",
+        "records/result_parts.py",
         "return self.down + self.up + self.inside_clusters",
         "return self.down + self.up",
         ("unit/report/test_headline.py",),

@@ -19,7 +19,8 @@ from fedloom.records.comparison import (
     StageRow,
 )
 from fedloom.records.folder import RunSummary
-from fedloom.records.result import ClientResult, Phase, RunResult, Simulated, StageEnd, TierResult
+from fedloom.records.result import ClientResult, RunResult, StageEnd, TierResult
+from fedloom.records.result_parts import Phase, Simulated
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import (
     cautions_of_methods,

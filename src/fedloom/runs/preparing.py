@@ -34,7 +34,7 @@ from fedloom.methods import ADAPT, METHODS, recipe, searched, stages
 from fedloom.nets.model import check_kind
 from fedloom.networks.building import check_weights
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import Input
+from fedloom.records.result_parts import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
 from fedloom.runs.attendance import clock_read

@@ -28,8 +28,15 @@ from fedloom.records.claims import claims_in
 from fedloom.records.classes import Classes
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
-    Capped,
     ClientResult,
+    RunResult,
+    Spread,
+    StageEnd,
+    cautions_of,
+    personal_gain_of,
+)
+from fedloom.records.result_parts import (
+    Capped,
     ClientTransform,
     ClusterOfRun,
     Confusion,
@@ -40,19 +47,14 @@ from fedloom.records.result import (
     OverLimit,
     Phase,
     RouteSummary,
-    RunResult,
     Simulated,
     SkippedFile,
-    Spread,
-    StageEnd,
     Start,
     StepBack,
     TopologyOfRun,
     Traffic,
     Uphill,
     Versions,
-    cautions_of,
-    personal_gain_of,
 )
 from fedloom.records.rows import Evaluation, MetricsRow, are_by_formula
 from fedloom.records.sections import Sections

@@ -8,7 +8,8 @@ from fabricated import client, counted, make_run, result, row
 from fedloom.evaluate.judgement import judged
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.records.comparison import MethodRow
-from fedloom.records.result import PersonalGain, RunResult
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import PersonalGain
 from fedloom.report.cautions import (
     cautions_of_methods,
     cautions_of_run,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fedloom.records.result import Traffic
+from fedloom.records.result_parts import Traffic
 from fedloom.records.rows import are_by_formula
 from fedloom.records.totals import Totals
 from fedloom.report.figures.chart import Text
