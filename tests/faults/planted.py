@@ -63,7 +63,7 @@ FIRST = (
     ),
     Fault(
         "The table of a comparison shows the pooled figure in the column of the worst client.",
-        "report/tables.py",
+        "report/comparison_table.py",
         "metric.text(row.worst.mean),",
         "metric.text(row.pooled.mean),",
         ("unit/report/test_tables.py",),
@@ -1859,7 +1859,7 @@ HONEST = (
     ),
     Fault(
         "A difference of balanced accuracies has the wrong sign.",
-        "report/tables.py",
+        "report/comparison_table.py",
         'cells.append(row.judged_by.text_beside(own.mean - first.mean, "+"))',
         'cells.append(row.judged_by.text_beside(first.mean - own.mean, "+"))',
         ("unit/report/test_tables.py::test_differences_of_what_stands_beside_accuracy",),

@@ -16,12 +16,7 @@ from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, rea
 from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
-from fedloom.runs.comparison import (
-    ComparisonRunner,
-    Terms,
-    continue_comparison,
-    create_comparison,
-)
+from fedloom.runs.comparison import ComparisonRunner, Terms, continue_comparison, create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.planning import check_plan
@@ -715,7 +710,7 @@ def test_parameters_and_macs_are_not_matched_at_once(quick, tmp_path):
 def test_a_table_of_long_variants_fits_into_80_columns(metric, scale, shown):
     from rich.console import Console
 
-    from fedloom.report.tables import comparison_table
+    from fedloom.report.comparison_table import comparison_table
 
     of = {
         name: {"mean": 0.966 * scale, "std": 0.011}

@@ -43,7 +43,7 @@ def tell_time(options: argparse.Namespace, seconds: float) -> None:
     """Say how long a command will take, if it is longer than a minute."""
     if seconds <= A_MINUTE:
         return
-    from fedloom.report.tables import duration
+    from fedloom.report.numbers import duration
 
     text = f"this takes about {duration(seconds)} here; Ctrl-C stops it, and nothing is lost"
     tell(options, text)

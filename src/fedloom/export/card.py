@@ -15,7 +15,8 @@ from fedloom.export.paths import PathFacts, PathName
 from fedloom.export.predicting import figure_text
 from fedloom.metrics.metric import RMSE, Metric
 from fedloom.records.result import ClientResult, RunResult
-from fedloom.report.tables import NAMED, named_figures, seen
+from fedloom.report.numbers import NAMED, named_figures
+from fedloom.report.run_table import seen
 
 MOST_LABELS = 50
 

@@ -27,7 +27,7 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.cautions import cautions_of_run
 from fedloom.report.progress import Screen
-from fedloom.report.tables import seen
+from fedloom.report.run_table import seen
 from fedloom.runs.configure import config_of
 from fedloom.runs.preparing import prepare
 from fedloom.runs.results import Run

@@ -16,7 +16,7 @@ from typing import Any
 from fedloom.config.models import LIMITS
 from fedloom.errors import FedloomError
 from fedloom.reading import parse_number
-from fedloom.report.tables import amount, counted
+from fedloom.report.numbers import amount, counted
 from fedloom.runs.estimate import Estimate, estimate
 from fedloom.runs.preparing import Prepared
 

@@ -80,7 +80,7 @@ class Comparison:
         """Print the comparison."""
         from rich.console import Console
 
-        from fedloom.report.tables import seen
+        from fedloom.report.run_table import seen
 
         console = Console(markup=False)
         console.print(self._table())
@@ -110,7 +110,7 @@ class Comparison:
         return tables
 
     def _table(self) -> Table:
-        from fedloom.report.tables import comparison_table
+        from fedloom.report.comparison_table import comparison_table
 
         data = self.runs[0].record.data
         return comparison_table(self.rows, f"{data.name}, {data.partition}")

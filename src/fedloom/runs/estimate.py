@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.records.plan import Plan, grid_points
-from fedloom.report.tables import amount, counted, duration
+from fedloom.report.numbers import amount, counted, duration
 from fedloom.runs.comparison import matched_width
 from fedloom.runs.expected_work import loop_topology
 from fedloom.runs.experiment import check

@@ -109,7 +109,8 @@ class Gain:
         """Print the matrix, with one row per client and one column per architecture."""
         from rich.console import Console
 
-        from fedloom.report.tables import percent, plain_table
+        from fedloom.report.numbers import percent
+        from fedloom.report.tables import plain_table
 
         metric = METRICS[self.metric]
         columns: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from typing import cast
 
 from fedloom.errors import FedloomError
 from fedloom.federation.server.budgets import LIMITS, Limit, charged
-from fedloom.report.tables import amount
+from fedloom.report.numbers import amount
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.rehearsal import Rehearsal
 from fedloom.threads import one_thread

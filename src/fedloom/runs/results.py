@@ -231,12 +231,12 @@ class Run(FinishedRun):
         """Print the clients' table."""
         from rich.console import Console
 
-        from fedloom.report.tables import run_table
+        from fedloom.report.run_table import run_table
 
         Console(markup=False).print(run_table(self.record))
 
     def _repr_html_(self) -> str:
-        from fedloom.report.tables import run_table
+        from fedloom.report.run_table import run_table
 
         return table_html(run_table(self.record))
 

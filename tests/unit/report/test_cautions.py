@@ -17,9 +17,9 @@ from fedloom.report.cautions import (
     most_common_sentence,
 )
 from fedloom.report.page import run_page
+from fedloom.report.run_table import summary
 from fedloom.report.sections.headline import headline
 from fedloom.report.story import Reader
-from fedloom.report.tables import summary
 from fedloom.report.versus import beside_each_other, versus_page
 from result_files import method
 

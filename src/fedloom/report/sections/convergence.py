@@ -13,9 +13,10 @@ from fedloom.metrics.metric import Metric
 from fedloom.records.rows import SHARED_BESIDE, MetricsRow, WorkerDeath
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
 from fedloom.report.html import Safe, joined
+from fedloom.report.numbers import NAMED, percent
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import schedule
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, percent, schedule
 
 MOST_NAMED = 10  # clients in one sentence
 MOST_COMMON = "baseline: each client's most common class"

@@ -16,11 +16,11 @@ from fedloom.records.gain import GainMatrix
 from fedloom.records.result import RunResult
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import percent
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.fronts import fronts, operations, scoring
 from fedloom.report.sections.subspaces import allotment, final_group
 from fedloom.report.story import Story
-from fedloom.report.tables import percent
 
 Matrix = list[list[float | None]]
 PALE = "a pale cell is no better than always giving the same answer"

@@ -16,10 +16,10 @@ from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.html import Safe
+from fedloom.report.numbers import amount
 from fedloom.report.parts import figure, grid, table
 from fedloom.report.sections.convergence import evenly, levels_of
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
 
 
 @dataclass(frozen=True)

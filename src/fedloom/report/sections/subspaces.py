@@ -8,9 +8,9 @@ from fedloom.records.rows import ClusterRow, MetricsRow
 from fedloom.report.architectures import in_words
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, tag
+from fedloom.report.numbers import amount, counted, percent
 from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, counted, percent
 
 MOST_ROUNDS = 30  # that are drawn: the last ones
 
