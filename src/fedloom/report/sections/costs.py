@@ -15,7 +15,8 @@ from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.html import Child, Safe
 from fedloom.report.numbers import BY_FORMULA, amount, duration
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import bands, caps, deaths, evenly, refusals
+from fedloom.report.sections.convergence import bands, evenly
+from fedloom.report.sections.troubles import caps, deaths, refusals
 from fedloom.report.story import Story
 
 # What the lines of the charts, and the rows of the table below, add up.

@@ -170,12 +170,14 @@ def gain_beside(
     story: Story, measured: GainMatrix, key: str, name: str, figures: Matrix, shares: Matrix
 ) -> Safe:
     """Draw the matrix of the same networks by a figure other than the metric."""
-    texts = [[percent(figure) for figure in row] for row in figures]
     names = [story.client_name(client) for client in measured.clients]
     columns = [str(client) for client in measured.clients]
+    texts = []
     cells: list[list[Child]] = []
-    for client, row in zip(names, texts, strict=True):
-        cells.append([client, *row])
+    for client, row in zip(names, figures, strict=True):
+        row_texts = [percent(figure) for figure in row]
+        texts.append(row_texts)
+        cells.append([client, *row_texts])
     heading = f"The same networks by {name}"
     drawing = Heat(
         key=key,
