@@ -50,17 +50,17 @@ HFL_EXACT = "hfl:cluster_size=10,batch=20,histograms=exact"
 METHODS = (FEDAVG, ADAPTED, HFL)
 
 
-ALWAYS = Trial("always", "all are there", METHODS)
+ALWAYS = Trial("always", "all available", METHODS)
 CONDITIONS = (
     ALWAYS,
     Trial("dropout", "30 % leave during their work", METHODS, ("--dropout", "0.3")),
-    Trial("duty", "60 s there, 30 s away", METHODS, ("--availability", "duty:60,30")),
+    Trial("duty", "60 s available, 30 s not", METHODS, ("--availability", "duty:60,30")),
 )
 BY_LABELS = Trial("labels", "by labels (Algorithm 2)", (HFL_EXACT,), ("--clusters", "labels"))
 CLUSTERS = (
     BY_LABELS,
     Trial("random", "at random", (HFL_EXACT,), ("--clusters", "random")),
-    Trial("alike", "like with like", (HFL_EXACT,), ("--clusters", "alike")),
+    Trial("alike", "of similar clients", (HFL_EXACT,), ("--clusters", "alike")),
 )
 TRIALS = (*CONDITIONS, *CLUSTERS)
 
@@ -124,7 +124,7 @@ def tables(images: Path, out: Path) -> Iterator[str]:
 def conditions_table(out: Path) -> Iterator[str]:
     """What each method needs to reach the target, and what is lost when clients leave."""
     yield (
-        "| clients | method | accuracy % | − all are there | balanced % | seconds in all | "
+        "| clients | method | accuracy % | − all available | balanced % | total seconds | "
         "seconds to target | "
         "− FedAvg's | WAN to target, MB | LAN to target, MB | GMACs to target | rounds to target "
         "| left, % of orders | "

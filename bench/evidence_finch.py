@@ -156,7 +156,7 @@ SETTINGS = (
         seeds=(0,),
     ),
     Setting(
-        Trial("duty", "60 s there, 30 s away", (finch(),), ("--availability", "duty:60,30")),
+        Trial("duty", "60 s available, 30 s not", (finch(),), ("--availability", "duty:60,30")),
         seeds=(0,),
     ),
 )

@@ -227,7 +227,7 @@ def comparison_table(data_set: DataSet, rows: Rows) -> Iterator[str]:
     if has_auc:
         beside += " and AUC"
     yield (
-        f"\n{len(first)} seeds. Answering each client's most common class, whatever is shown, "
+        f"\n{len(first)} seeds. Answering each client's most common class for every sample "
         f"would give "
         f"{common:.1f} %. Tuned supernet: (w_k, α_k) before it is cut, mean over clients, with "
         f"{beside} in parentheses."

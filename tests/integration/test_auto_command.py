@@ -259,7 +259,7 @@ def test_the_command(words, capsys, tmp_path):
     assert f"report: {out}/report.html" in shown.out
     assert f"fedloom export {out}/" in shown.out and "--data NEW" in shown.out
     assert "MACs for each contestant: what 3 rounds of local-adaptation take" in shown.err
-    assert "--small changes nothing of ditto" in shown.err
+    assert "--small has no effect on ditto" in shown.err
     assert cli.main(["resume", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] and told["leaderboard"][0]["chosen"]

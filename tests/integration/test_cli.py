@@ -258,7 +258,7 @@ def test_small_searches_and_labels(ask, small, tmp_path):
     code, output, errors = ask(
         "compare", "fedavg:lr=.1@plain", "local", *small, "--small", "--out", "two"
     )
-    assert code == 0 and "--small changes nothing of local" in errors
+    assert code == 0 and "--small has no effect on local" in errors
     assert "plain" in output and "fedavg" not in output.split("next:")[0].replace("report:", "")
     assert (tmp_path / "two" / "plain-seed0").is_dir()
 

@@ -131,9 +131,7 @@ def test_an_export_answers_rows_as_predict_does(runs, tmp_path, name, client):
     assert "ward: one of east, north, south, and whether it is missing" in card
     if name == "number":
         np.testing.assert_allclose([float(line) for line in lines], predictions.numbers, rtol=1e-4)
-        assert (
-            "RMSE" in card and "accuracy" not in card.split("## How well it does")[1].split("##")[0]
-        )
+        assert "RMSE" in card and "accuracy" not in card.split("## Results")[1].split("##")[0]
         assert predictions.to_json()["predictions"][0] == {"value": predictions.numbers[0]}
     else:
         assert [line.split("\t")[0] for line in lines] == [row[1] for row in predictions.rows()]

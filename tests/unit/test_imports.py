@@ -22,8 +22,8 @@ FLOWER = ("fedloom.federation.engines.flower", "fedloom.deploy")
 
 
 def rooms_in(text):
-    """The rows of the table under "The rooms", from the ground up: sets of names."""
-    section = text.split("## The rooms")[1].split("\n## ")[0]
+    """The rows of the table under "The packages", from the ground up: sets of names."""
+    section = text.split("## The packages")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
     return [set(re.findall(r"`([a-z_]+)`", row)) for row in rows[2:]]
 
@@ -244,8 +244,8 @@ def test_the_modules_are_really_read():
 
 
 def test_the_map_is_really_read():
-    table = "| Rooms | What |\n|---|---|\n| `a` `b_c` | x `y` |\n| `d` | z |\n"
-    text = f"## The rooms\n\n{table}\n## Next\n| `e` | |\n"
+    table = "| Packages | What |\n|---|---|\n| `a` `b_c` | x `y` |\n| `d` | z |\n"
+    text = f"## The packages\n\n{table}\n## Next\n| `e` | |\n"
     assert rooms_in(text) == [{"a", "b_c"}, {"d"}]
     table = "| A | B | C |\n|---|---|---|\n| `a.b` | `c.d` | so |\n"
     text = f"## Names in strings\n\n{table}\n## Next\n| `e` | `f` | |\n"

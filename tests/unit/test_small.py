@@ -25,7 +25,7 @@ def test_a_space_whose_name_has_its_parameters_keeps_them():
 
 def test_a_method_that_searches_nothing_is_left_alone_and_that_is_said():
     assert small_variant("fedavg:lr=.1", {}) == "fedavg:lr=.1"
-    assert "changes nothing of fedavg:lr=.1" in about_small("fedavg:lr=.1", {})
+    assert "has no effect on fedavg:lr=.1" in about_small("fedavg:lr=.1", {})
     assert (
         about_small("spider:nodes=1", {})
         == "--small: spider:nodes=1 searches with cells=3, channels=8"

@@ -38,10 +38,10 @@ def card(
     sections = {
         f"# {whose}": [f"Found by {method} and exported by fedloom {description.fedloom}.", *notes],
         "## How to load it": how_to_load(description).splitlines(),
-        "## Input and answer": [*interface(description), *colours(finished)],
+        "## Input and output": [*interface(description), *colours(finished)],
         "## Paths": path_section(paths),
-        "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
-        "## Where it comes from": origin(finished, description),
+        "## Results": [*figures_of_part(paths), *figures(finished, client)],
+        "## Origin": origin(finished, description),
         "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
         "## Limits": [*limits(description), *assumptions(finished)],
     }

@@ -188,7 +188,7 @@ def about_stages(methods: Sequence[MethodRow], called: str) -> str:
                 beside["balanced accuracy"] = None
             if end.auc is not None:
                 beside["AUC"] = None
-    ends = "what a method's earlier stages ended with, such as a supernet before it is cut"
+    ends = "the results of a method's earlier stages, such as a supernet before it is cut"
     about = f"{called}: {ends}, mean over clients on their {' or '.join(parts)} data"
     if not beside:
         return about
@@ -263,7 +263,7 @@ def about_pooled(methods: Sequence[MethodRow]) -> str:
 
 
 def about_shared(methods: Sequence[MethodRow]) -> str:
-    about = "shared: the common model alone, pooled"
+    about = "shared: the shared model alone, pooled"
     if all(row.shared_balanced_accuracy is None for row in methods):
         return about
     names = "balanced accuracy"

@@ -78,12 +78,12 @@ def of_tiers(prepared: Prepared) -> list[str]:
         if not prepared.config.tiers.is_given:  # --devices alone also sets the simulated clock
             return []
         flags = "--tiers, --cost, --shares, --tier-file and --unsupported"
-        return [f"{prepared.config.method} has no device tiers: {flags} change nothing"]
+        return [f"{prepared.config.method} has no device tiers: {flags} have no effect"]
     notices = []
     names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
     if names_operations and not has_operations(prepared.task):
         fixed = "trains a fixed network, which has no operations to choose from"
-        notices.append(f"{prepared.config.method} {fixed}: --unsupported changes nothing")
+        notices.append(f"{prepared.config.method} {fixed}: --unsupported has no effect")
     for tier in prepared.tiers.tiers:
         if tier.number not in prepared.tiers.of_client:
             text = f"tier {tier.number} has no clients"

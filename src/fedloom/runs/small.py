@@ -53,6 +53,6 @@ def about_small(method: str, given: Mapping[str, Any]) -> str:
     """A sentence that tells users how --small changes a variant."""
     options = small_options(method, given)
     if not options:
-        return f"--small changes nothing of {method}: it has no search that could be smaller"
+        return f"--small has no effect on {method}: it has no search that could be smaller"
     sizes = ", ".join(f"{name}={value}" for name, value in options.items())
     return f"--small: {method} searches with {sizes}"

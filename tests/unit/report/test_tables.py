@@ -144,7 +144,7 @@ def test_what_earlier_stages_ended_with_has_its_column():
         "64.0",
         "64.0",
     ]
-    assert "stages: what a method's earlier stages ended with" in table.caption
+    assert "stages: the results of a method's earlier stages" in table.caption
     assert (
         "mean over clients on their test data; in parentheses balanced accuracy and AUC"
         in table.caption

@@ -288,7 +288,7 @@ def test_every_stage_has_a_curve_of_its_own(folder):
 
 def test_bytes_stand_beside_those_of_whole_supernets(folder):
     text = read(folder)
-    assert cells_in(text, "Bytes of each stage, beside those of the whole supernet")[1:] == [
+    assert cells_in(text, "Bytes of each stage, compared with sending the whole supernet")[1:] == [
         ["supernet", "1 MB", "4 MB", "900 kB", "75 %"],
         ["search", "0B", "0B", "0B", "–"],
         ["tune", "30 kB", "60 kB", "30 kB", "50 %"],

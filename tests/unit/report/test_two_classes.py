@@ -217,7 +217,7 @@ def test_stages_have_columns_beside_the_result(compared):
 
 
 def test_the_small_print_calls_the_columns_of_stages_what_they_are_called(compared):
-    assert "after search, after tune: what a method's earlier stages ended with" in compared
+    assert "after search, after tune: the results of a method's earlier stages" in compared
     assert "stages: what" not in compared
 
 

@@ -147,7 +147,7 @@ def spoken(distances: dict[int, float]) -> str:
 def caption(story: Story, shown: int, total: int) -> str:
     sentences = [
         "Shares of labels, in the same order in every bar. The distance is to the labels of all "
-        "clients: the sum of absolute differences of shares, from 0 (the same) to 2 (FINCH, Eq. 6)."
+        "clients: the sum of absolute differences of shares, from 0 (equal) to 2 (FINCH, Eq. 6)."
     ]
     if shown < total:
         sentences.append(f"The {shown} of {total} clusters that are farthest are shown.")

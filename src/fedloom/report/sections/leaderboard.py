@@ -189,7 +189,7 @@ def use(versus: Versus) -> Safe:
         "The first command exports the model of one client into a folder that needs no fedloom; "
         "the second one predicts new samples: NEW is data like those of the run, or an .npz "
         "file that holds only x. --client K chooses another client's model, --shared "
-        "the common one."
+        "the shared model."
     )
     others = others_table(auto_result)
     return section("use", "Use this model", code("\n".join(commands)), about, others)

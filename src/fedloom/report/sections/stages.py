@@ -236,7 +236,7 @@ def sent_by_stage(story: Story) -> Safe | None:
         cells.append([stage.stage, *sent, saved_text(stage)])
     if not groups:
         return None
-    heading = "Bytes of each stage, beside those of the whole supernet"
+    heading = "Bytes of each stage, compared with sending the whole supernet"
     meanings = [
         "down to clients",
         "down, if every order had carried the whole supernet",
