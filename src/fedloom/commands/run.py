@@ -267,7 +267,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         return estimate(prepared)
     with ExitStack() as stack:
 
-        def begun(folder: RunFolder) -> None:
+        def on_created(folder: RunFolder) -> None:
             tell(options, f"run folder: {folder.path}")
             if not config.is_federated:
                 tell_time_of_run(options, folder)
@@ -275,7 +275,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
             stack.enter_context(watched(options, folder.path))
 
         shown = stack.enter_context(screen(quiet=options.quiet or options.json))
-        return begin(config, optional_path(options.out), shown, begun)
+        return begin(config, optional_path(options.out), shown, on_created)
 
 
 def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:

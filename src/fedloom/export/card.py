@@ -35,8 +35,9 @@ def card(
     elif finished.named is not None:
         whose = safe(finished.named.title.capitalize())
     method = safe(finished.run.record.method)
+    introduction = f"Found by {method} and exported by fedloom {description.fedloom}."
     sections = {
-        f"# {whose}": [f"Found by {method} and exported by fedloom {description.fedloom}.", *notes],
+        f"# {whose}": [introduction, *notes],
         "## How to load it": how_to_load(description).splitlines(),
         "## Input and output": [*interface(description), *colours(finished)],
         "## Paths": path_section(paths),
