@@ -29,7 +29,7 @@ from fedloom.federation.server.planning import clock_of
 from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
-from fedloom.runs.results import carry_out
+from fedloom.runs.running import carry_out
 from measuring import heading, verdict
 
 ROUNDS = 12

@@ -14,7 +14,8 @@ from fedloom.evaluate.paired import paired
 from fedloom.evaluate.target import first_reached
 from fedloom.metrics.metric import METRICS
 from fedloom.records.comparison import Target, folder_name
-from fedloom.records.result import RunResult, Simulated
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import Simulated
 from fedloom.records.rows import METRICS_FILE, read_rows
 
 Reading = Callable[[RunResult], float]

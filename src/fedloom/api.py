@@ -21,8 +21,9 @@ from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.report.progress import screen
-from fedloom.runs.auto import Asked, Auto, continue_auto, create_auto, main_for
+from fedloom.runs.auto import Auto, continue_auto
 from fedloom.runs.auto_budget import parse_budget
+from fedloom.runs.auto_plan import AutoRequest, create_auto, main_contestant
 from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
 from fedloom.runs.configure import configure, split_flags
 from fedloom.runs.results import Run
@@ -122,18 +123,24 @@ def auto(
     limits = Limit()
     if limit is not None:
         limits = Limit.parse(limit)
-    asked_budget = None
+    parsed_budget = None
     if budget is not None:
-        asked_budget = parse_budget([str(budget)])
+        parsed_budget = parse_budget([str(budget)])
     with screen(quiet=quiet) as shown:
         tree: dict[str, Any] = {}
         for name, value in on_disk(flags).items():
             if name not in PATHS:
                 raise unknown("a keyword of auto", name, PATHS)
             assign(tree, PATHS[name], plain(value))
-        contestant = main or main_for(main_options)
-        asked = Asked(tree, asked_budget, limits, labelled(others), main_options, contestant)
-        return continue_auto(create_auto(asked, out), shown)
+        request = AutoRequest(
+            tree=tree,
+            budget=parsed_budget,
+            limit=limits,
+            others=labelled(others),
+            options=main_options,
+            main=main or main_contestant(main_options),
+        )
+        return continue_auto(create_auto(request, out), shown)
 
 
 def resume(

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedloom.config.models import Experiment
 from fedloom.records.folder import RunFolder
 from fedloom.report.progress import Screen
-from fedloom.runs import results
+from fedloom.runs import running
 from fedloom.runs.results import Run
 
 
@@ -24,7 +24,7 @@ def begin(
 ) -> Run:
     """Start a new run. `tell` is called with its folder before it starts."""
     if not config.is_federated:
-        return results.begin(config, out, shown, tell)
+        return running.begin(config, out, shown, tell)
     from fedloom.deploy import submission
 
     return submission.begin(config, out, shown, tell)
@@ -33,9 +33,9 @@ def begin(
 def go_on(folder: RunFolder, shown: Screen) -> Run:
     """Continue a run that was started before; a finished run is only opened."""
     if folder.result() is not None:
-        return results.tidied(folder)
+        return running.open_tidied(folder)
     if not folder.config().is_federated:
-        return results.go_on(folder, shown)
+        return running.go_on(folder, shown)
     from fedloom.deploy import submission
 
     return submission.go_on(folder, shown)
@@ -44,8 +44,8 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
 def take_back(folder: RunFolder, number: int) -> None:
     """Make round `number` the last one of a run, which can then continue from there."""
     if folder.kind != "run" or not folder.config().is_federated:
-        results.take_back(folder, number)
+        running.take_back(folder, number)
         return
     from fedloom.deploy.settled import check_settled_space
 
-    results.take_back(folder, number, check_settled_space)
+    running.take_back(folder, number, check_settled_space)

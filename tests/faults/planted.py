@@ -63,7 +63,7 @@ FIRST = (
     ),
     Fault(
         "The table of a comparison shows the pooled figure in the column of the worst client.",
-        "report/tables.py",
+        "report/comparison_table.py",
         "metric.text(row.worst.mean),",
         "metric.text(row.pooled.mean),",
         ("unit/report/test_tables.py",),
@@ -123,14 +123,14 @@ FIRST = (
     ),
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
-        "runs/rehearsal.py",
-        "sizes[look] = size_of(self._stamped(stage, order, hop))",
+        "runs/stand_in.py",
+        "sizes[look] = size_of(self._stamped(hop, order))",
         "sizes[look] = Body(order.tensors).size",
         ("unit/test_estimate.py",),
     ),
     Fault(
         "The report of a run leaves the traffic inside clusters out of its headline.",
-        "records/result.py",
+        "records/result_parts.py",
         "return self.down + self.up + self.inside_clusters",
         "return self.down + self.up",
         ("unit/report/test_headline.py",),
@@ -546,9 +546,9 @@ FURTHER = (
     ),
     Fault(
         "A phase costs what its last round does.",
-        "runs/rehearsal.py",
-        "return PhaseCost(name, before.rounds + 1, before.cost.plus(cost))",
-        "return PhaseCost(name, before.rounds + 1, cost)",
+        "runs/rehearsal_costs.py",
+        "return PhaseCost(self.name, self.rounds + 1, self.cost.plus(cost))",
+        "return PhaseCost(self.name, self.rounds + 1, cost)",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -642,8 +642,8 @@ FURTHER = (
     Fault(
         "Every method of a comparison makes a split of its own.",
         "runs/comparison.py",
-        "run, split = self.one(name, method, seed, changes, terms.split)\n",
-        "run, split = self.one(name, method, seed, changes, None)\n",
+        "run, split = self.run_one(name, method, seed, changes, terms.split)\n",
+        "run, split = self.run_one(name, method, seed, changes, None)\n",
         (COMPARISON,),
     ),
     Fault(
@@ -1039,13 +1039,13 @@ SUBTLE = (
     Fault(
         "A dry run counts one hop of a clustered topology only.",
         "runs/rehearsal.py",
-        "            sum_of(costs),\n            down=sent.wan_down,",
-        "            costs[0],\n            down=sent.wan_down,",
+        "        sum_of(costs),\n        down=sent.wan_down,",
+        "        costs[0],\n        down=sent.wan_down,",
         ("unit/test_estimate.py",),
     ),
     Fault(
         "A dry run prices every round of a stage like its first.",
-        "runs/rehearsal.py",
+        "runs/stand_in.py",
         'return LOOK.join([f"{stage.name} {order.kind}", table, own, meta])',
         'return LOOK.join([f"{stage.name} {order.kind}", "", "", ""])',
         ("unit/test_estimate.py",),
@@ -1786,15 +1786,15 @@ EVIDENCE = (
     Fault(
         "A dry run carries out every order whose part of the network is new, which are all of "
         "them.",
-        "runs/rehearsal.py",
-        "known.are_enough(self.round)",
-        "not known",
+        "runs/stand_in.py",
+        "part_answers.are_enough(hop.round)",
+        "not part_answers",
         ("unit/test_estimate.py::test_of_orders_that_bring_parts_a_round_carries_two_out",),
     ),
     Fault(
         "In a dry run the first part of a round stands for all the others.",
-        "runs/rehearsal.py",
-        "self.taken += 1",
+        "runs/stand_in.py",
+        "self.times_used += 1",
         "pass",
         ("unit/test_estimate.py::test_answers_to_parts_take_turns",),
     ),
@@ -1859,7 +1859,7 @@ HONEST = (
     ),
     Fault(
         "A difference of balanced accuracies has the wrong sign.",
-        "report/tables.py",
+        "report/comparison_table.py",
         'cells.append(row.judged_by.text_beside(own.mean - first.mean, "+"))',
         'cells.append(row.judged_by.text_beside(first.mean - own.mean, "+"))',
         ("unit/report/test_tables.py::test_differences_of_what_stands_beside_accuracy",),

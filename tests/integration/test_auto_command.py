@@ -32,8 +32,9 @@ from fedloom.records.plan import read_plan
 from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import auto_latency
-from fedloom.runs.auto import Asked, best_of, continue_auto, create_auto, fast_enough, goodness
+from fedloom.runs.auto import best_of, continue_auto, goodness
 from fedloom.runs.auto_budget import AskedBudget
+from fedloom.runs.auto_plan import AutoRequest, create_auto, with_fast_sizes
 from result_files import client as client_row
 from result_files import result
 
@@ -56,7 +57,7 @@ def here(tmp_path, monkeypatch):
 
 
 def asked(images, *others, main="fedavg", **more):
-    return Asked(tree=tiny.tree(images), others=labelled(others), main=main, **more)
+    return AutoRequest(tree=tiny.tree(images), others=labelled(others), main=main, **more)
 
 
 def carry_out(folder):
@@ -70,7 +71,7 @@ def found_in(path):
 def test_one_split_one_budget_and_a_choice_by_validation(images, tmp_path):
     auto = carry_out(create_auto(asked(images, "ditto"), tmp_path / "a"))
     found = found_in(auto.path)
-    assert found == auto.found
+    assert found == auto.result
     assert {row.name for row in found.leaderboard} == {"local-adaptation", "fedavg", "ditto"}
     assert all(
         before.validation >= after.validation for before, after in pairwise(found.leaderboard)
@@ -116,7 +117,7 @@ def test_more_than_two_others_run_a_first_rung(images, tmp_path):
     rungs = sorted(path.name for path in auto.path.glob("rung-*"))
     assert rungs == ["rung-ditto", "rung-fedprox", "rung-rep"]
     rung = next(
-        decision for decision in auto.found.decisions if decision.decision.startswith("first rung")
+        decision for decision in auto.result.decisions if decision.decision.startswith("first rung")
     )
     assert rung.options == ["ditto", "fedprox", "rep"]
     kept = rung.chosen.split(", ")
@@ -155,7 +156,7 @@ def test_what_was_interrupted_goes_on_and_ends_the_same(images, tmp_path):
     assert not (folder.path / "result.json").exists()
     again = fedloom.resume(folder.path)
     for name in ("verdict", "leaderboard", "decisions", "spent", "clients"):
-        assert getattr(again.found, name) == getattr(whole.found, name), name
+        assert getattr(again.result, name) == getattr(whole.result, name), name
 
 
 def test_test_data_decide_nothing(tmp_path, monkeypatch):
@@ -178,8 +179,8 @@ def test_test_data_decide_nothing(tmp_path, monkeypatch):
     }
     second = carry_out(create_auto(replace(given, tree=tree), tmp_path / "b"))
     assert [row.name for row in second.leaderboard] == [row.name for row in first.leaderboard]
-    assert [client.chosen for client in second.found.clients] == [
-        client.chosen for client in first.found.clients
+    assert [client.chosen for client in second.result.clients] == [
+        client.chosen for client in first.result.clients
     ]
     assert second.winner.accuracy["mean"] != first.winner.accuracy["mean"]
 
@@ -191,8 +192,8 @@ def test_a_limit_keeps_large_networks_from_being_chosen(images, tmp_path):
     sizes = {row.name: row.params for row in carry_out(first).leaderboard}
     limit = Limit(params=(sizes["small"] + sizes["fedavg"]) / 2)
     auto = carry_out(create_auto(asked(images, small, limit=limit), tmp_path / "b"))
-    assert auto.found.winner.name == "small"
-    assert {client.chosen for client in auto.found.clients} == {"small"}
+    assert auto.result.winner.name == "small"
+    assert {client.chosen for client in auto.result.clients} == {"small"}
     with pytest.raises(
         FedloomError,
         match="--limit must leave at least one contestant, but no network is within",
@@ -235,8 +236,10 @@ def test_sizes_that_are_too_slow_are_not_tried(images, monkeypatch):
         "in_turns",
         lambda works, *rest: [Timing(times[size], 0.0) for size in (1.0, 0.7, 0.5, 0.35)],
     )
-    assert fast_enough(asked(images, limit=Limit(latency_ms=2.5))).options == {"sizes": "0.5/0.35"}
-    assert fast_enough(asked(images)).options == {}
+    assert with_fast_sizes(asked(images, limit=Limit(latency_ms=2.5))).options == {
+        "sizes": "0.5/0.35"
+    }
+    assert with_fast_sizes(asked(images)).options == {}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.preparing import reopen
-from fedloom.runs.results import carry_out
+from fedloom.runs.running import carry_out
 
 pytestmark = pytest.mark.whole
 

@@ -375,7 +375,7 @@ def test_a_finished_run_can_be_taken_back(images, tmp_path):
 def test_taking_back_cuts_later_versions_of_client_states(images, tmp_path):
     out = tmp_path / "run"
     tiny.stopped_after(4, out, "local", tiny.tree(images, rounds=6))
-    from fedloom.runs.results import take_back
+    from fedloom.runs.running import take_back
 
     take_back(RunFolder(out), 3)
     assert {path.stem for path in Path(out / "clients").rglob("*.state")} == {"2.0", "3.0"}

@@ -23,7 +23,7 @@ from fedloom.report.progress import Screen
 from fedloom.runs import experiment
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
-from fedloom.runs.results import carry_out
+from fedloom.runs.running import carry_out
 from fedloom.types import Reply
 
 pytestmark = pytest.mark.processes

@@ -14,7 +14,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.preparing import prepare, reopen
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 
 SPACE = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = {

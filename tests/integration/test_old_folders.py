@@ -28,7 +28,8 @@ from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import prepare, reopen
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 from fedloom.version import __version__
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"

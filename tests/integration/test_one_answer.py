@@ -16,7 +16,7 @@ import fedloom
 from fedloom.cli import main
 from fedloom.data.split import Split
 from fedloom.records.folder import RunFolder
-from fedloom.report.tables import run_table
+from fedloom.report.run_table import run_table
 
 ONE_ANSWER = "3 of 3 clients' models give the same answer for every test sample."
 SAMPLES = 120

@@ -25,7 +25,8 @@ from fedloom.records.searches import all_scores
 from fedloom.runs import path_scoring
 from fedloom.runs import search as searching
 from fedloom.runs.finished import model_of_search, open_finished
-from fedloom.runs.results import Run, take_back
+from fedloom.runs.results import Run
+from fedloom.runs.running import take_back
 from fedloom.runs.search import Supernet
 from fedloom.searchers.budget_search import best_first
 from fedloom.searchers.tier_search import Score
@@ -280,7 +281,8 @@ class TestOwnSamples:
         federated(run)
         supernet = Supernet.open(run)
         known = best_first(
-            supernet.scores(), searching.space_within(supernet, searching.Asked(Limit(macs=9e3)))
+            supernet.scores(),
+            searching.space_within(supernet, searching.SearchRequest(Limit(macs=9e3))),
         )
         before = all_scores(run)
         data = images(tmp_path)

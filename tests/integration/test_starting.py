@@ -25,7 +25,8 @@ from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.finished import open_finished
 from fedloom.runs.preparing import prepare
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 from fedloom.runs.warm_start import begun
 from fedloom.types import Setup, State
 

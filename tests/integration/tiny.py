@@ -19,7 +19,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.preparing import reopen
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 from fedloom.types import State
 
 TIMES = {"seconds", "measured_clock", "wall", "memory", "deaths"}

@@ -3,7 +3,7 @@ import pytest
 from fedloom.errors import FedloomError
 from fedloom.runs.auto_budget import AskedBudget, Pace, parse_budget, settle
 from fedloom.runs.estimate import Estimate
-from fedloom.runs.rehearsal import Cost, StageCost
+from fedloom.runs.rehearsal_costs import Cost, StageCost
 
 
 def pace(rounds=20):

@@ -16,7 +16,7 @@ from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, rea
 from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
-from fedloom.runs.comparison import Bench, Terms, continue_comparison, create_comparison
+from fedloom.runs.comparison import ComparisonRunner, Terms, continue_comparison, create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.planning import check_plan
@@ -335,29 +335,32 @@ def test_a_comparison_that_was_killed_while_it_was_made(text, tmp_path):
     ],
 )
 def test_the_first_method_sets_everybodys_budget(unit, budget, tmp_path):
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path), plan("fedavg", budget={"equal": unit}), Screen(None, None), None
     )
-    assert bench._budget(finished(0.5, lan=6), Terms()) == budget
+    assert runner._budget(finished(0.5, lan=6), Terms()) == budget
 
 
 def test_what_the_servers_of_the_first_method_compute_is_part_of_the_budget(tmp_path):
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
     )
-    assert bench._budget(finished(0.5, server_macs=70), Terms()) == {"equal": "macs", "amount": 170}
+    assert runner._budget(finished(0.5, server_macs=70), Terms()) == {
+        "equal": "macs",
+        "amount": 170,
+    }
 
 
 def test_an_amount_that_is_given_is_everybodys_budget(tmp_path):
     """The first method's too: what it happens to spend sets nothing."""
     given = {"equal": "macs", "amount": 5e9}
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path), plan("fedavg", "local", budget=given), Screen(None, None), None
     )
-    terms = bench._first_terms()
+    terms = runner._first_terms()
     assert terms.budget == given
-    assert bench._budget(finished(0.5, server_macs=70), terms) == given
-    without = Bench(
+    assert runner._budget(finished(0.5, server_macs=70), terms) == given
+    without = ComparisonRunner(
         RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
     )
     assert without._first_terms() == Terms()
@@ -369,7 +372,7 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
     """Of three methods that spend and find different amounts, in two seeds."""
     methods = ("fedavg", "local", "fedprox")
     figures = {"fedavg": (100, 10), "local": (7, 70), "fedprox": (900, 90)}  # MACs, parameters
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path),
         plan(*methods, seeds=(0, 1), budget={"equal": "macs"}),
         Screen(None, None),
@@ -379,7 +382,7 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
     targets = []
     splits = []
 
-    def one(name, method, seed, changes, split):
+    def run_one(name, method, seed, changes, split):
         budgets.append(changes["budget"]["amount"])
         splits.append(split)
         macs, params = figures[method]
@@ -391,9 +394,9 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
         targets.append(target)
         return {}
 
-    monkeypatch.setattr(bench, "one", one)
+    monkeypatch.setattr(runner, "run_one", run_one)
     monkeypatch.setattr(comparison, "matched_width", width)
-    bench.run()
+    runner.run()
     assert budgets == [None, 100, 100, None, 101, 101]
     assert targets == [None, 10, 10, None, 11, 11]
     assert splits == [None, *["split of seed 0"] * 2, None, *["split of seed 1"] * 2]
@@ -460,7 +463,7 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(
     tmp_path, monkeypatch, metric, figures
 ):
     values = {f"grid-fedavg-{number}": figure for number, figure in enumerate(figures)}
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path),
         plan("fedavg", grid={"lr": ["1", "2", "3", "4"]}),
         Screen(None, None),
@@ -468,19 +471,19 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(
     )
     asked = []
 
-    def one(name, method, seed, changes, split):
+    def run_one(name, method, seed, changes, split):
         asked.append(changes)
         return finished(
             -(values[name] or 0), metric=metric, validation=values[name]
         ), None  # the first on test
 
-    monkeypatch.setattr(bench, "one", one)
-    assert bench._tune("fedavg", Terms()) == {"lr": "3"}
+    monkeypatch.setattr(runner, "run_one", run_one)
+    assert runner._tune("fedavg", Terms()) == {"lr": "3"}
     assert all(
         changes["evaluate"] == {"hold_back": True} for changes in asked
     )  # select stays what is reported
     assert (
-        Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune(
+        ComparisonRunner(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune(
             "fedavg", Terms()
         )
         is None
@@ -491,7 +494,7 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(
         "got a validation figure"
     )
     with pytest.raises(FedloomError, match=expected):
-        bench._tune("fedavg", Terms())
+        runner._tune("fedavg", Terms())
 
 
 class Judged:
@@ -500,7 +503,9 @@ class Judged:
     def __init__(self, folder, quick, select):
         quick = {**quick, "budget": {"rounds": 5}, "evaluate": {"every": 1, "select": select}}
         plan = Plan(("fedavg",), (0,), {"lr": ["0.01", "1", "0.1"]}, quick)
-        self.chosen = Bench(folder, plan, Screen(None, None), None)._tune("fedavg", Terms())
+        self.chosen = ComparisonRunner(folder, plan, Screen(None, None), None)._tune(
+            "fedavg", Terms()
+        )
         self.points = dict(zip(plan.grid["lr"], range(3), strict=True))
         self.curves = {}
         self.validation = {}
@@ -531,7 +536,7 @@ def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
     """Also of methods whose clients make it beyond the budget, in a stage of its own."""
     quick = {**quick, "budget": {"rounds": 3}, "evaluate": {"every": 100}}
     plan = Plan((method,), (0,), {"lr": ["0.1"]}, quick)
-    Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method, Terms())
+    ComparisonRunner(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method, Terms())
     run = RunFolder.open(tmp_path / f"grid-{method}-0")
     other = {
         **quick,
@@ -581,13 +586,13 @@ def test_the_width_is_matched_for_the_point_of_a_grid():
 
 
 def test_a_point_whose_training_breaks_down_is_passed_over(quick, tmp_path):
-    bench = Bench(
+    runner = ComparisonRunner(
         RunFolder(tmp_path),
         Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick),
         Screen(None, None),
         None,
     )
-    assert bench._tune("fedavg", Terms()) == {"lr": "0.1"}
+    assert runner._tune("fedavg", Terms()) == {"lr": "0.1"}
 
 
 def test_a_grid_that_cannot_be_judged_is_one_sentence(quick, tmp_path, capsys):
@@ -705,7 +710,7 @@ def test_parameters_and_macs_are_not_matched_at_once(quick, tmp_path):
 def test_a_table_of_long_variants_fits_into_80_columns(metric, scale, shown):
     from rich.console import Console
 
-    from fedloom.report.tables import comparison_table
+    from fedloom.report.comparison_table import comparison_table
 
     of = {
         name: {"mean": 0.966 * scale, "std": 0.011}

@@ -21,7 +21,7 @@ from fedloom.report.page import run_page
 from fedloom.report.rounds import as_csv, read_rounds
 from fedloom.report.story import Reader
 from fedloom.runs.preparing import reopen
-from fedloom.runs.results import carry_out
+from fedloom.runs.running import carry_out
 
 COUNT = 80  # mutations for each reader
 MANY = 3000  # of them in a slow test

@@ -32,7 +32,7 @@ from fedloom.report.versus import beside_each_other, versus_page, write_comparis
 from fedloom.runs import latency
 from fedloom.runs.finished import open_finished
 from fedloom.runs.preparing import reopen
-from fedloom.runs.profiles import needed
+from fedloom.runs.profiles import possible_pieces
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of
 
@@ -158,7 +158,7 @@ def profile(tmp_path, monkeypatch):
     def make(run):
         entries = [
             Entry(**piece._asdict(), ms=0.5, spread_ms=0.1, repeats=5)
-            for piece in needed(latency.task_of(run))
+            for piece in possible_pieces(latency.task_of(run))
         ]
         made_up = Profile(machine=this_machine("cpu"), made="2026-01-01", entries=tuple(entries))
         path = tmp_path / "profile.json"

@@ -15,21 +15,14 @@ from fedloom.methods.fedavg import FedAvg
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.runs import estimate as module
-from fedloom.runs import rehearsal
+from fedloom.runs import stand_in
 from fedloom.runs.configure import configure
 from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
 from fedloom.runs.experiment import create, execute
 from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import prepare
-from fedloom.runs.rehearsal import (
-    LATER_PROBE,
-    PARTS_A_ROUND,
-    PROBE,
-    Cost,
-    PartAnswers,
-    StageCost,
-    few,
-)
+from fedloom.runs.rehearsal_costs import Cost, StageCost
+from fedloom.runs.stand_in import LATER_PROBE, PARTS_A_ROUND, PROBE, PartAnswers, few
 from fedloom.types import Round, Stamp, State
 
 
@@ -156,13 +149,13 @@ def test_memory_counts_the_workers(prepared, monkeypatch):
 
 def test_time_is_shared_by_workers_and_scaled_to_whole_clients(prepared, monkeypatch):
     """A second for each sample probed: 4 clients of 80 to train on, 2 rounds."""
-    real = rehearsal.carry_out
+    real = stand_in.carry_out
 
     def a_second_a_sample(site, order):
         chunks, envelope = real(site, order)
         return chunks, replace(envelope, seconds=float(len(site.data(order.client).train)))
 
-    monkeypatch.setattr(rehearsal, "carry_out", a_second_a_sample)
+    monkeypatch.setattr(stand_in, "carry_out", a_second_a_sample)
 
     def seconds(workers):
         return estimate(prepared(rounds=2, engine={"workers": workers})).training.seconds
@@ -186,9 +179,9 @@ def test_only_a_few_samples_are_trained_on(prepared, tmp_path):
 def test_few_orders_are_carried_out_however_many_rounds(prepared, monkeypatch):
     """One of training and two of evaluating, each twice for the clock, and one of describing."""
     kinds = []
-    real = rehearsal.carry_out
+    real = stand_in.carry_out
     monkeypatch.setattr(
-        rehearsal, "carry_out", lambda site, order: kinds.append(order.kind) or real(site, order)
+        stand_in, "carry_out", lambda site, order: kinds.append(order.kind) or real(site, order)
     )
     estimate(prepared(rounds=50))
     assert sorted(kinds) == ["describe", *["evaluate"] * 4, "train", "train"]
@@ -358,11 +351,11 @@ def test_a_method_whose_every_order_looks_new_is_not_carried_out_forever(
     prepared, tmp_path, monkeypatch
 ):
     (tmp_path / "counting.py").write_text(COUNTS_ROUNDS)
-    monkeypatch.setattr(rehearsal, "MOST_PROBES", 3)
+    monkeypatch.setattr(stand_in, "MOST_PROBES", 3)
     seen = []
-    real = rehearsal.carry_out
+    real = stand_in.carry_out
     monkeypatch.setattr(
-        rehearsal, "carry_out", lambda site, order: seen.append(order.kind) or real(site, order)
+        stand_in, "carry_out", lambda site, order: seen.append(order.kind) or real(site, order)
     )
     estimated = estimate(prepared(f"{tmp_path}/counting.py:counting", rounds=20))
     assert seen.count("train") == 4  # the first twice
@@ -395,11 +388,11 @@ def test_of_orders_that_bring_parts_a_round_carries_two_out(
 ):
     """Until there are many; then none. The first of all is carried out once more, to warm up."""
     (tmp_path / "parts.py").write_text(SENDS_PARTS)
-    monkeypatch.setattr(rehearsal, "MOST_PROBES", most)
+    monkeypatch.setattr(stand_in, "MOST_PROBES", most)
     seen = []
-    real = rehearsal.carry_out
+    real = stand_in.carry_out
     monkeypatch.setattr(
-        rehearsal, "carry_out", lambda site, order: seen.append(order.kind) or real(site, order)
+        stand_in, "carry_out", lambda site, order: seen.append(order.kind) or real(site, order)
     )
     estimated = estimate(prepared(f"{tmp_path}/parts.py:parts", rounds=20))
     assert seen.count("train") - 1 == carried_out

@@ -13,7 +13,7 @@ from fedloom.evaluate.gain import FineTuning
 from fedloom.metrics.figures import Figures
 from fedloom.records.gain import GainLine, read_gain_lines
 from fedloom.runs import gains
-from fedloom.runs.gains import CellFigures, Job, Lines, gain_of
+from fedloom.runs.gains import CellFigures, GainFile, Job, gain_of
 
 COUNT = 1000  # mutations
 HOW = FineTuning(epochs=2, start="fresh", lr=0.5)
@@ -39,7 +39,7 @@ def as_lines(rows):
 
 @pytest.fixture
 def lines(tmp_path):
-    return Lines(tmp_path / "gain.jsonl", "accuracy", HOW)
+    return GainFile(tmp_path / "gain.jsonl", "accuracy", HOW)
 
 
 def test_a_line_has_the_figure_under_the_name_of_its_metric(lines):

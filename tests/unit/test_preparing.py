@@ -7,7 +7,7 @@ from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.partition import parse
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
-from fedloom.records.result import Input
+from fedloom.records.result_parts import Input
 from fedloom.runs.preparing import (
     as_before,
     check_device,

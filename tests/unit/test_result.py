@@ -28,7 +28,7 @@ from fedloom.records.result import (
 from fedloom.records.rows import Evaluation, LedgerLine, MetricsRow
 from fedloom.records.sections import Sections
 from fedloom.records.totals import Totals
-from fedloom.report.tables import run_table, schedule
+from fedloom.report.run_table import run_table, schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.preparing import prepare
 from fedloom.runs.privacy import privacy as privacy_of
@@ -704,7 +704,7 @@ def test_table_of_perplexity(text_run, capsys, monkeypatch):
 def test_a_federation_tells_no_macs(prepared):
     import dataclasses
 
-    from fedloom.report.tables import run_table
+    from fedloom.report.run_table import run_table
 
     given = prepared()
     engine = given.config.engine.model_copy(update={"federation": "hearts"})

@@ -81,8 +81,8 @@ def start_auto(options: argparse.Namespace) -> Any:
     load_torch()
     from fedloom.config.variants import labelled
     from fedloom.cost.limits import Limit
-    from fedloom.runs.auto import Asked, main_for
     from fedloom.runs.auto_budget import parse_budget
+    from fedloom.runs.auto_plan import AutoRequest, main_contestant, plan_of
 
     budget = parse_budget(options.budget or [])
     options.budget = None  # of `run` and `compare` it is a limit; here it is what to spend
@@ -95,10 +95,9 @@ def start_auto(options: argparse.Namespace) -> Any:
             own[option] = getattr(options, flag)
     tree = configuration(options)
     others = small_variants(options, labelled(options.others), options_in(tree))
-    asked = Asked(tree, budget, limit, others, own, main_for(own))
+    request = AutoRequest(tree, budget, limit, others, own, main_contestant(own))
     if options.dry_run:
-        from fedloom.runs.auto import plan_of
         from fedloom.runs.estimate import estimate_plan
 
-        return estimate_plan(plan_of(asked))
-    return carry_out_auto(options, asked)
+        return estimate_plan(plan_of(request))
+    return carry_out_auto(options, request)

@@ -9,16 +9,18 @@ from fedloom.commands.finishing import interruptible, tell, tell_time
 from fedloom.commands.report import watched
 
 if TYPE_CHECKING:
-    from fedloom.runs.auto import Asked, Auto
+    from fedloom.runs.auto import Auto
+    from fedloom.runs.auto_plan import AutoRequest
 
 
-def carry_out_auto(options: argparse.Namespace, asked: Asked) -> Auto:
+def carry_out_auto(options: argparse.Namespace, request: AutoRequest) -> Auto:
     """Create the contest's folder, tell the user its budget and duration, and carry it out."""
     from fedloom.records.plan import read_plan
     from fedloom.report.progress import screen
-    from fedloom.runs.auto import continue_auto, create_auto
+    from fedloom.runs.auto import continue_auto
+    from fedloom.runs.auto_plan import create_auto
 
-    folder = create_auto(asked, options.out)
+    folder = create_auto(request, options.out)
     contest = read_plan(folder).contest
     assert contest is not None
     tell(options, f"auto folder: {folder.path}")

@@ -31,7 +31,8 @@ def guarded(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (FedloomError, OSError, ImportError, RuntimeError, ValueError) as error:
-        return Finding(check.__name__.replace("_", " "), False, f"{type(error).__name__}: {error}")
+        name = check.__name__.replace("_", " ")
+        return Finding(name, good=False, text=f"{type(error).__name__}: {error}")
 
 
 def versions() -> Finding:
@@ -42,24 +43,24 @@ def versions() -> Finding:
     if torch.cuda.is_available():
         device = "CUDA usable"
     text = f"fedloom {__version__}, Python {python}, torch {torch.__version__}, {device}"
-    return Finding("versions", True, text)
+    return Finding("versions", good=True, text=text)
 
 
 def cores() -> Finding:
     count = len(os.sched_getaffinity(0))
-    return Finding("cores", True, f"{count}, so {count} worker processes by default")
+    return Finding("cores", good=True, text=f"{count}, so {count} worker processes by default")
 
 
 def memory() -> Finding:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     text = f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 GiB and its network"
-    return Finding("memory", free > 1 << 30, text)
+    return Finding("memory", good=free > 1 << 30, text=text)
 
 
 def disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     text = f"{free / 2**30:.1f} GiB free where runs/ would go ({Path.cwd()})"
-    return Finding("disk", free > 1 << 30, text)
+    return Finding("disk", good=free > 1 << 30, text=text)
 
 
 def durable_writes() -> Finding:
@@ -72,7 +73,7 @@ def durable_writes() -> Finding:
             os.fsync(file.fileno())
     milliseconds = (time.perf_counter() - started) / 5 * 1000
     text = f"{milliseconds:.1f} ms each, one or two per round"
-    return Finding("durable writes", milliseconds < 100, text)
+    return Finding("durable writes", good=milliseconds < 100, text=text)
 
 
 def data() -> Finding:
@@ -80,7 +81,7 @@ def data() -> Finding:
 
     source = open_source("digits")
     names = ", ".join(SOURCES.names())
-    return Finding("data", True, f"digits has {len(source.y)} samples; by name: {names}")
+    return Finding("data", good=True, text=f"digits has {len(source.y)} samples; by name: {names}")
 
 
 def worker() -> Finding:
@@ -96,8 +97,8 @@ def worker() -> Finding:
         pool.close()
     seconds = time.perf_counter() - started
     if not answers:
-        return Finding("workers", False, f"no answer after {seconds:.1f} s")
-    return Finding("workers", True, f"up after {seconds:.1f} s")
+        return Finding("workers", good=False, text=f"no answer after {seconds:.1f} s")
+    return Finding("workers", good=True, text=f"up after {seconds:.1f} s")
 
 
 def convolutions() -> Finding:
@@ -112,4 +113,4 @@ def convolutions() -> Finding:
     if not answer.sound:
         advice = "slice first, `x[:, :, ::2, ::2]`, then convolve with stride 1"
         text = f"{text}; FedLoom's own networks avoid it, and a network of yours should: {advice}"
-    return Finding("convolutions", True, text)
+    return Finding("convolutions", good=True, text=text)

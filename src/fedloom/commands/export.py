@@ -123,14 +123,14 @@ def model_flags(parser: Parser) -> None:
     parser.add_argument("--skip-bad", action="store_true", help=HELP_SKIP_BAD)
 
 
-class Chosen(NamedTuple):
+class ChosenModel(NamedTuple):
     """A finished run, and the client whose model is meant; None means the shared model."""
 
     run: Finished
     client: int | None
 
 
-def chosen_model(options: argparse.Namespace) -> Chosen:
+def chosen_model(options: argparse.Namespace) -> ChosenModel:
     check_model_flags(options)
     client = optional_number("client", options.client, int, 0)
     if options.kit is None:
@@ -151,8 +151,8 @@ def chosen_model(options: argparse.Namespace) -> Chosen:
         }
         run = open_at_site(options.path, Path(options.kit), site_data(flags))
     if options.kit is not None and client is None and not options.shared:
-        return Chosen(run, run.here)
-    return Chosen(run, client)
+        return ChosenModel(run, run.here)
+    return ChosenModel(run, client)
 
 
 def check_model_flags(options: argparse.Namespace) -> None:
@@ -235,7 +235,7 @@ def adapt_command(options: argparse.Namespace) -> int:
         tuning = tuning_by_flags(options)
         with ExitStack() as stack:
 
-            def begun(folder: RunFolder) -> None:
+            def on_created(folder: RunFolder) -> None:
                 tell(options, f"run folder: {folder.path}")
                 stack.enter_context(interruptible(folder.path))
 
@@ -246,7 +246,7 @@ def adapt_command(options: argparse.Namespace) -> int:
                     options.transform,
                     source=source,
                     shown=shown,
-                    tell=begun,
+                    tell=on_created,
                     samples=samples,
                     tuning=tuning,
                     seed=seed,
@@ -259,7 +259,7 @@ def adapt_command(options: argparse.Namespace) -> int:
                 tier=optional_number("tier", options.tier, int, 1),
                 search=options.search,
                 shown=shown,
-                tell=begun,
+                tell=on_created,
                 directory=options.data_dir,
                 skip_bad=options.skip_bad,
                 tuning=tuning,

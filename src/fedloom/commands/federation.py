@@ -10,6 +10,9 @@ from fedloom.config.flags import FLAGS
 from fedloom.errors import FedloomError
 from fedloom.reading import has_surrogates
 
+# Declares `fedloom federation NAME`, given its name, its summary and what its first argument is.
+Action = Callable[[str, str, str], Parser]
+
 
 def add(commands: Commands) -> None:
     summary = "set up and run a real federation: its keys, its server, its sites"
@@ -20,6 +23,16 @@ def add(commands: Commands) -> None:
         added.add_argument("path", metavar=place)
         return added
 
+    init_command(action)
+    member_commands(action)
+    backup_commands(action)
+    process_commands(action)
+    token_command(action)
+    reading_commands(action)
+
+
+def init_command(action: Action) -> None:
+    """`init` at the server."""
     init = action("init", "create certificates, and a start kit for every site", "DIR")
     help_site = "a site's name; repeat it for every site"
     init.add_argument("--site", action="append", default=[], metavar="NAME", help=help_site)
@@ -39,63 +52,9 @@ def add(commands: Commands) -> None:
     init.add_argument("--listen", metavar="ADDRESS:PORT", help=help_listen)
     help_units = "write systemd units for the server and the sites into DIR/systemd"
     init.add_argument("--systemd", action="store_true", help=help_units)
-    member_commands(action)
-    backup = action("backup", "back up a federation's server, or a site", "DIR|KIT")
-    help_backup = "the file to write; it holds private keys"
-    backup.add_argument("--out", required=True, metavar="FILE", help=help_backup)
-    restore = action("restore", "restore a backup into a new folder", "FILE")
-    restore.add_argument("folder", metavar="DIR|KIT", help="the new folder")
-    help_counters = "for a site: its old kit, whose counters and audit log are used if higher"
-    restore.add_argument("--counters", metavar="KIT", help=help_counters)
-    server = action("server", "start the server", "DIR")
-    help_metrics = "serve metrics for Prometheus at this port of 127.0.0.1 (default: off)"
-    server.add_argument("--metrics", metavar="PORT", help=help_metrics)
-    site = action("site", "start a site, with its own data", "KIT")
-    help_data = "this site's samples, which never leave it"
-    site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
-    help_dir = "folder in which relative data paths are looked for"
-    site.add_argument("--data-dir", metavar="DIR", help=help_dir)
-    for flag in FLAGS:
-        if flag.name in ("resize", "fit", "skip-bad"):
-            add_flag(site, flag)
-    site.add_argument("--device", default="cpu", help="torch device (default cpu)")
-    help_port = "a port on this machine for Flower's own use (default: any free one)"
-    site.add_argument("--port", help=help_port)
-    help_insecure = "no TLS, no authentication: only to try it on one machine"
-    for added in (server, site):
-        added.add_argument("--insecure", action="store_true", help=help_insecure)
-    token = action("token", "give another person access to the server's control interface", "DIR")
-    help_role = "submitter (may run) or viewer (may look); default submitter"
-    roles = ("submitter", "viewer")
-    token.add_argument("--role", choices=roles, default="submitter", help=help_role)
-    help_days = "days for which it is valid (default 30)"
-    token.add_argument("--days", default="30", metavar="N", help=help_days)
-    token.add_argument("--name", metavar="NAME", help="the owner's name (default: its role)")
-    token.add_argument("--out", metavar="FILE", help="where to write it (default NAME.token)")
-    token.add_argument("--withdraw", metavar="NAME", help="revoke this token instead")
-    summary_status = "health, sites and disk of a federation, or of one site (by its kit)"
-    status = action("status", summary_status, "DIR|TOKEN|KIT")
-    audit = action(
-        "audit", "check a site's audit log, and print what was requested and sent", "KIT"
-    )
-    help_head = "a head from an earlier check, which the log must still contain"
-    audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
-    approve = action(
-        "approve", "list the experiments that wait for approval; approve or reject one", "KIT"
-    )
-    help_id = "the experiment to approve; without it, those that wait are listed"
-    approve.add_argument("id", nargs="?", metavar="ID", help=help_id)
-    help_reject = "the experiment to reject; `all`: every one that waits"
-    approve.add_argument("--reject", metavar="ID|all", help=help_reject)
-    for added in (status, audit, approve):
-        added.add_argument(
-            "--json",
-            action="store_true",
-            help="print one JSON object and nothing else",
-        )
 
 
-def member_commands(action: Callable[[str, str, str], Parser]) -> None:
+def member_commands(action: Action) -> None:
     """`join` at a site; `admit`, `add`, `rotate` and `revoke` at the server."""
     help_days = "days for which the key is admitted (default 730)"
     help_ca_key = "the authority's key, if it is not in DIR"
@@ -118,6 +77,75 @@ def member_commands(action: Callable[[str, str, str], Parser]) -> None:
     for added in (admit, add_site, rotate):
         added.add_argument("--days", default="730", metavar="N", help=help_days)
         added.add_argument("--ca-key", metavar="FILE", help=help_ca_key)
+
+
+def backup_commands(action: Action) -> None:
+    """`backup` and `restore`, of the server or a site."""
+    backup = action("backup", "back up a federation's server, or a site", "DIR|KIT")
+    help_backup = "the file to write; it holds private keys"
+    backup.add_argument("--out", required=True, metavar="FILE", help=help_backup)
+    restore = action("restore", "restore a backup into a new folder", "FILE")
+    restore.add_argument("folder", metavar="DIR|KIT", help="the new folder")
+    help_counters = "for a site: its old kit, whose counters and audit log are used if higher"
+    restore.add_argument("--counters", metavar="KIT", help=help_counters)
+
+
+def process_commands(action: Action) -> None:
+    """`server` and `site`, which run until they are stopped."""
+    server = action("server", "start the server", "DIR")
+    help_metrics = "serve metrics for Prometheus at this port of 127.0.0.1 (default: off)"
+    server.add_argument("--metrics", metavar="PORT", help=help_metrics)
+    site = action("site", "start a site, with its own data", "KIT")
+    help_data = "this site's samples, which never leave it"
+    site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
+    help_dir = "folder in which relative data paths are looked for"
+    site.add_argument("--data-dir", metavar="DIR", help=help_dir)
+    for flag in FLAGS:
+        if flag.name in ("resize", "fit", "skip-bad"):
+            add_flag(site, flag)
+    site.add_argument("--device", default="cpu", help="torch device (default cpu)")
+    help_port = "a port on this machine for Flower's own use (default: any free one)"
+    site.add_argument("--port", help=help_port)
+    help_insecure = "no TLS, no authentication: only to try it on one machine"
+    for added in (server, site):
+        added.add_argument("--insecure", action="store_true", help=help_insecure)
+
+
+def token_command(action: Action) -> None:
+    """`token` at the server."""
+    token = action("token", "give another person access to the server's control interface", "DIR")
+    help_role = "submitter (may run) or viewer (may look); default submitter"
+    roles = ("submitter", "viewer")
+    token.add_argument("--role", choices=roles, default="submitter", help=help_role)
+    help_days = "days for which it is valid (default 30)"
+    token.add_argument("--days", default="30", metavar="N", help=help_days)
+    token.add_argument("--name", metavar="NAME", help="the owner's name (default: its role)")
+    token.add_argument("--out", metavar="FILE", help="where to write it (default NAME.token)")
+    token.add_argument("--withdraw", metavar="NAME", help="revoke this token instead")
+
+
+def reading_commands(action: Action) -> None:
+    """`status`, `audit` and `approve`, which can print JSON."""
+    summary_status = "health, sites and disk of a federation, or of one site (by its kit)"
+    status = action("status", summary_status, "DIR|TOKEN|KIT")
+    audit = action(
+        "audit", "check a site's audit log, and print what was requested and sent", "KIT"
+    )
+    help_head = "a head from an earlier check, which the log must still contain"
+    audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
+    approve = action(
+        "approve", "list the experiments that wait for approval; approve or reject one", "KIT"
+    )
+    help_id = "the experiment to approve; without it, those that wait are listed"
+    approve.add_argument("id", nargs="?", metavar="ID", help=help_id)
+    help_reject = "the experiment to reject; `all`: every one that waits"
+    approve.add_argument("--reject", metavar="ID|all", help=help_reject)
+    for added in (status, audit, approve):
+        added.add_argument(
+            "--json",
+            action="store_true",
+            help="print one JSON object and nothing else",
+        )
 
 
 def federation_command(options: argparse.Namespace) -> int:

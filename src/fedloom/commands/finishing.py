@@ -6,15 +6,23 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedloom.errors import FedloomError
 
 A_MINUTE = 60.0
 
 
-def finish(options: argparse.Namespace, work: Any) -> int:
+class Printable(Protocol):
+    """The result of a command."""
+
+    def to_json(self) -> Any: ...
+    def table(self) -> None: ...
+
+
+def finish(options: argparse.Namespace, work: Callable[[], Printable]) -> int:
     """Call `work`, and print its result as a table or as one JSON object."""
     result = work()
     if options.json:
@@ -26,7 +34,7 @@ def finish(options: argparse.Namespace, work: Any) -> int:
     return 0
 
 
-def next_lines(result: Any) -> list[str]:
+def next_lines(result: Printable) -> list[str]:
     """Where the report is and what to do with the models, if the result has such advice."""
     if not hasattr(result, "next_steps"):
         return []
@@ -43,7 +51,7 @@ def tell_time(options: argparse.Namespace, seconds: float) -> None:
     """Say how long a command will take, if it is longer than a minute."""
     if seconds <= A_MINUTE:
         return
-    from fedloom.report.tables import duration
+    from fedloom.report.numbers import duration
 
     text = f"this takes about {duration(seconds)} here; Ctrl-C stops it, and nothing is lost"
     tell(options, text)

@@ -63,14 +63,14 @@ def ask(environment: dict[str, str]) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(False, f"did not come to an end within {SECONDS:g} s")
+        return Answer(sound=False, text=f"did not come to an end within {SECONDS:g} s")
     if ended.returncode == SOUND:
-        return Answer(True, "computes correctly here")
+        return Answer(sound=True, text="computes correctly here")
     if ended.returncode == WRONG:
-        return Answer(False, "computes wrong gradients here")
+        return Answer(sound=False, text="computes wrong gradients here")
     if ended.returncode < 0:
         death = Death(ended.returncode)
-        return Answer(False, f"corrupts memory here: a process that tried it {death}")
+        return Answer(sound=False, text=f"corrupts memory here: a process that tried it {death}")
     last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
     raise RuntimeError(f"the probe {Death(ended.returncode)}: {''.join(last)}")
 

@@ -224,7 +224,7 @@ def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
     from fedloom.records.folder import RunFolder
     from fedloom.report.live import Watch
 
-    watch = Watch(RunFolder.open(path), port_of(options), begun=True)
+    watch = Watch(RunFolder.open(path), port_of(options), runs_here=True)
     print(f"watch it at {watch.address}", file=sys.stderr, flush=True)
     try:
         yield

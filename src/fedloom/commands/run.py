@@ -267,7 +267,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         return estimate(prepared)
     with ExitStack() as stack:
 
-        def begun(folder: RunFolder) -> None:
+        def on_created(folder: RunFolder) -> None:
             tell(options, f"run folder: {folder.path}")
             if not config.is_federated:
                 tell_time_of_run(options, folder)
@@ -275,7 +275,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
             stack.enter_context(watched(options, folder.path))
 
         shown = stack.enter_context(screen(quiet=options.quiet or options.json))
-        return begin(config, optional_path(options.out), shown, begun)
+        return begin(config, optional_path(options.out), shown, on_created)
 
 
 def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
@@ -302,15 +302,15 @@ def tell_time_of_plan(options: argparse.Namespace, plan: Plan) -> None:
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     load_torch()
     from fedloom.commands.contest import carry_out_auto
-    from fedloom.runs.auto import plan_of
-    from fedloom.runs.demo import Demo, asked
+    from fedloom.runs.auto_plan import plan_of
+    from fedloom.runs.demo import Demo, demo_request
 
     no_more(options, "the demo", [])
     if options.dry_run:
         from fedloom.runs.estimate import estimate_plan
 
-        return estimate_plan(plan_of(asked(tree)))
-    return Demo(carry_out_auto(options, asked(tree)))
+        return estimate_plan(plan_of(demo_request(tree)))
+    return Demo(carry_out_auto(options, demo_request(tree)))
 
 
 def compare_command(options: argparse.Namespace) -> int:

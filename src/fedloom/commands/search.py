@@ -58,7 +58,7 @@ def search_command(options: argparse.Namespace) -> int:
         load_torch()
         from fedloom.cost.limits import Limit
         from fedloom.report.progress import screen
-        from fedloom.runs.search import Asked, check_is_no_method, search
+        from fedloom.runs.search import SearchRequest, check_is_no_method, search
 
         check_is_no_method(options.path)  # first, because a method's name is the likelier mistake
         limit = Limit()  # without limits, which a search refuses
@@ -67,7 +67,7 @@ def search_command(options: argparse.Namespace) -> int:
         unsupported: tuple[str, ...] = ()
         if options.unsupported:
             unsupported = tuple(name.strip() for name in options.unsupported.split(","))
-        asked = Asked(
+        request = SearchRequest(
             limit=limit,
             profile=options.profile,
             unsupported=unsupported,
@@ -78,7 +78,7 @@ def search_command(options: argparse.Namespace) -> int:
             data_dir=optional_path(options.data_dir),
         )
         with screen(quiet=options.quiet or options.json) as shown:
-            return search(options.path, asked, shown.listener(f"search {options.path}"))
+            return search(options.path, request, shown.listener(f"search {options.path}"))
 
     return finish(options, work)
 

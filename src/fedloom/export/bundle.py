@@ -32,7 +32,7 @@ from fedloom.export.card import path_lines
 from fedloom.export.description import MARK, NAME, ModelDescription, ModelInput
 from fedloom.export.finished import Finished, Served
 from fedloom.export.input_values import input_values
-from fedloom.export.paths import NO_PATHS, PathFacts, Wish, leaving, own_samples
+from fedloom.export.paths import NO_PATHS, PathFacts, PathRequest, network_to_write, own_samples
 from fedloom.export.template import Answer, model_file
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import Program, program
@@ -132,18 +132,18 @@ def export(
     if format not in FORMATS:
         raise unknown("--format", format, FORMATS)
     model = finished.served(client)
-    wish = Wish(path, prune, format)
+    request = PathRequest(path, prune, format)
     with one_thread():
         network = model.network().cpu().eval()
-        own = own_samples(network, wish, finished, client)
-        place = place_for(finished, client, out)
-        samples = compared(finished, client)
-        leaves = leaving(network, wish, own, finished.task, samples)
-        whole = Whole(leaves.network, finished.task.target)
+        own = own_samples(network, request, finished, client)
+        place = export_folder(finished, client, out)
+        samples = samples_to_compare(finished, client)
+        chosen = network_to_write(network, request, own, finished.task, samples)
+        whole = Whole(chosen.network, finished.task.target)
         written = program(traced(whole))
-        about = description(finished, client, model, whole, leaves.facts)
+        about = description(finished, client, model, whole, chosen.facts)
         with making(place):
-            files = write(place, written, about, finished, model, leaves.facts)
+            files = write(place, written, about, finished, model, chosen.facts)
         check(place, whole, samples)
         difference = None
         if format != "torch":
@@ -159,7 +159,7 @@ def export(
         difference=difference,
         notes=notes(model, client),
         whose=finished.whose(client),
-        paths=leaves.facts,
+        paths=chosen.facts,
     )
 
 
@@ -174,7 +174,7 @@ def other_format(format: str, place: Path, whole: Whole, samples: torch.Tensor) 
     return executorch.write(place / "model.pte", whole, samples)
 
 
-def place_for(finished: Finished, client: int | None, out: Path | str | None) -> Path:
+def export_folder(finished: Finished, client: int | None, out: Path | str | None) -> Path:
     """The folder to write into, which must be new, empty, or an earlier export."""
     name = "shared"
     if client is not None:
@@ -215,7 +215,7 @@ def write(
         written.classes,
         version=__version__,
         shape=finished.task.shape,
-        last=about.channels_last,
+        channels_last=about.channels_last,
         resize=about.input.resize,
         fit=about.input.fit,
         answers=answer_of(finished),
@@ -263,7 +263,7 @@ def description(
     architecture = getattr(whole.net, "architecture", type(whole.net).__name__)
     genotype: dict[str, Json] = {}
     if isinstance(architecture, dict) and not whole.dispatches:
-        genotype = rebuilt(architecture, whole.net)
+        genotype = genotype_with_size(architecture, whole.net)
     mean: list[float] = []
     std: list[float] = []
     if whole.normalises:
@@ -293,7 +293,7 @@ def description(
         labels=list(task.labels),
         params=parameters(whole),
         macs=macs(whole, task.shape),
-        channels_last=any(is_last(tensor) for tensor in whole.parameters()),
+        channels_last=any(has_channels_last(tensor) for tensor in whole.parameters()),
         client=client,
         method=task.method,
         stage=model.run.stage,
@@ -314,7 +314,7 @@ def description(
     return about.replace(head=head)
 
 
-def rebuilt(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
+def genotype_with_size(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
     """The genotype, with the sizes that building the same network again needs.
 
     Supernets, and networks cut out of them, have these sizes.
@@ -325,7 +325,7 @@ def rebuilt(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
     return {**arch, **size._asdict(), "affine": bool(getattr(net, "affine", False))}
 
 
-def is_last(tensor: torch.Tensor) -> bool:
+def has_channels_last(tensor: torch.Tensor) -> bool:
     """Whether its channels are last in memory.
 
     Strides also tell it for a single channel, which is contiguous in either format.
@@ -337,7 +337,7 @@ def is_last(tensor: torch.Tensor) -> bool:
     return tensor.stride() == last != usual
 
 
-def compared(finished: Finished, client: int | None) -> torch.Tensor:
+def samples_to_compare(finished: Finished, client: int | None) -> torch.Tensor:
     """The samples to compare networks on.
 
     They are real ones where any are at hand, a client's own or those of the first client, and
@@ -358,7 +358,7 @@ def compared(finished: Finished, client: int | None) -> torch.Tensor:
     return mean + std * torch.randn(COMPARED, *task.shape, generator=draw)
 
 
-class Afresh(SourceFileLoader):
+class SourceLoader(SourceFileLoader):
     """Loads a module from its source: it neither uses nor leaves a compiled file."""
 
     def path_stats(self, path: Any) -> Any:
@@ -368,7 +368,7 @@ class Afresh(SourceFileLoader):
 @torch.no_grad()
 def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     """Load the written network as a user would, and compare it with the run's own network."""
-    loader = Afresh("fedloom_exported_model", str(place / "model.py"))
+    loader = SourceLoader("fedloom_exported_model", str(place / "model.py"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)

@@ -15,7 +15,8 @@ from fedloom.export.paths import PathFacts, PathName
 from fedloom.export.predicting import figure_text
 from fedloom.metrics.metric import RMSE, Metric
 from fedloom.records.result import ClientResult, RunResult
-from fedloom.report.tables import NAMED, named_figures, seen
+from fedloom.report.numbers import NAMED, named_figures
+from fedloom.report.run_table import seen
 
 MOST_LABELS = 50
 
@@ -34,8 +35,9 @@ def card(
     elif finished.named is not None:
         whose = safe(finished.named.title.capitalize())
     method = safe(finished.run.record.method)
+    introduction = f"Found by {method} and exported by fedloom {description.fedloom}."
     sections = {
-        f"# {whose}": [f"Found by {method} and exported by fedloom {description.fedloom}.", *notes],
+        f"# {whose}": [introduction, *notes],
         "## How to load it": how_to_load(description).splitlines(),
         "## Input and output": [*interface(description), *colours(finished)],
         "## Paths": path_section(paths),

@@ -27,7 +27,7 @@ from fedloom.cost.timing import in_turns
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError, unknown
 from fedloom.export.finished import Finished
-from fedloom.export.predicting import answered
+from fedloom.export.predicting import scores_in_batches
 from fedloom.export.tracing import Whole, guide_of
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import Model
@@ -48,8 +48,8 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the user asked for; `path` is None if none was named."""
+class PathRequest:
+    """Which paths of the network are asked for; `path` is None if none was named."""
 
     path: str | None = None
     prune: bool = False
@@ -114,28 +114,28 @@ class OwnSamples:
         test = together([part.test for part in parts])
         return cls(train, test)
 
-    def check(self, wish: Wish) -> None:
+    def check(self, request: PathRequest) -> None:
         """Refuse what would need samples that are not here."""
         found = "there are none here"
         advice = "export the model where the clients' samples are, or leave that flag out"
-        if wish.likely and not len(self.test):
+        if request.likely and not len(self.test):
             raise FedloomError("--path likely must have test samples", found, advice)
-        if wish.prune and not len(self.train):
+        if request.prune and not len(self.train):
             raise FedloomError("--prune must have training samples", found, advice)
 
 
 def own_samples(
-    network: nn.Module, wish: Wish, finished: Finished, client: int | None
+    network: nn.Module, request: PathRequest, finished: Finished, client: int | None
 ) -> OwnSamples | None:
-    """The samples that the export needs; a wish that cannot be fulfilled is refused.
+    """The samples that the export needs; a request that cannot be fulfilled is refused.
 
     None: the network has one path for all samples, so that none of them are needed.
     """
-    wish.check(network, finished.whose(client))
+    request.check(network, finished.whose(client))
     if not isinstance(network, Guided):
         return None
     own = OwnSamples.of(finished, client)
-    own.check(wish)
+    own.check(request)
     return own
 
 
@@ -184,43 +184,46 @@ NO_PATHS: dict[str, Json] = {
 
 
 @dataclass(frozen=True)
-class Leaving:
+class NetworkToWrite:
     """The network to write, and the facts about its paths."""
 
     network: nn.Module
     facts: PathFacts | None = None  # None: all samples take the same path
 
 
-def leaving(
+def network_to_write(
     network: nn.Module,
-    wish: Wish,
+    request: PathRequest,
     own: OwnSamples | None,
     task: Task,
     samples: torch.Tensor,
-) -> Leaving:
-    """The network as the user wants it. `samples` exist even where no client's samples do."""
+) -> NetworkToWrite:
+    """The network with the paths that are asked for, and the facts about them.
+
+    `samples` exist even where no client's samples do.
+    """
     if own is None:
-        return Leaving(network)
+        return NetworkToWrite(network)
     assert isinstance(network, Guided)
     likely = None
     if len(own.test):
         arch = likely_path(paths_of(network, own.test), space_name(network))
-        likely = along(network, arch)
+        likely = restricted_to(network, arch)
     written: Guided | Model = network
-    if wish.likely:
+    if request.likely:
         assert likely is not None
         written = likely
-    elif wish.prune:
+    elif request.prune:
         written = pruned(network, own.train)
     check_against_run(network, written, own, samples)
-    return Leaving(written, facts_of(network, written, likely, wish, own, task, samples))
+    return NetworkToWrite(written, facts_of(network, written, likely, request, own, task, samples))
 
 
 def facts_of(
     network: Guided,
     written: Guided | Model,
     likely: Model | None,
-    wish: Wish,
+    request: PathRequest,
     own: OwnSamples,
     task: Task,
     samples: torch.Tensor,
@@ -232,11 +235,11 @@ def facts_of(
     timed: dict[PathName, nn.Module] = {"each": written}
     if likely is not None:
         timed = {"each": network, "likely": likely}
-    if wish.prune:
+    if request.prune:
         timed["each"] = written
     operations = operations_of(network)
     left_out = None
-    if wish.prune:
+    if request.prune:
         left_out = operations - operations_of(written)
     share = None
     accuracy = None
@@ -246,7 +249,7 @@ def facts_of(
         accuracy = accuracy_of(written, own.test, task)
         macs = mean_macs(written, own.test)
     return PathFacts(
-        path=wish.path_name,
+        path=request.path_name,
         share=share,
         accuracy=accuracy,
         samples=len(own.test),
@@ -284,7 +287,7 @@ def likely_path(paths: np.ndarray, space: str) -> Arch:
     return Arch(space, tuple((option,) for option in path))
 
 
-def along(network: Guided, arch: Arch) -> Model:
+def restricted_to(network: Guided, arch: Arch) -> Model:
     """The network with only the operations of `arch`, and the same weights."""
     net = supernet_of(network)
     with torch.device("meta"):  # no fresh weights are drawn
@@ -310,7 +313,7 @@ def pruned(network: Guided, train: Samples) -> Guided:
     arch = Arch(space_name(network), tuple(used_options))
     guide = deepcopy(guide_of(network))
     guide.leave_out_all_but(arch)
-    return Guided(along(network, arch), guide).eval()
+    return Guided(restricted_to(network, arch), guide).eval()
 
 
 # The facts about it
@@ -326,7 +329,7 @@ def is_unchanged(network: Guided, written: Guided | Model, part: Samples) -> np.
 
 
 def accuracy_of(network: nn.Module, part: Samples, task: Task) -> float | None:
-    scores = answered(network, part.x, "cpu")
+    scores = scores_in_batches(network, part.x, "cpu")
     measured = metric_of(task.kind).measure(scores.numpy(), part.y.numpy(), len(task.labels))
     return measured.value
 
@@ -334,7 +337,7 @@ def accuracy_of(network: nn.Module, part: Samples, task: Task) -> float | None:
 def mean_macs(network: nn.Module, part: Samples) -> int:
     """The mean cost of a sample, where each one costs what its own path costs."""
     with Meter() as meter:
-        answered(network, part.x, "cpu")
+        scores_in_batches(network, part.x, "cpu")
     return round(meter.macs / len(part))
 
 

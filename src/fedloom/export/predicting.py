@@ -274,7 +274,7 @@ def predict(
     model = finished.served(client)
     new = new_samples(expected_by(finished), data, directory, skip_bad=skip_bad)
     with one_thread():
-        scores = answered(model.predictor(), new.x, model.run.device)
+        scores = scores_in_batches(model.predictor(), new.x, model.run.device)
     task = finished.task
     predictions = predictions_of(finished, client, task, scores, new)
     if out is None:
@@ -316,7 +316,7 @@ def predictions_of(
 
 
 @torch.no_grad()
-def answered(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
+def scores_in_batches(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
     """The scores of samples, computed in the batches of an evaluation.
 
     So a sample gets the same bits as in the run's own evaluation.

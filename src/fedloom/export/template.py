@@ -245,7 +245,7 @@ def model_file(
     *,
     version: str,
     shape: tuple[int, ...],
-    last: bool,
+    channels_last: bool,
     resize: int | None = None,
     fit: Fit = "stretch",
     answers: Answer = "class",
@@ -255,7 +255,7 @@ def model_file(
     if "functional." in classes:
         functional = "from torch.nn import functional\n"
     memory_format = ""
-    if last:
+    if channels_last:
         memory_format = CHANNELS_LAST
     before = ""
     part = "part"

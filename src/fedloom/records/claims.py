@@ -23,12 +23,12 @@ from fedloom.records.folder import RunFolder
 
 log = logging.getLogger("fedloom")
 
-KEPT = "samples.json"  # in the federation's folder
+LAST_COUNTS = "samples.json"  # in the federation's folder
 CLAIMS = "claims.json"  # in the folder of a run in which a site is named
 GROWTH = 2  # more than this many times as many samples as before is worth a question
 
 
-class Kept(BaseModel):
+class LastCounts(BaseModel):
     """The content of samples.json: each site's last number of samples."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
@@ -62,10 +62,10 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
     experiment's id is noted. If the process is killed in between, it is called again and finds
     nothing new; what was stored in the run's folder stays.
     """
-    kept = read_kept(federation / KEPT)
+    last_counts = read_last_counts(federation / LAST_COUNTS)
     claims = []
     for site, now in sorted(samples.items()):
-        before = kept.sites.get(site)
+        before = last_counts.sites.get(site)
         if before is not None and now > GROWTH * before:
             claims.append(Claim(site=site, before=before, now=now))
     for claim in claims:
@@ -73,22 +73,22 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
         log.warning("%s: %s", claim.text, advice)
     if claims:
         folder.write_json(CLAIMS, [claim.model_dump() for claim in claims])
-    new = Kept(sites={**kept.sites, **samples})
+    new = LastCounts(sites={**last_counts.sites, **samples})
     text = json.dumps(new.model_dump(), indent=1)
-    write_whole(federation / KEPT, [text.encode()], durable=True)
+    write_whole(federation / LAST_COUNTS, [text.encode()], durable=True)
     return claims
 
 
-def read_kept(path: Path) -> Kept:
+def read_last_counts(path: Path) -> LastCounts:
     """The sites' last numbers of samples. A damaged file is reported in the log and ignored."""
     try:
-        return Kept.model_validate_json(path.read_bytes())
+        return LastCounts.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Kept()
+        return LastCounts()
     except (OSError, ValidationError):
         consequence = "the sites' counts of samples are compared from the next experiment on"
         log.warning("%s is damaged: %s", path, consequence)
-        return Kept()
+        return LastCounts()
 
 
 def claims_in(folder: RunFolder) -> list[str]:

@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
-from pydantic import model_validator
-from pydantic_core import PydanticCustomError
-
-from fedloom.config.models import Fit, Unit
-from fedloom.data.tables.encoding import Encoding
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
@@ -34,596 +28,35 @@ from fedloom.records.record import (
     plain_of,
     renamed,
 )
+from fedloom.records.result_parts import (
+    Capped,
+    ClientTransform,
+    ClusterOfRun,
+    Confusion,
+    Data,
+    Input,
+    Latency,
+    LostState,
+    PersonalGain,
+    Phase,
+    Privacy,
+    RouteSummary,
+    Simulated,
+    Start,
+    StepBack,
+    TopologyOfRun,
+    Traffic,
+    Uphill,
+    Versions,
+)
 from fedloom.types import Json
 
 NAME = "result.json"
-
-
-class Spread(Record):
-    """A figure over the clients."""
-
-    mean: Figure | None
-    std: Figure | None = None  # ddof 0, because these are all the clients
-    worst: Figure | None = None
-    worst10: Figure | None = None  # the mean of the worst 10 %
-    pooled: Figure | None = None  # over all their samples, for the run's metric and MAE
-
-
-class ClientTransform(Record):
-    """A transform that a partition applies to every sample of a client."""
-
-    name: str
-    amount: Figure  # degrees for a rotation, turns for a hue
-
-
-class CommonPath(Record):
-    path: list[str]  # names of operations, by slot
-    share: Figure  # of the samples that take it
-
-
-class RouteSummary(Record):
-    """The paths that a client's test samples take."""
-
-    samples: Count
-    distinct: Count
-    entropy: Figure  # in nats
-    top: list[CommonPath]  # the most common first
-
-
-class ClientResult(Record):
-    """The final results of one client, on its own test part."""
-
-    client: Count
-    samples: Count  # for training, validation and test together
-    test_samples: Count
-    figure: Figure | None  # of the run's metric; None: `reason` says why
-    interval: Interval | None
-    beside: dict[str, Figure | None] = {}  # other figures, by their names
-    answers: Count | None = None  # how many different classes its model predicted; None: unknown
-    shared_figure: Figure | None = None  # of the shared model
-    shared_interval: Interval | None = None
-    shared_balanced_accuracy: Figure | None = None
-    shared_auc: Figure | None = None  # where there are two classes
-    shared_answers: Count | None = None
-    params: Count | None  # None: the site does not report it
-    macs: Count | None  # of one sample
-    architecture: Json  # a fixed network's name, or a searched one as JSON
-    # What the classifier gets of the last map; None: unknown, or there is no choice.
-    head: str | None = None
-    seconds: Seconds | None = None  # of its work, over all rounds
-    memory: Count | None = None  # the peak memory of its process, in bytes
-    reason: str | None = None  # why it has no figures
-    # The latency of one sample, by the profile that was asked for. Where samples take their own
-    # paths: the mean over the client's test samples, the 95th percentile and the worst.
-    latency_ms: Figure | None = None
-    latency_p95_ms: Figure | None = None
-    latency_worst_ms: Figure | None = None
-    tier: PositiveCount | None = None  # of its device; None: the method does not support tiers
-    # In the order in which they are applied; None: the partition has no transforms.
-    transform: list[ClientTransform] | None = None
-    # For models whose samples take their own paths, over the client's test samples; `macs` is then
-    # the mean. None: all samples take the same path.
-    params_used: Figure | None = None
-    macs_std: Figure | None = None
-    macs_max: Figure | None = None
-    shuffled_accuracy: Figure | None = None  # when every sample takes the path of another one
-    routes: RouteSummary | None = None
-
-    @property
-    def transform_text(self) -> str:
-        """For example `rotation −30`, `hue +0.33` or `none`; empty if there are no transforms."""
-        if self.transform is None:
-            return ""
-        texts = [f"{transform.name} {transform.amount:+.3g}" for transform in self.transform]
-        return ", ".join(texts).replace("-", "−") or "none"
-
-    @property
-    def is_searched(self) -> bool:
-        return isinstance(self.architecture, dict)
-
-    @property
-    def is_personal(self) -> bool:
-        """Whether its own model differs from the shared one, as far as the figures show."""
-        return self.shared_figure is not None and self.shared_figure != self.figure
-
-    @property
-    def has_one_answer(self) -> bool | None:
-        """Whether its model gives the same answer for every test sample; None: unknown."""
-        return has_one_answer(self.answers, self.test_samples, self.figure)
-
-    @property
-    def has_one_shared_answer(self) -> bool | None:
-        """Whether the shared model gives the same answer for every test sample; None: unknown."""
-        return has_one_answer(self.shared_answers, self.test_samples, self.shared_figure)
-
-    @property
-    def has_one_class(self) -> bool | None:
-        """Whether its test part has one class only; None: unknown, or the data is text.
-
-        Balanced accuracy is null there. Earlier versions wrote a number instead, so that for their
-        files it is unknown.
-        """
-        if self.figure is None or "balanced_accuracy" not in self.beside:
-            return None
-        return self.beside["balanced_accuracy"] is None
-
-    def to_row(self, metric: Metric) -> dict[str, Json]:
-        """This client as the file has it."""
-        names = {"figure": metric.name, "shared_figure": f"shared_{metric.name}"}
-        row: dict[str, Json] = {}
-        for name, value in self.given().items():
-            if name == "beside":
-                row.update(value)
-            else:
-                row[names.get(name, name)] = plain_of(value)
-        return row
-
-    @staticmethod
-    def fields_in(raw: Json, metric: Metric) -> Json:
-        """A row of the file with the names that its fields have here.
-
-        A value that is not an object stays as it is.
-        """
-        if not isinstance(raw, dict):
-            return raw
-        names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
-        beside, others = figures_beside(raw, metric)
-        return {**renamed(names, others), "beside": beside}
-
-
-class PathScore(Record):
-    """The figures of a path with the supernet's weights, on validation samples."""
-
-    loss: Figure
-    accuracy: Figure
-    # None: the data is text, there is one class, or clients scored it, who send sums over all
-    # classes.
-    balanced_accuracy: Figure | None = None
-    auc: Figure | None = None  # likewise, where there are two classes
-
-
-class Control(Record):
-    """A random path that costs about as much as a tier's own, scored with the same weights."""
-
-    path: list[str] | None = None  # names of operations, by layer
-    macs: Count | None = None
-    validation: PathScore | None = None
-    reason: str | None = None  # why there is no such path
-
-
-class FrontPoint(Record):
-    """A path that no other path of its tier beats in both loss and cost."""
-
-    path: list[str]
-    loss: Figure
-    accuracy: Figure | None = None  # None: an earlier version wrote it
-    balanced_accuracy: Figure | None = None  # None: as in a `PathScore`
-    auc: Figure | None = None
-    macs: Count
-
-
-class TunedPath(Record):
-    """One of the best paths of a tier, trained to compare its score with its final figure."""
-
-    path: list[str]
-    macs: Count
-    validation: PathScore  # with the supernet's weights
-    tuned_rounds: Count
-    # Pooled over the test parts of all clients, after tuning; `global` in the file.
-    pooled_over_all: Figure | None = None
-    global_balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
-    global_auc: Figure | None = None  # likewise, where there are two classes
-
-    def to_json(self) -> dict[str, Json]:
-        plain = {}
-        for name, value in super().to_json().items():
-            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
-        return plain
-
-
-class TierResult(Record):
-    """The network of one tier of devices."""
-
-    tier: PositiveCount  # counted from the tier of the smallest devices
-    limit: dict[str, Figure]  # the most that its network may cost, by unit
-    clients: Count  # in this tier
-    eligible: Count  # clients that can run the network: those of this tier and above
-    path: list[str] = []  # names of operations, by layer; empty where nothing is searched
-    width: Figure | None = None  # of the layers, as a share of the widest network's
-    architecture: Json
-    head: str | None = None  # what the classifier gets of the last map; None: there is no choice
-    params: Count
-    macs: Count  # of one sample
-    macs_paper: Count  # likewise, as FedorAS's tool counts them
-    latency_ms: Figure | None = None  # by the tier's profile, where its limit is in milliseconds
-    note: str | None = None  # a remark about what the numbers do not show
-    validation: PathScore | None = None  # None: nothing was scored
-    # Both are pooled over the test parts of all clients of all tiers.
-    supernet: Figure | None = None  # with the supernet's weights, before tuning
-    pooled_over_all: Figure | None = None  # `global` in the file
-    # The means over all clients for the same two networks; None: the data is text, or unknown. AUC
-    # is given where there are two classes.
-    supernet_balanced_accuracy: Figure | None = None
-    supernet_auc: Figure | None = None
-    global_balanced_accuracy: Figure | None = None
-    global_auc: Figure | None = None
-    own: Spread | None = None  # over the clients of this tier
-    balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
-    auc: Figure | None = None  # likewise, where there are two classes
-    tuned_rounds: Count = 0
-    control: Control = Control(reason="nothing was searched")
-    front: list[FrontPoint] = []
-    top: list[TunedPath] = []  # its network and the next best, if more than one was trained
-    # Kendall's tau between their losses and their final figures: 1 if both rank them equally.
-    top_tau: Figure | None = None
-    reason: str | None = None  # why it has no figure
-
-    @property
-    def is_searched(self) -> bool:
-        return isinstance(self.architecture, dict)
-
-    def to_json(self) -> dict[str, Json]:
-        plain = {}
-        for name, value in super().to_json().items():
-            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
-        return plain
-
-    @staticmethod
-    def fields_in(raw: Json) -> Json:
-        """A row of the file with the names that its fields have here.
-
-        A value that is not an object stays as it is.
-        """
-        if not isinstance(raw, dict):
-            return raw
-        fields = renamed(TIER_NAMES, raw)
-        if isinstance(raw.get("top"), list):
-            fields["top"] = []
-            for row in raw["top"]:
-                fields["top"].append(TierResult.fields_in(row))
-        return fields
-
-
-class SearchSummary(Record):
-    """How the paths of tiers were found."""
-
-    score: str  # who scored them: `central`, `federated` or `pooled`
-    models: Count  # paths that were scored, all tiers together
-    generations: Count
-    # Kendall's tau between the clients' and the server's scores; None: only one of them scored.
-    tau: Figure | None = None
-    tau_clients: Count | None = None  # clients that scored the last generation
-    # By generation, the size of the smallest part of the supernet that has all its new paths.
-    supernet_bytes: list[Count] = []
-
-
-class PersonalGain(Record):
-    """What clients' own models gain over the shared one, at the clients that have both."""
-
-    clients: Count
-    own: Figure  # mean over these clients
-    shared: Figure
-    better: Count  # clients whose own model is better
-    worse: Count
-    # Means over the clients that have both; None: unknown, or the data is text.
-    own_balanced_accuracy: Figure | None = None
-    shared_balanced_accuracy: Figure | None = None
-
-    @property
-    def difference(self) -> float:
-        return self.own - self.shared
-
-    @property
-    def balanced_difference(self) -> float | None:
-        if self.own_balanced_accuracy is None or self.shared_balanced_accuracy is None:
-            return None
-        return self.own_balanced_accuracy - self.shared_balanced_accuracy
-
-
-class Confusion(Record):
-    """How many test samples of each class (rows) were predicted as each class (columns)."""
-
-    labels: list[str]
-    clients: Count  # clients that reported their numbers
-    counts: list[list[Count]]
-
-    @model_validator(mode="after")
-    def check_square(self) -> Confusion:
-        size = len(self.labels)
-        if len(self.counts) != size or any(len(row) != size for row in self.counts):
-            rule = "a matrix with a row and a column for each label"
-            raise PydanticCustomError("square", f"Input should be {rule}")
-        return self
-
-    @property
-    def samples(self) -> int:
-        return sum(sum(row) for row in self.counts)
-
-    @property
-    def balanced_accuracy(self) -> float | None:
-        """The balanced accuracy over all these samples; None: there are fewer than two classes."""
-        shares = []
-        for number, row in enumerate(self.counts):
-            if sum(row):
-                shares.append(row[number] / sum(row))
-        if len(shares) < 2:
-            return None
-        return fmean(shares)
-
-
-class Traffic(Record):
-    """Bytes of messages. Those inside clusters are "lan"; evaluation is booked separately."""
-
-    down: Count
-    up: Count
-    lan_down: Count
-    lan_up: Count
-    evaluate_down: Count
-    evaluate_up: Count
-    describe_down: Count = 0  # the part of `down` and `up` that describing the clients took
-    describe_up: Count = 0
-
-    @property
-    def wan(self) -> int:
-        """All bytes between the server and clients or aggregators."""
-        return self.down + self.up
-
-    @property
-    def inside_clusters(self) -> int:
-        return self.lan_down + self.lan_up
-
-    @property
-    def of_training(self) -> int:
-        """The bytes of all links for the work."""
-        return self.down + self.up + self.inside_clusters
-
-
-class OverLimit(Record):
-    """A round that exceeded a limit: it was dropped, and no other figure includes it."""
-
-    round: PositiveCount
-    limit: str
-    cost: dict[str, Figure]  # by limit
-
-
-class Simulated(Record):
-    """The run by the simulated clock."""
-
-    seconds: Seconds
-    devices: str  # the name of the table of devices
-    availability: str
-    budget: dict[str, Figure]  # the most that could be spent, by limit
-    stopped: Unit  # the limit that ended the run
-    asked: Count  # orders for work
-    dropped: Count  # clients that left during their work
-    late: Count
-    wasted_bytes: Count  # by `dropped` and `late` clients
-    wasted_macs: Count
-    replaced: Count  # aggregators
-    over: OverLimit | None = None  # the last round that was dropped, if any
-
-    @property
-    def is_of_interest(self) -> bool:
-        """Whether the run uses the clock for anything other than its defaults."""
-        is_default = self.devices == "equal" and self.availability == "always"
-        return not is_default or bool(self.budget or self.dropped or self.late)
-
-
-class TopologyOfRun(Record):
-    """Which clients, aggregators and servers exchanged messages."""
-
-    kind: str  # flat or clustered
-    lambda1: Count | None  # local iterations before each aggregation in a cluster; None: epochs
-    lambda2: Count | None  # aggregations in a cluster before each one at the server
-    size: Count | None  # the most members of a cluster
-    recluster: Count | None  # rounds between two clusterings
-    aggregator: str | None  # how it was chosen; None: there was none
-    relay: str | None  # "server": the server's process did the aggregators' work
-
-
-class ClusterOfRun(Record):
-    """One cluster of the last clustering."""
-
-    cluster: Count
-    members: list[Count]  # in the order in which they joined
-    aggregator: Count | None  # None: the server's own process
-    level: Figure | None  # distance of its labels to the population's
-    histogram: list[Count] | None  # of its labels, as the server saw them
-
-
-class FinalCandidate(Record):
-    """A group of cells that a search ranked among the best."""
-
-    architecture: Json
-    validation: Figure | None  # accuracy with the supernet's weights; None: it was the only one
-    chosen: bool
-
-
-class SupernetFacts(Record):
-    """The supernet of a search whose samples take their own paths."""
-
-    space: str
-    edges: Count
-    params: Count  # without the samplers
-    sampler_params: Count
-
-
-class Uphill(Record):
-    """Rounds in which η₁‖g‖² exceeded 1: there the outer product of Eq. 5 makes steps ascend."""
-
-    rounds: PositiveCount
-    largest: float
-
-
-class FinalGroup(Record):
-    """The network of a search for a group of cells: the group, stacked."""
-
-    architecture: Json  # of the group
-    group: PositiveCount  # cells
-    stack: PositiveCount  # how often the network repeats the group
-    cells: PositiveCount  # of the network
-    reductions: list[Count]  # the cells that halve the map
-    params: Count
-    macs: Count
-    candidates: list[FinalCandidate]
-
-
-class Input(Record):
-    """The inputs and the labels of the networks."""
-
-    kind: str
-    shape: list[int]
-    labels: list[str]
-    mean: list[Figure]
-    std: list[Figure]
-    resize: Count | None = None  # the side to which images were resized, in pixels
-    fit: Fit = "stretch"  # what was done with images that are not square
-    table: dict[str, Json] | None = None  # the encoding of a table's columns; None: not a table
-
-    @property
-    def encoding(self) -> Encoding | None:
-        if self.table is None:
-            return None
-        return Encoding.from_json(self.table)
-
-
-class SkippedFile(Record):
-    """A file that could not be read and was skipped, as the user allowed."""
-
-    file: str
-    reason: str
-
-
-class Data(Record):
-    name: str
-    partition: str
-    split: str  # the hash of split.json
-    skipped: list[SkippedFile] = []  # with --skip-bad
-
-
-class Versions(Record):
-    fedloom: str
-    torch: str
-    python: str
-    took_part: list[str] = []  # all versions of fedloom that worked on the run, if several did
-
-
-class SentFields(Record):
-    """What one kind of reply may contain."""
-
-    tensors: list[str]  # "*": all of the order's
-    extra: list[str]
-    values: list[str]
-    optional: list[str] = []  # tensors of the order that need not be returned
-
-
-class Departure(Record):
-    """Fields that left the clients, in answer to one kind of order."""
-
-    stage: str
-    order: str
-    fields: SentFields
-    seen_by: str
-
-
-class ReportedHistograms(Record):
-    """How clients reported their label counts, where clustering needed them."""
-
-    mechanism: str  # exact or laplace
-    epsilon: float | None  # of the noise
-    sensitivity: Count  # how much one sample changes a count
-    asked: Count  # how often a client was asked at most; it gives the same answer every time
-    secret: str  # where the noise comes from
-
-
-class Privacy(Record):
-    left_the_clients: list[Departure]
-    observer: str  # what the observer of a simulation saw in addition
-    notes: list[str] = []  # what these fields may reveal, as the method states it
-    histograms: ReportedHistograms | None = None  # None: the run did not ask for them
-
-
-class Start(Record):
-    """The weights that a run started with, by `--init`."""
-
-    run: str
-    client: Count | None = None  # None: the shared weights
-    clients: list[Count] | None = None  # one for each newcomer; None: the same for all
-    hash: str | None = None
-    # Test samples that the weights were trained on; None: unknown.
-    seen: Count | None = None
-
-
-class Latency(Record):
-    """The profile from which latencies are computed, and the machine that it was measured on."""
-
-    profile: str
-    processor: str
-    system: str
-    device: str
-    torch: str
-
-
-class StageEnd(Record):
-    """The figures at the end of a stage, from the evaluation of its last round, and its cost.
-
-    Costs are given for methods that send clients a part of their network.
-    """
-
-    stage: str
-    rounds: Count  # rounds that asked clients
-    # The part of the clients' data; None: the stage was not evaluated, or it is the last one.
-    part: str | None = None
-    # The mean over the evaluated clients, each with the model it would use.
-    figure: Figure | None = None
-    balanced_accuracy: Figure | None = None  # likewise; None: text, or an earlier version's file
-    auc: Figure | None = None  # likewise, where there are two classes
-    shared: Figure | None = None  # of the shared model; None: there is none
-    shared_balanced_accuracy: Figure | None = None  # likewise; None: text, or unknown
-    shared_auc: Figure | None = None  # likewise, where there are two classes
-    down: Count | None = None  # bytes
-    up: Count | None = None
-    full_down: Count | None = None  # bytes, if every order had been the whole network
-    macs: Count | None = None  # of the clients; None: unknown
-    server_macs: Count | None = None
-    share: Figure | None = None  # the share of the run's budget that it spent
-
-    @property
-    def beside(self) -> dict[str, float]:
-        """The known figures other than the metric's, by their names."""
-        return known_of({"balanced_accuracy": self.balanced_accuracy, "auc": self.auc})
-
-    @property
-    def shared_beside(self) -> dict[str, float]:
-        """The known figures of the shared model other than the metric's, by their names."""
-        balanced = self.shared_balanced_accuracy
-        return known_of({"balanced_accuracy": balanced, "auc": self.shared_auc})
-
-
-class Phase(Record):
-    phase: str
-    rounds: PositiveCount
-    paper: Figure | None  # its share of the budget in the method's paper
-
-
-class LostState(Record):
-    client: Count
-    round: Count
-    how: Literal["fresh", "refused"]  # it continued with a fresh state, or missed the round
-
-
-class StepBack(Record):
-    """A step back to an earlier round, by `resume --from`."""
-
-    since: Count  # the round that the run had reached
-    to: Count
-
-
-class Capped(Record):
-    """A client whose weight --max-weight-share lowered."""
-
-    rounds: PositiveCount
-    share: Figure  # the largest share that it claimed
+# Names in the file, and the names of the same fields here.
+NAMES = {"global": "shared_pooled", "bytes": "traffic"}
+NAMES_IN_FILE = {ours: in_file for in_file, ours in NAMES.items()}
+TIER_NAMES = {"global": "pooled_over_all"}
+TIER_NAMES_IN_FILE = {ours: in_file for in_file, ours in TIER_NAMES.items()}
 
 
 class RunResult(Record):
@@ -824,15 +257,307 @@ class RunResult(Record):
         return cls.from_json(read_large_json(path))
 
 
-def known_of(figures: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: figure for name, figure in figures.items() if figure is not None}
+class Spread(Record):
+    """A figure over the clients."""
+
+    mean: Figure | None
+    std: Figure | None = None  # ddof 0, because these are all the clients
+    worst: Figure | None = None
+    worst10: Figure | None = None  # the mean of the worst 10 %
+    pooled: Figure | None = None  # over all their samples, for the run's metric and MAE
 
 
-def mean_of_known(figures: Sequence[float | None]) -> float | None:
-    known = [figure for figure in figures if figure is not None]
-    if not known:
-        return None
-    return fmean(known)
+class ClientResult(Record):
+    """The final results of one client, on its own test part."""
+
+    client: Count
+    samples: Count  # for training, validation and test together
+    test_samples: Count
+    figure: Figure | None  # of the run's metric; None: `reason` says why
+    interval: Interval | None
+    beside: dict[str, Figure | None] = {}  # other figures, by their names
+    answers: Count | None = None  # how many different classes its model predicted; None: unknown
+    shared_figure: Figure | None = None  # of the shared model
+    shared_interval: Interval | None = None
+    shared_balanced_accuracy: Figure | None = None
+    shared_auc: Figure | None = None  # where there are two classes
+    shared_answers: Count | None = None
+    params: Count | None  # None: the site does not report it
+    macs: Count | None  # of one sample
+    architecture: Json  # a fixed network's name, or a searched one as JSON
+    # What the classifier gets of the last map; None: unknown, or there is no choice.
+    head: str | None = None
+    seconds: Seconds | None = None  # of its work, over all rounds
+    memory: Count | None = None  # the peak memory of its process, in bytes
+    reason: str | None = None  # why it has no figures
+    # The latency of one sample, by the profile that was asked for. Where samples take their own
+    # paths: the mean over the client's test samples, the 95th percentile and the worst.
+    latency_ms: Figure | None = None
+    latency_p95_ms: Figure | None = None
+    latency_worst_ms: Figure | None = None
+    tier: PositiveCount | None = None  # of its device; None: the method does not support tiers
+    # In the order in which they are applied; None: the partition has no transforms.
+    transform: list[ClientTransform] | None = None
+    # For models whose samples take their own paths, over the client's test samples; `macs` is then
+    # the mean. None: all samples take the same path.
+    params_used: Figure | None = None
+    macs_std: Figure | None = None
+    macs_max: Figure | None = None
+    shuffled_accuracy: Figure | None = None  # when every sample takes the path of another one
+    routes: RouteSummary | None = None
+
+    @property
+    def transform_text(self) -> str:
+        """For example `rotation −30`, `hue +0.33` or `none`; empty if there are no transforms."""
+        if self.transform is None:
+            return ""
+        texts = [f"{transform.name} {transform.amount:+.3g}" for transform in self.transform]
+        return ", ".join(texts).replace("-", "−") or "none"
+
+    @property
+    def is_searched(self) -> bool:
+        return isinstance(self.architecture, dict)
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether its own model differs from the shared one, as far as the figures show."""
+        return self.shared_figure is not None and self.shared_figure != self.figure
+
+    @property
+    def has_one_answer(self) -> bool | None:
+        """Whether its model gives the same answer for every test sample; None: unknown."""
+        return has_one_answer(self.answers, self.test_samples, self.figure)
+
+    @property
+    def has_one_shared_answer(self) -> bool | None:
+        """Whether the shared model gives the same answer for every test sample; None: unknown."""
+        return has_one_answer(self.shared_answers, self.test_samples, self.shared_figure)
+
+    @property
+    def has_one_class(self) -> bool | None:
+        """Whether its test part has one class only; None: unknown, or the data is text.
+
+        Balanced accuracy is null there. Earlier versions wrote a number instead, so that for their
+        files it is unknown.
+        """
+        if self.figure is None or "balanced_accuracy" not in self.beside:
+            return None
+        return self.beside["balanced_accuracy"] is None
+
+    def to_row(self, metric: Metric) -> dict[str, Json]:
+        """This client as the file has it."""
+        names = {"figure": metric.name, "shared_figure": f"shared_{metric.name}"}
+        row: dict[str, Json] = {}
+        for name, value in self.given().items():
+            if name == "beside":
+                row.update(value)
+            else:
+                row[names.get(name, name)] = plain_of(value)
+        return row
+
+    @staticmethod
+    def fields_in(raw: Json, metric: Metric) -> Json:
+        """A row of the file with the names that its fields have here.
+
+        A value that is not an object stays as it is.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
+        beside, others = figures_beside(raw, metric)
+        return {**renamed(names, others), "beside": beside}
+
+
+class StageEnd(Record):
+    """The figures at the end of a stage, from the evaluation of its last round, and its cost.
+
+    Costs are given for methods that send clients a part of their network.
+    """
+
+    stage: str
+    rounds: Count  # rounds that asked clients
+    # The part of the clients' data; None: the stage was not evaluated, or it is the last one.
+    part: str | None = None
+    # The mean over the evaluated clients, each with the model it would use.
+    figure: Figure | None = None
+    balanced_accuracy: Figure | None = None  # likewise; None: text, or an earlier version's file
+    auc: Figure | None = None  # likewise, where there are two classes
+    shared: Figure | None = None  # of the shared model; None: there is none
+    shared_balanced_accuracy: Figure | None = None  # likewise; None: text, or unknown
+    shared_auc: Figure | None = None  # likewise, where there are two classes
+    down: Count | None = None  # bytes
+    up: Count | None = None
+    full_down: Count | None = None  # bytes, if every order had been the whole network
+    macs: Count | None = None  # of the clients; None: unknown
+    server_macs: Count | None = None
+    share: Figure | None = None  # the share of the run's budget that it spent
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """The known figures other than the metric's, by their names."""
+        return known_of({"balanced_accuracy": self.balanced_accuracy, "auc": self.auc})
+
+    @property
+    def shared_beside(self) -> dict[str, float]:
+        """The known figures of the shared model other than the metric's, by their names."""
+        balanced = self.shared_balanced_accuracy
+        return known_of({"balanced_accuracy": balanced, "auc": self.shared_auc})
+
+
+class PathScore(Record):
+    """The figures of a path with the supernet's weights, on validation samples."""
+
+    loss: Figure
+    accuracy: Figure
+    # None: the data is text, there is one class, or clients scored it, who send sums over all
+    # classes.
+    balanced_accuracy: Figure | None = None
+    auc: Figure | None = None  # likewise, where there are two classes
+
+
+class Control(Record):
+    """A random path that costs about as much as a tier's own, scored with the same weights."""
+
+    path: list[str] | None = None  # names of operations, by layer
+    macs: Count | None = None
+    validation: PathScore | None = None
+    reason: str | None = None  # why there is no such path
+
+
+class FrontPoint(Record):
+    """A path that no other path of its tier beats in both loss and cost."""
+
+    path: list[str]
+    loss: Figure
+    accuracy: Figure | None = None  # None: an earlier version wrote it
+    balanced_accuracy: Figure | None = None  # None: as in a `PathScore`
+    auc: Figure | None = None
+    macs: Count
+
+
+class TunedPath(Record):
+    """One of the best paths of a tier, trained to compare its score with its final figure."""
+
+    path: list[str]
+    macs: Count
+    validation: PathScore  # with the supernet's weights
+    tuned_rounds: Count
+    # Pooled over the test parts of all clients, after tuning; `global` in the file.
+    pooled_over_all: Figure | None = None
+    global_balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
+    global_auc: Figure | None = None  # likewise, where there are two classes
+
+    def to_json(self) -> dict[str, Json]:
+        plain = {}
+        for name, value in super().to_json().items():
+            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
+        return plain
+
+
+class TierResult(Record):
+    """The network of one tier of devices."""
+
+    tier: PositiveCount  # counted from the tier of the smallest devices
+    limit: dict[str, Figure]  # the most that its network may cost, by unit
+    clients: Count  # in this tier
+    eligible: Count  # clients that can run the network: those of this tier and above
+    path: list[str] = []  # names of operations, by layer; empty where nothing is searched
+    width: Figure | None = None  # of the layers, as a share of the widest network's
+    architecture: Json
+    head: str | None = None  # what the classifier gets of the last map; None: there is no choice
+    params: Count
+    macs: Count  # of one sample
+    macs_paper: Count  # likewise, as FedorAS's tool counts them
+    latency_ms: Figure | None = None  # by the tier's profile, where its limit is in milliseconds
+    note: str | None = None  # a remark about what the numbers do not show
+    validation: PathScore | None = None  # None: nothing was scored
+    # Both are pooled over the test parts of all clients of all tiers.
+    supernet: Figure | None = None  # with the supernet's weights, before tuning
+    pooled_over_all: Figure | None = None  # `global` in the file
+    # The means over all clients for the same two networks; None: the data is text, or unknown. AUC
+    # is given where there are two classes.
+    supernet_balanced_accuracy: Figure | None = None
+    supernet_auc: Figure | None = None
+    global_balanced_accuracy: Figure | None = None
+    global_auc: Figure | None = None
+    own: Spread | None = None  # over the clients of this tier
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or unknown
+    auc: Figure | None = None  # likewise, where there are two classes
+    tuned_rounds: Count = 0
+    control: Control = Control(reason="nothing was searched")
+    front: list[FrontPoint] = []
+    top: list[TunedPath] = []  # its network and the next best, if more than one was trained
+    # Kendall's tau between their losses and their final figures: 1 if both rank them equally.
+    top_tau: Figure | None = None
+    reason: str | None = None  # why it has no figure
+
+    @property
+    def is_searched(self) -> bool:
+        return isinstance(self.architecture, dict)
+
+    def to_json(self) -> dict[str, Json]:
+        plain = {}
+        for name, value in super().to_json().items():
+            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
+        return plain
+
+    @staticmethod
+    def fields_in(raw: Json) -> Json:
+        """A row of the file with the names that its fields have here.
+
+        A value that is not an object stays as it is.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        fields = renamed(TIER_NAMES, raw)
+        if isinstance(raw.get("top"), list):
+            fields["top"] = []
+            for row in raw["top"]:
+                fields["top"].append(TierResult.fields_in(row))
+        return fields
+
+
+class SearchSummary(Record):
+    """How the paths of tiers were found."""
+
+    score: str  # who scored them: `central`, `federated` or `pooled`
+    models: Count  # paths that were scored, all tiers together
+    generations: Count
+    # Kendall's tau between the clients' and the server's scores; None: only one of them scored.
+    tau: Figure | None = None
+    tau_clients: Count | None = None  # clients that scored the last generation
+    # By generation, the size of the smallest part of the supernet that has all its new paths.
+    supernet_bytes: list[Count] = []
+
+
+class FinalGroup(Record):
+    """The network of a search for a group of cells: the group, stacked."""
+
+    architecture: Json  # of the group
+    group: PositiveCount  # cells
+    stack: PositiveCount  # how often the network repeats the group
+    cells: PositiveCount  # of the network
+    reductions: list[Count]  # the cells that halve the map
+    params: Count
+    macs: Count
+    candidates: list[FinalCandidate]
+
+
+class FinalCandidate(Record):
+    """A group of cells that a search ranked among the best."""
+
+    architecture: Json
+    validation: Figure | None  # accuracy with the supernet's weights; None: it was the only one
+    chosen: bool
+
+
+class SupernetFacts(Record):
+    """The supernet of a search whose samples take their own paths."""
+
+    space: str
+    edges: Count
+    params: Count  # without the samplers
+    sampler_params: Count
 
 
 def cautions_of(clients: Sequence[ClientResult]) -> Cautions:
@@ -898,11 +623,15 @@ def personal_gain_of(
     )
 
 
-# Names in the file, and the names of the same fields here.
-NAMES = {"global": "shared_pooled", "bytes": "traffic"}
-NAMES_IN_FILE = {ours: in_file for in_file, ours in NAMES.items()}
-TIER_NAMES = {"global": "pooled_over_all"}
-TIER_NAMES_IN_FILE = {ours: in_file for in_file, ours in TIER_NAMES.items()}
+def mean_of_known(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        return None
+    return fmean(known)
+
+
+def known_of(figures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def figures_beside(raw: Json, metric: Metric) -> tuple[dict[str, Json], dict[str, Json]]:

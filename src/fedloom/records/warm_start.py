@@ -11,7 +11,7 @@ from typing import Any
 from fedloom.errors import FedloomError
 from fedloom.reading import Unreadable
 from fedloom.records.record import Count, Record
-from fedloom.records.result import Input
+from fedloom.records.result_parts import Input
 from fedloom.types import Json
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from fedloom.metrics.metric import Metric
 from fedloom.records.cautions import FEW_SAMPLES, Cautions
 from fedloom.records.comparison import MethodRow
-from fedloom.records.result import ClientResult, PersonalGain, RunResult, Uphill
+from fedloom.records.result import ClientResult, RunResult
+from fedloom.records.result_parts import PersonalGain, Uphill
 
 SAME_ANSWER = "the same answer for every test sample"
 

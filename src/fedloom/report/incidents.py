@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedloom.records.result import LostState, RunResult, StepBack
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import LostState, StepBack
 
 MOST_NAMED = 5  # clients, or rounds of one client
 

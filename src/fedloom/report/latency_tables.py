@@ -9,7 +9,8 @@ from rich.table import Table
 
 from fedloom.cost.limits import Figures
 from fedloom.cost.profile import Profile
-from fedloom.report.tables import amount, plain_table
+from fedloom.report.numbers import amount
+from fedloom.report.tables import plain_table
 from fedloom.types import Json
 
 

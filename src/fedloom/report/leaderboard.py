@@ -11,7 +11,8 @@ from rich.table import Table
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import AutoResult, LeaderboardRow
 from fedloom.records.decision import Decision
-from fedloom.report.tables import amount, plain_table
+from fedloom.report.numbers import amount
+from fedloom.report.tables import plain_table
 from fedloom.types import Json
 
 ABOUT = (

@@ -58,7 +58,7 @@ class View:
     """What a page shows, rebuilt only when a file has changed. One thread at a time reads."""
 
     folder: RunFolder
-    begun: bool = False  # whether this process runs it: then it has not stopped until `close`
+    runs_here: bool = False  # in this process: then the run has not stopped until `close`
     version: str = ""  # changes whenever the sections do
     sections: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
@@ -96,7 +96,7 @@ class View:
 
     def _read(self) -> Story | Versus:
         shown = self.reader.read()
-        if self.begun and shown.standing == "stopped":
+        if self.runs_here and shown.standing == "stopped":
             return replace(shown, standing="running")
         return shown
 
@@ -133,8 +133,8 @@ def check_port(port: int) -> None:
 class Watch:
     """A server of one run's page, from its construction until `close`."""
 
-    def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
-        self.view = View(folder, begun)
+    def __init__(self, folder: RunFolder, port: int = 0, *, runs_here: bool = False) -> None:
+        self.view = View(folder, runs_here)
         self.token = secrets.token_urlsafe(16)
         self.last_request = -FRESH  # when a page last asked
         self.ended = False  # whether the run has ended
@@ -179,7 +179,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop serving when the run ends, after an open page has fetched the end."""
-        self.view.begun = False
+        self.view.runs_here = False
         self.ended = True
         until = time.monotonic() + FAREWELL
         while time.monotonic() < until and self._is_watched():

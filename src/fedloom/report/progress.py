@@ -12,16 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from fedloom.data.progress import listening
-from fedloom.federation.server.events import (
-    ClientEvaluated,
-    Event,
-    Listener,
-    Notice,
-    RoundEnded,
-)
+from fedloom.federation.server.events import ClientEvaluated, Event, Listener, Notice, RoundEnded
 from fedloom.metrics.metric import METRICS
 from fedloom.records.rows import Evaluation
-from fedloom.report.tables import amount, duration, percent
+from fedloom.report.numbers import amount, duration, percent
 
 SECONDS = 10.0  # between two plain lines about a long task
 

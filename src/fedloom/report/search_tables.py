@@ -8,7 +8,8 @@ from rich.table import Table
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.searches import SearchAnswer, TunedPath
-from fedloom.report.tables import amount, figure_with, named_figures, percent, plain_table
+from fedloom.report.numbers import amount, figure_with, named_figures, percent
+from fedloom.report.tables import plain_table
 
 NOT_KNOWN = "balanced accuracy not known (clients scored it, or an earlier version did)"
 

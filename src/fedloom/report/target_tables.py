@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from fedloom.records.comparison import MethodRow
-from fedloom.report.tables import amount, duration, plain_table
+from fedloom.report.numbers import amount, duration
+from fedloom.report.tables import plain_table
 
 COLUMNS = ("method", "simulated", "WAN", "LAN", "MACs", "rounds")
 

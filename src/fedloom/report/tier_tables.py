@@ -8,19 +8,9 @@ from rich.table import Table
 
 from fedloom.records.comparison import MethodRow, OverSeeds, TierRow
 from fedloom.records.result import PathScore, RunResult, TierResult
-from fedloom.report.tables import (
-    NAMED,
-    NEW_LINE,
-    SHORT,
-    amount,
-    difference_text,
-    direction,
-    figure_with,
-    percent,
-    plain_table,
-    plus_minus,
-    with_beside,
-)
+from fedloom.report.comparison_table import NEW_LINE, difference_text, plus_minus, with_beside
+from fedloom.report.numbers import NAMED, SHORT, amount, direction, figure_with, percent
+from fedloom.report.tables import plain_table
 
 # The units of limits, written after the number.
 UNITS = {

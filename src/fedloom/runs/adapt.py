@@ -27,10 +27,11 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.cautions import cautions_of_run
 from fedloom.report.progress import Screen
-from fedloom.report.tables import seen
+from fedloom.report.run_table import seen
 from fedloom.runs.configure import config_of
 from fedloom.runs.preparing import prepare
-from fedloom.runs.results import Run, begin
+from fedloom.runs.results import Run
+from fedloom.runs.running import begin
 from fedloom.types import Json
 
 TRANSFORM = "--transform"
@@ -43,7 +44,7 @@ class Adapted:
 
     run: Run
     source: str
-    asked: Mapping[str, Json] = field(default_factory=dict)  # options except epochs and rate
+    options: Mapping[str, Json] = field(default_factory=dict)  # those given, for the JSON
 
     @property
     def newcomer(self) -> ClientResult:
@@ -90,7 +91,7 @@ class Adapted:
             "before": self.before,
             "after": self.after,
             "cautions": self.run.record.known_cautions.to_json(),
-            **self.asked,
+            **self.options,
         }
 
     def table(self) -> None:
@@ -168,18 +169,18 @@ def adapt(
     if samples is not None:
         split = fewer_samples(prepare(config).split, samples)
     run = begin(config, optional(out), shown, tell, split)
-    asked: dict[str, Json] = tuning.asked
+    given_options = tuning.given_options
     if transform is not None:
-        asked["transform"] = transform_json(parse_transform(TRANSFORM, transform))
+        given_options["transform"] = transform_json(parse_transform(TRANSFORM, transform))
     if samples is not None:
-        asked["samples"] = samples
+        given_options["samples"] = samples
     if source is not None:
-        return Adapted(run, f"client {source}", asked)
+        return Adapted(run, f"client {source}", given_options)
     if tier is not None:
-        return Adapted(run, f"tier {tier}", asked)
+        return Adapted(run, f"tier {tier}", given_options)
     if search is not None:
-        return Adapted(run, f"search {search}", asked)
-    return Adapted(run, "shared", asked)
+        return Adapted(run, f"search {search}", given_options)
+    return Adapted(run, "shared", given_options)
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class Tuning:
         return self.epochs
 
     @property
-    def asked(self) -> dict[str, Json]:
+    def given_options(self) -> dict[str, Json]:
         """Options that differ from the defaults, except epochs and rate."""
         fields: dict[str, Json] = {}
         if self.iterations is not None:
@@ -215,7 +216,7 @@ class Tuning:
         if self.lr is not None:
             lr = self.lr
         plain = options.model_copy(update={"lr": lr}).model_dump(mode="json")
-        return {**plain, **self.asked}
+        return {**plain, **self.given_options}
 
 
 def newcomers_partition(

@@ -1,8 +1,8 @@
 """What each contestant of `fedloom auto` may spend, in one unit for all of them.
 
-A person says minutes, MACs, bytes, simulated seconds or rounds. Minutes are those of the whole
+The user gives minutes, MACs, bytes, simulated seconds or rounds. Minutes are those of the whole
 command on this machine: a step of the control is timed here, and from then on the budget is a
-number of MACs, so that the same number gives the same run anywhere.
+number of MACs, so that a run with this number gives the same result anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fedloom.config.models import LIMITS
 from fedloom.errors import FedloomError
 from fedloom.reading import parse_number
-from fedloom.report.tables import amount, counted
+from fedloom.report.numbers import amount, counted
 from fedloom.runs.estimate import Estimate, estimate
 from fedloom.runs.preparing import Prepared
 
@@ -24,17 +24,17 @@ MINUTES = "minutes"
 ROUNDS = "rounds"
 UNITS = (MINUTES, ROUNDS, *LIMITS)
 SHORT = re.compile(r"(\d+(?:\.\d+)?)m")  # 2m: two minutes
-LEAST_ROUNDS = 2  # of the control: one to train in, one to fine-tune in
-ROUNDED_UP = 1.01  # an amount of three digits that would do
-# A budget that is not in rounds ends at four times the rounds of the configuration. Networks of an
-# eighth of the control's MACs are to spend all of theirs.
-ROOM = 4
+LEAST_ROUNDS = 2  # of the control: one for training, one for fine-tuning
+ROUNDED_UP = 1.01  # so that an amount still suffices when it is rounded to three digits
+# A budget that is not in rounds also ends after four times as many rounds as the control has for
+# it, so that networks which are cheaper than the control can spend theirs, too.
+MOST_ROUNDS_RATIO = 4
 EVALUATIONS = 10  # of the control, over its run
 
 
 @dataclass(frozen=True)
 class AskedBudget:
-    """The first amount that is named is the budget; others are limits beside it."""
+    """A budget as the user gives it: the first amount, and limits by the others."""
 
     unit: str
     amount: float
@@ -43,10 +43,12 @@ class AskedBudget:
 
 @dataclass(frozen=True)
 class SettledBudget:
-    config: dict[str, Any]  # the section of the configuration
-    evaluate_every: int
-    seconds: float  # that the whole command takes here, about
-    note: str  # how it came about
+    """What every contestant may spend, as its configuration says it."""
+
+    config: dict[str, Any]  # the section `budget` of the configuration
+    evaluate_every: int  # rounds
+    seconds: float  # approximate duration of the whole command on this machine
+    note: str  # how the budget was determined
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Pace:
 
 
 def parse_budget(texts: Sequence[str]) -> AskedBudget | None:
-    """`minutes=10`, `2m`, `macs=2T`, `bytes=50M`; None: nothing was said."""
+    """`minutes=10`, `2m`, `macs=2T`, `bytes=50M`; None: no budget is given."""
     amounts: dict[str, float] = {}
     for text in texts:
         for part in text.split(","):
@@ -102,16 +104,21 @@ def parse_budget(texts: Sequence[str]) -> AskedBudget | None:
 
 
 def pace_of(control: str, prepared: Prepared) -> Pace:
-    """By timing one step of the control here."""
+    """Time one step of the control on this machine."""
     return Pace(control, estimate(prepared))
 
 
 def settle(
-    asked: AskedBudget | None, pace: Pace, runs: float, least_share: float, least_rounds: float
+    asked: AskedBudget | None,
+    pace: Pace,
+    runs: float,
+    least_share: float,
+    least_rounds: float,
 ) -> SettledBudget:
-    """`runs`: how many whole budgets are spent. `least_share`: of the shortest run.
+    """Convert the budget to one unit, and refuse one that is too small.
 
-    `least_rounds`: of the control, that the main contestant needs to decide and to train in.
+    All runs together spend `runs` whole budgets; the shortest has `least_share` of one. The main
+    contestant needs at least `least_rounds` rounds of the control to decide and to train.
     """
     usual = pace.estimated.rounds
     if asked is None:
@@ -129,7 +136,7 @@ def settle(
     needed = max(LEAST_ROUNDS / least_share, least_rounds)
     check_room(budget, asked, nominal, pace, needed)
     config: dict[str, Any] = {"equal": budget.unit, "amount": budget.amount}
-    config["rounds"] = math.ceil(ROOM * nominal)
+    config["rounds"] = math.ceil(MOST_ROUNDS_RATIO * nominal)
     if budget.unit == ROUNDS:
         config = {"equal": ROUNDS, "amount": None, "rounds": math.floor(budget.amount)}
     if budget.limits:
@@ -161,7 +168,7 @@ def check_room(
     pace: Pace,
     needed: float,
 ) -> None:
-    """Every run must have rounds to train and to fine-tune in, `needed` of the control's."""
+    """Refuse a budget that lasts for fewer rounds of the control than the `needed` ones."""
     if nominal >= needed * (1 - 1e-9):
         return
     rounds = math.ceil(needed)

@@ -1,7 +1,7 @@
 """`fedloom auto --limit latency_ms=…`: which sizes answer one sample fast enough on this machine.
 
-They are timed before anything is trained, and the sizes that keep the limit are what is tried: the
-plan has them, so that a resume does not depend on how busy the machine is.
+Networks are timed before anything is trained. The plan stores the sizes within the limit, so that
+resuming does not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def sizes_within(
     sizes: Sequence[float],
     most_ms: float,
 ) -> list[float]:
-    """Of one sample at a time, in one thread, the mean of many turns."""
+    """The sizes that take at most `most_ms` for one sample, as the mean over many passes."""
     sample = torch.zeros(1, *task.shape)
-    works = []
+    passes = []
     for size in sizes:
-        works.append(partial(build_model(task, network, size).eval(), sample))
-    timings = in_turns(works, REPEATS, "cpu", lambda what, done, total: None)
+        passes.append(partial(build_model(task, network, size).eval(), sample))
+    timings = in_turns(passes, REPEATS, "cpu", lambda what, done, total: None)
     within = [size for size, timing in zip(sizes, timings, strict=True) if timing.ms <= most_ms]
     if not within:
         fastest = min(timing.ms for timing in timings)

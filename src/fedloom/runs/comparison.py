@@ -52,7 +52,8 @@ from fedloom.runs.experiment import create, short_name
 from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.preparing import prepare, reopen
-from fedloom.runs.results import Run, carry_out
+from fedloom.runs.results import Run
+from fedloom.runs.running import carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
 
@@ -79,7 +80,7 @@ class Comparison:
         """Print the comparison."""
         from rich.console import Console
 
-        from fedloom.report.tables import seen
+        from fedloom.report.run_table import seen
 
         console = Console(markup=False)
         console.print(self._table())
@@ -109,7 +110,7 @@ class Comparison:
         return tables
 
     def _table(self) -> Table:
-        from fedloom.report.tables import comparison_table
+        from fedloom.report.comparison_table import comparison_table
 
         data = self.runs[0].record.data
         return comparison_table(self.rows, f"{data.name}, {data.partition}")
@@ -180,19 +181,19 @@ def shared_start(plan: Plan) -> dict[str, Json]:
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
     """Carry out a comparison: read finished runs, resume started ones, and start the others."""
-    with at_work(folder, shown) as bench:
-        return bench.run()
+    with comparison_runner(folder, shown) as runner:
+        return runner.run()
 
 
 @contextmanager
-def at_work(folder: RunFolder, shown: Screen) -> Iterator[Bench]:
+def comparison_runner(folder: RunFolder, shown: Screen) -> Iterator[ComparisonRunner]:
     """Lock a comparison's folder, and start worker processes for all of its runs."""
     with folder.writing(), folder.lock():
         plan = read_plan(folder)
         pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
         try:
             pool.start()
-            yield Bench(folder, plan, shown, pool)
+            yield ComparisonRunner(folder, plan, shown, pool)
         finally:
             pool.close()
 
@@ -207,7 +208,7 @@ class Terms:
 
 
 @dataclass
-class Bench:
+class ComparisonRunner:
     """A comparison that is being carried out."""
 
     folder: RunFolder
@@ -232,10 +233,10 @@ class Bench:
                     tuned[method] = self._tune(method, terms)
                 changes = self._changes(method, seed, terms, tuned[method] or {})
                 name = f"{self.label(method)}-seed{seed}"
-                run, split = self.one(name, method, seed, changes, terms.split)
+                run, split = self.run_one(name, method, seed, changes, terms.split)
                 runs[method].append(run)
                 if method == self.plan.methods[0]:
-                    terms = Terms(split, self._budget(run, terms), self._size(run))
+                    terms = Terms(split, self._budget(run, terms), self._size_to_match(run))
         rows = [self.row(method, runs, tuned[method]) for method in self.plan.methods]
         rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
@@ -274,7 +275,7 @@ class Bench:
         width = matched_width(self.plan, method, seed, terms.split, terms.target, point)
         return {"options": {**width, **point}, "budget": terms.budget}
 
-    def one(
+    def run_one(
         self,
         name: str,
         method: str,
@@ -319,7 +320,7 @@ class Bench:
         assert record.macs is not None  # comparisons are simulations, which measure MACs
         return {"equal": unit, "amount": record.macs + record.server_macs}
 
-    def _size(self, first: Run) -> float | None:
+    def _size_to_match(self, first: Run) -> float | None:
         """The parameters or MACs that fixed networks are to match."""
         if self.plan.match_macs:
             return mean_macs([first.record])
@@ -334,7 +335,7 @@ class Bench:
         best: tuple[float, dict[str, Any]] | None = None
         points = grid_points(self.plan.grid)
         for number, point in enumerate(points):
-            run = self._point(f"grid-{self.label(method)}-{number}", method, point, terms)
+            run = self._run_point(f"grid-{self.label(method)}-{number}", method, point, terms)
             if run is None or run.record.validation is None:
                 continue
             value = run.record.validation
@@ -350,7 +351,7 @@ class Bench:
             )
         return None
 
-    def _point(
+    def _run_point(
         self,
         name: str,
         method: str,
@@ -361,7 +362,7 @@ class Bench:
         seed = self.plan.seeds[0]
         changes = {**GRID, **self._changes(method, seed, terms, point)}
         try:
-            run, _ = self.one(name, method, seed, changes, terms.split)
+            run, _ = self.run_one(name, method, seed, changes, terms.split)
         except TooFewReplies:
             text = "too few replies could be used: this point of the grid cannot be judged"
             self.shown.listener(name)(Notice(text))

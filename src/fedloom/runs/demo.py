@@ -18,8 +18,9 @@ from typing import Any
 
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import labelled
-from fedloom.runs.auto import Asked, Auto
+from fedloom.runs.auto import Auto
 from fedloom.runs.auto_budget import parse_budget
+from fedloom.runs.auto_plan import AutoRequest
 from fedloom.runs.results import Run
 from fedloom.spaces import SMALL
 from fedloom.spaces.drawing import as_text
@@ -51,14 +52,15 @@ class Demo:
         return [*steps, "then: fedloom auto --help, or README.md, the next five minutes"]
 
 
-def asked(tree: Mapping[str, Any]) -> Asked:
+def demo_request(tree: Mapping[str, Any]) -> AutoRequest:
     """What the demo asks of `fedloom auto`; flags such as --rounds or --seed change it."""
     validated(Experiment, tree)
     data = {**SETTING, **tree.get("data", {})}
     budget = None
     if not tree.get("budget"):
         budget = parse_budget([BUDGET])
-    return Asked({**tree, "data": data}, budget, others=labelled([f"{SEARCH}@{NAME}"]))
+    search = labelled([f"{SEARCH}@{NAME}"])
+    return AutoRequest({**tree, "data": data}, budget, others=search)
 
 
 def largest_clients_cells(run: Run) -> str:

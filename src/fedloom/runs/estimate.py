@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.records.plan import Plan, grid_points
-from fedloom.report.tables import amount, counted, duration
+from fedloom.report.numbers import amount, counted, duration
 from fedloom.runs.comparison import matched_width
 from fedloom.runs.expected_work import loop_topology
 from fedloom.runs.experiment import check
@@ -22,7 +22,8 @@ from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.planning import ROUNDS, experiment
 from fedloom.runs.preparing import Prepared, prepare
-from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
+from fedloom.runs.rehearsal import Rehearsal, Rehearsed
+from fedloom.runs.rehearsal_costs import Cost, StageCost, sum_of
 from fedloom.threads import one_thread
 from fedloom.types import Json
 

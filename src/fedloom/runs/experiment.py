@@ -65,7 +65,7 @@ def create(
 
     `alone` says that the run is not part of a comparison.
     """
-    prepared = decided(prepare(config, split))
+    prepared = with_complete_config(prepare(config, split))
     if alone:
         check_clusters_used(config, prepared.config)
     if alone and config.evaluate.profile is not None:
@@ -81,11 +81,8 @@ def create(
     return folder, prepared
 
 
-def decided(prepared: Prepared) -> Prepared:
-    """The same with the configuration that a resumed run will read.
-
-    It has every option, and absolute paths.
-    """
+def with_complete_config(prepared: Prepared) -> Prepared:
+    """The same run with every option in its configuration, and absolute paths, for a resume."""
     config = prepared.config
     split = prepared.split
     data = with_absolute_paths(config.data)

@@ -24,8 +24,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, tell_damage
 from fedloom.records.searches import read_answer
 from fedloom.records.sites import Sites
+from fedloom.report.numbers import named_figures
 from fedloom.report.search_tables import score_in_words
-from fedloom.report.tables import named_figures
 from fedloom.runs.configure import config_of
 from fedloom.runs.earlier import clients_in, earlier_runs
 from fedloom.runs.named_models import (

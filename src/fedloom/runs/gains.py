@@ -109,7 +109,8 @@ class Gain:
         """Print the matrix, with one row per client and one column per architecture."""
         from rich.console import Console
 
-        from fedloom.report.tables import percent, plain_table
+        from fedloom.report.numbers import percent
+        from fedloom.report.tables import plain_table
 
         metric = METRICS[self.metric]
         columns: tuple[int, ...] = ()
@@ -226,7 +227,7 @@ def find_gain(
     if workers is None:
         workers = prepared.config.engine.workers
     with folder.writing(), folder.lock():
-        lines = Lines(folder.path / LINES, run.metric.name, how)
+        lines = GainFile(folder.path / LINES, run.metric.name, how)
         cells = lines.read()
         missing = missing_cells(chosen, cells)
         tell("gain", 0, len(missing))
@@ -311,7 +312,7 @@ def personal_architectures(run: FinishedRun, final: Checkpoint) -> dict[int, str
 
 
 @dataclass(frozen=True)
-class Lines:
+class GainFile:
     """gain.jsonl, which has a line for every finished cell, with any settings."""
 
     path: Path
@@ -371,20 +372,20 @@ def measure_cells(
             return
         parent = os.getpid()
         context = get_context("spawn")
-        pool = ProcessPoolExecutor(count, context, initializer=settle, initargs=(parent,))
+        pool = ProcessPoolExecutor(count, context, initializer=prepare_worker, initargs=(parent,))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         cell_by_future = {pool.submit(measure, job): job.cell for job in jobs}
         for future in as_completed(cell_by_future):
             yield cell_by_future[future], future.result()
 
 
-def settle(parent: int) -> None:
+def prepare_worker(parent: int) -> None:
     """Prepare a worker: it uses one torch thread, and exits when its parent is gone."""
     torch.set_num_threads(1)
-    threading.Thread(target=exit_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def exit_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Wait until the parent process has ended in whatever way, and exit."""
     while os.getppid() == parent:
         time.sleep(1.0)

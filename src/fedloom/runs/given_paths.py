@@ -32,25 +32,25 @@ OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that are no
 
 def with_given_paths(config: Experiment) -> Experiment:
     """The configuration with the paths themselves, if its options name a run or file of paths."""
-    named = recipe(absolute(config.method)).options.run_named(config.options)
-    if named is None:
+    source = recipe(absolute(config.method)).options.run_named(config.options)
+    if source is None:
         return config
-    if named.endswith(".json"):
-        return with_options(config, {"paths": read_paths(Path(named))})
-    folder = one_run(named, "--paths must name one run")
+    if source.endswith(".json"):
+        return with_options(config, {"paths": read_paths(Path(source))})
+    folder = one_run(source, "--paths must name one run")
     return as_in_run(config, folder)
 
 
 def with_paths_for_sites(config: Experiment) -> Experiment:
     """The same for a federation, whose sites do not have another run's data."""
-    named = recipe(absolute(config.method)).options.run_named(config.options)
-    if named is None:
+    source = recipe(absolute(config.method)).options.run_named(config.options)
+    if source is None:
         return config
-    if named.endswith(".json"):
-        return with_options(config, {"paths": read_paths(Path(named))})
+    if source.endswith(".json"):
+        return with_options(config, {"paths": read_paths(Path(source))})
     raise FedloomError(
         "--paths RUN must be given to a simulation, which can take over the run's split",
-        f"this one runs in a federation, and --paths is {named}",
+        f"this one runs in a federation, and --paths is {source}",
         "give the paths in a file: --paths FILE.json",
     )
 

@@ -34,7 +34,9 @@ from fedloom.types import Arch, Json, Task
 
 
 @dataclass(frozen=True)
-class Checked:
+class LatencyCheck:
+    """Estimated and measured latencies of a run's networks."""
+
     run: Path
     profile: str
     limit: Limit | None
@@ -73,7 +75,7 @@ def check(
     *,
     tier: int | None = None,
     search: str | None = None,
-) -> Checked:
+) -> LatencyCheck:
     """Estimate the latency of every client's network by a profile of this machine, and measure it.
 
     With `tier` or `search`, only the network of that tier or the one that this search found.
@@ -97,7 +99,7 @@ def check(
             over = tuple(limit.over(figures))
         line = LatencyLine(network.client, figures, timing.ms, timing.spread_ms, over)
         lines.append(replace(line, model=network.model))
-    return Checked(run.path, profile, limit, tuple(lines))
+    return LatencyCheck(run.path, profile, limit, tuple(lines))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import cast
 
 from fedloom.errors import FedloomError
 from fedloom.federation.server.budgets import LIMITS, Limit, charged
-from fedloom.report.tables import amount
+from fedloom.report.numbers import amount
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.rehearsal import Rehearsal
 from fedloom.threads import one_thread
@@ -46,14 +46,17 @@ def check_amount(prepared: Prepared) -> None:
 
 def least_amount(prepared: Prepared, unit: str) -> float | None:
     """The least budget in this unit that the method needs; None if any is enough."""
-    times = least_rounds(prepared, unit, budget_in_rounds=False)
-    if times is None:
+    rounds = least_rounds(prepared, unit, budget_in_rounds=False)
+    if rounds is None:
         return None
-    return times * first_round(prepared)[cast(Limit, unit)]
+    return rounds * first_round(prepared)[cast(Limit, unit)]
 
 
-def least_rounds(prepared: Prepared, unit: str, budget_in_rounds: bool) -> float | None:
-    """The least budget as a multiple of the first round's cost."""
+def least_rounds(prepared: Prepared, unit: str, *, budget_in_rounds: bool) -> float | None:
+    """The least budget in this unit, as a multiple of the first round's cost.
+
+    None: any budget is enough.
+    """
     clients = len(prepared.split)
     active = active_of(clients, prepared.config.budget.participation)
     method = prepared.stages[0].method
@@ -77,9 +80,9 @@ def check_limits(prepared: Prepared) -> None:
     for name in LIMITS:
         if name not in limits:
             continue
-        times = least_rounds(prepared, name, budget.equal == "rounds")
-        if times is not None:
-            check_limit(prepared, name, limits[name], times * costs[name])
+        rounds = least_rounds(prepared, name, budget_in_rounds=budget.equal == "rounds")
+        if rounds is not None:
+            check_limit(prepared, name, limits[name], rounds * costs[name])
         if costs[name] > limits[name]:
             least = rounded_up(costs[name])
             raise FedloomError(

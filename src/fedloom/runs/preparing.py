@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.config.models import BY_LABELS, DataConfig, Experiment
+from fedloom.config.models import BY_LABELS, DataConfig, Experiment, InitConfig
 from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
 from fedloom.data.checks import TABLES
 from fedloom.data.configured import (
@@ -34,7 +34,7 @@ from fedloom.methods import ADAPT, METHODS, recipe, searched, stages
 from fedloom.nets.model import check_kind
 from fedloom.networks.building import check_weights
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import Input
+from fedloom.records.result_parts import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
 from fedloom.runs.attendance import clock_read
@@ -93,30 +93,71 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     method = absolute(config.method)
     resolve_options(method, options_asked_for(config))  # wrong options fail before data is read
     check_device(config.engine.device)
-    encoding = None
-    classes: Sequence[str] = ()
+    input_before = None  # of the run that --init names
     if config.init is not None:
         if start is None:
             start = begun(config.init, config.method)
-        before = WarmStart.read(start.meta).input
-        encoding = before.encoding
-        if encoding is not None:
-            classes = before.labels
-        partition = asked_partition(config.data) if split is None else split.partition
-        changes = {
-            "data": as_before(config.data, before, parse(partition)),
-            "init": settled(config.init, start),
-        }
-        config = config.model_copy(update=changes)
-    source = configured_source(config.data, encoding, classes)
+        input_before = WarmStart.read(start.meta).input
+        config = with_start(config, config.init, start, input_before, split)
+    source = source_for(config.data, input_before)
     check_numbers_foretold(method, config, source)
     data = with_usual_partition(config.data, source)
     notices = partition_notices(config.data, data, source)
-    if split is not None and data != config.data:  # the split of a comparison or of another run
+    if split is None:
+        split = configured_split(data, config.seed, source)
+    elif data != config.data:  # the split of a comparison or of another run
         data = data.model_copy(update={"partition": split.partition})
     config = config.model_copy(update={"data": data})
-    if split is None:
-        split = configured_split(config.data, config.seed, source)
+    task = task_on(source, split, config)
+    clients = len(split)
+    config = with_clock_and_topology(config, task, clients)
+    devices = devices_in(config.devices, clients, config.seed)
+    tiers = None
+    tiered = recipe(method).tiered
+    if tiered is not None:
+        check_searched(searched(task), task)  # before the space's costs become limits
+        config = with_tiers_read(config, task)
+        # Where devices are given, their speeds decide about tiers.
+        tiers = deal_of(config.tiers, tiered(task), clients, config.seed, devices)
+    return Prepared(
+        config=config,
+        source=source,
+        split=split,
+        task=task,
+        stages=stages(task),
+        start=start,
+        tiers=tiers,
+        devices=devices or devices_of(EQUAL, clients, config.seed),
+        notices=notices,
+    )
+
+
+def with_start(
+    config: Experiment,
+    init: InitConfig,
+    start: State,
+    input_before: Input,
+    split: Split | None,
+) -> Experiment:
+    """The configuration with data as the run of --init had it, and with the hash of its weights."""
+    partition = asked_partition(config.data) if split is None else split.partition
+    changes = {
+        "data": as_before(config.data, input_before, parse(partition)),
+        "init": settled(init, start),
+    }
+    return config.model_copy(update=changes)
+
+
+def source_for(data: DataConfig, input_before: Input | None) -> Source:
+    """Open the data; a table is encoded as it was in the run of --init."""
+    if input_before is None or input_before.encoding is None:
+        return configured_source(data)
+    return configured_source(data, input_before.encoding, input_before.labels)
+
+
+def task_on(source: Source, split: Split, config: Experiment) -> Task:
+    """The task that the method has on this data, with all of its options."""
+    method = absolute(config.method)
     rule = parse(split.partition)
     check_changes(rule, source)
     form = form_of(rule, source)
@@ -135,30 +176,23 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     check_space_for_table(task)
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
-    table = devices_read(config.devices, len(split), config.seed)
-    devices = devices_in(table, len(split), config.seed)  # tiers may be assigned by their speed
-    files_read = {"devices": table, "clock": clock_read(config.clock)}
-    config = with_topology(config.model_copy(update=files_read), options, len(split))
-    tiers = None
-    tiered = recipe(method).tiered
-    if tiered is not None:
-        check_searched(searched(task), task)  # before the space's costs become limits
-        tiers_config = with_files_read(config.tiers)
-        tiers_config = with_latencies_read(tiers_config, config.evaluate.profile, task)
-        config = config.model_copy(update={"tiers": tiers_config})
-        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
-    clock_devices = devices or devices_of(EQUAL, len(split), config.seed)
-    return Prepared(
-        config,
-        source,
-        split,
-        task,
-        stages(task),
-        start,
-        tiers,
-        clock_devices,
-        notices=notices,
-    )
+    return task
+
+
+def with_clock_and_topology(config: Experiment, task: Task, clients: int) -> Experiment:
+    """The configuration with the content of its files about devices, clock and clusters."""
+    files_read = {
+        "devices": devices_read(config.devices, clients, config.seed),
+        "clock": clock_read(config.clock),
+    }
+    return with_topology(config.model_copy(update=files_read), task.options, clients)
+
+
+def with_tiers_read(config: Experiment, task: Task) -> Experiment:
+    """The configuration with the content of its files about tiers, latencies included."""
+    tiers = with_files_read(config.tiers)
+    tiers = with_latencies_read(tiers, config.evaluate.profile, task)
+    return config.model_copy(update={"tiers": tiers})
 
 
 def check_space_for_table(task: Task) -> None:

@@ -10,7 +10,12 @@ from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.exchange import asks_everybody
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.topology import UPDATES, Clustered
-from fedloom.records.result import Departure, Privacy, ReportedHistograms, SentFields
+from fedloom.records.result_parts import (
+    Departure,
+    Privacy,
+    ReportedHistograms,
+    SentFields,
+)
 from fedloom.runs.clusters import topology_of
 from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared

@@ -129,7 +129,7 @@ def save(profile: Profile, path: Path) -> None:
         raise FedloomError(rule, reason, "name another with --out") from None
 
 
-def needed(task: Task) -> set[Piece]:
+def possible_pieces(task: Task) -> set[Piece]:
     """The operations of all networks that a run of this task may end with.
 
     The set is empty if they are not networks of a search space.
@@ -145,12 +145,12 @@ def check_covers(task: Task, name: str) -> None:
 
     A method without a search space passes, as it may be part of a comparison.
     """
-    find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
+    find(name).latency_ms(dict.fromkeys(possible_pieces(task), 1), f"profile {name}")
 
 
 def check_searchable(task: Task) -> None:
     """Refuse --profile for a single run whose network is not of a search space."""
-    if not needed(task):
+    if not possible_pieces(task):
         raise FedloomError(
             "--profile must be given to networks of a search space",
             f"{task.method} trains another one here",

@@ -28,8 +28,15 @@ from fedloom.records.claims import claims_in
 from fedloom.records.classes import Classes
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
-    Capped,
     ClientResult,
+    RunResult,
+    Spread,
+    StageEnd,
+    cautions_of,
+    personal_gain_of,
+)
+from fedloom.records.result_parts import (
+    Capped,
     ClientTransform,
     ClusterOfRun,
     Confusion,
@@ -40,21 +47,17 @@ from fedloom.records.result import (
     OverLimit,
     Phase,
     RouteSummary,
-    RunResult,
     Simulated,
     SkippedFile,
-    Spread,
-    StageEnd,
     Start,
     StepBack,
     TopologyOfRun,
     Traffic,
     Uphill,
     Versions,
-    cautions_of,
-    personal_gain_of,
 )
 from fedloom.records.rows import Evaluation, MetricsRow, are_by_formula
+from fedloom.records.sections import Sections
 from fedloom.records.sites import own_test_shares
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
@@ -82,51 +85,48 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     result = with_latencies(prepared, result, outcome.clients)
     sections = prepared.stages[-1].method.sections(outcome.state)
     result = with_sections(result, sections, outcome.clients)
-    changes: dict[str, Json] = {}
+    if are_by_formula(folder.rows()):
+        result = result.replace(macs=outcome.totals.macs, macs_by_formula=True)
+    further = {
+        "versions": several_versions(folder, result.versions),
+        "most_common_class": most_common_answer(folder),
+        "phases": in_phases(prepared.stages, folder.rows()),
+        "stages": stages_of(folder, prepared, sections),
+        "lost_states": lost_states(folder.rows()),
+        "taken_back": [StepBack(**asdict(step)) for step in outcome.taken_back],
+        "capped": capped(folder.rows()),
+        "uphill": uphill(folder.rows(), prepared.config.options),
+        "claims": claims_in(folder),
+        "site_tests": own_test_shares(folder.path, prepared.config.data.test),
+    }
+    for name, section in further.items():
+        if section is not None and section not in ([], {}):
+            result = result.replace(**{name: section})
+    return result
+
+
+def several_versions(folder: RunFolder, versions: Versions | None) -> Versions | None:
+    """The versions of fedloom that worked on the run; None if it was only this one."""
     took_part = folder.head().versions
-    if len(took_part) > 1 and result.versions is not None:
-        changes["versions"] = result.versions.replace(took_part=took_part)
-    most_common_class = most_common_answer(folder)
-    if most_common_class is not None:
-        changes["most_common_class"] = most_common_class
-    by_formula = are_by_formula(folder.rows())
-    if by_formula:
-        changes["macs"] = outcome.totals.macs
-        changes["macs_by_formula"] = True
-    phases = in_phases(prepared.stages, folder.rows())
-    if phases:
-        changes["phases"] = phases
+    if versions is None or len(took_part) < 2:
+        return None
+    return versions.replace(took_part=took_part)
+
+
+def stages_of(folder: RunFolder, prepared: Prepared, sections: Sections) -> list[StageEnd]:
+    """The stages before the last; all stages with their costs, if orders had parts of a network."""
     names = [stage.name for stage in prepared.stages]
     earlier_stages = stage_ends(names[:-1], folder.rows())
-    if sections.left_out is not None:
-        accounts = stage_accounts(
-            names,
-            folder.rows(),
-            sections.left_out,
-            prepared.config.budget,
-            has_macs=by_formula or not prepared.config.is_federated,
-        )
-        changes["stages"] = with_ends(accounts, earlier_stages)
-    elif earlier_stages:
-        changes["stages"] = earlier_stages
-    lost = lost_states(folder.rows())
-    if lost:
-        changes["lost_states"] = lost
-    if outcome.taken_back:
-        changes["taken_back"] = [StepBack(**asdict(step)) for step in outcome.taken_back]
-    capped_clients = capped(folder.rows())
-    if capped_clients:
-        changes["capped"] = capped_clients
-    steps_uphill = uphill(folder.rows())
-    if steps_uphill is not None and prepared.config.options.get("hessian", "outer") == "outer":
-        changes["uphill"] = steps_uphill
-    claims = claims_in(folder)
-    if claims:
-        changes["claims"] = claims
-    test_shares = own_test_shares(folder.path, prepared.config.data.test)
-    if test_shares:
-        changes["site_tests"] = test_shares
-    return result.replace(**changes)
+    if sections.left_out is None:
+        return earlier_stages
+    accounts = stage_accounts(
+        names,
+        folder.rows(),
+        sections.left_out,
+        prepared.config.budget,
+        has_macs=are_by_formula(folder.rows()) or not prepared.config.is_federated,
+    )
+    return with_ends(accounts, earlier_stages)
 
 
 def most_common_answer(folder: RunFolder) -> float | None:
@@ -168,8 +168,13 @@ def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
     return clients
 
 
-def uphill(rows: Iterable[MetricsRow]) -> Uphill | None:
-    """In how many rounds a client's η₁‖g‖² was above 1, and the largest value."""
+def uphill(rows: Iterable[MetricsRow], options: Mapping[str, Json]) -> Uphill | None:
+    """In how many rounds a client's η₁‖g‖² was above 1, and the largest value.
+
+    None: in no round, or the run does not use the outer product, for which 1 is the bound.
+    """
+    if options.get("hessian", "outer") != "outer":
+        return None
     bends = []
     for row in rows:
         bend = row.notes.get("bend")

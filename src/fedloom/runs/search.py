@@ -68,8 +68,8 @@ NEW = 0  # tier number in scores.jsonl of a path that was scored by such a searc
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user asks a search for."""
+class SearchRequest:
+    """What the user asks for: a limit, and how the network is searched for."""
 
     limit: Limit
     profile: str | None = None  # for latencies
@@ -274,11 +274,11 @@ def check_is_no_method(path: FilePath | str) -> None:
 # Limits
 
 
-def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
+def space_within(supernet: Supernet, request: SearchRequest) -> TierSpace:
     """The paths within the limit; a limit below the cheapest path is refused."""
     frame = supernet.frame
-    costs = costs_of(frame, asked)
-    space = TierSpace(1, costs, tuple(asked.amounts.values()))
+    costs = costs_of(frame, request)
+    space = TierSpace(1, costs, tuple(request.amounts.values()))
     for layer, ops in enumerate(costs.layers, start=1):
         if all(inf in cost for cost in ops):
             raise FedloomError(
@@ -287,7 +287,7 @@ def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
                 "shorten --unsupported",
             )
     cheapest = costs.cheapest()
-    for (unit, most), least in zip(asked.amounts.items(), cheapest, strict=True):
+    for (unit, most), least in zip(request.amounts.items(), cheapest, strict=True):
         if least > most:
             raise FedloomError(
                 f"--limit {unit} must leave at least one path",
@@ -297,13 +297,13 @@ def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
     return space
 
 
-def costs_of(frame: Frame, asked: Asked) -> PathCosts:
+def costs_of(frame: Frame, request: SearchRequest) -> PathCosts:
     """Costs of paths in the units of the limit, in the same order."""
     latency = None
-    if asked.profile is not None:
-        profile = find_profile(asked.profile)
-        latency = operation_latencies(frame.model(), profile, f"profile {asked.profile}")
-    return frame.costs(asked.amounts, asked.unsupported, latency)
+    if request.profile is not None:
+        profile = find_profile(request.profile)
+        latency = operation_latencies(frame.model(), profile, f"profile {request.profile}")
+    return frame.costs(request.amounts, request.unsupported, latency)
 
 
 # The search
@@ -311,37 +311,37 @@ def costs_of(frame: Frame, asked: Asked) -> PathCosts:
 
 def search(
     path: FilePath | str,
-    asked: Asked,
+    request: SearchRequest,
     listen: Listener = lambda event: None,
 ) -> Searched:
     """Find a network of a finished run's supernet within a limit."""
-    asked.check()
+    request.check()
     supernet = Supernet.open(path)
-    space = space_within(supernet, asked)
+    space = space_within(supernet, request)
     folder = supernet.folder
-    if asked.tune:
+    if request.tune:
         check_clients_at_hand(folder)
-    scoring = scoring_for(supernet, space, asked)
-    with folder.writing(), folder.lock(), place_for(folder, asked) as place:
-        candidates = score_candidates(supernet, space, scoring, asked.models, place)
-        chosen = candidates.search.picked(candidates.memory, asked.pick)
+    scoring = scoring_for(supernet, space, request)
+    with folder.writing(), folder.lock(), search_folder(folder, request) as place:
+        candidates = score_candidates(supernet, space, scoring, request.models, place)
+        chosen = candidates.search.picked(candidates.memory, request.pick)
         weights = supernet.frame.part(supernet.state.tensors, as_sub_space(chosen))
         tuned = None
-        if asked.tune:
-            tuned = tune_path(folder, place, supernet.state, chosen, asked.tune, listen)
+        if request.tune:
+            tuned = tune_path(folder, place, supernet.state, chosen, request.tune, listen)
             weights = dict(tuned.weights)
-        answer = answer_of(place.name, supernet, asked, candidates, chosen, tuned)
+        answer = answer_of(place.name, supernet, request, candidates, chosen, tuned)
         write(folder, answer, path_state(chosen, weights))
     return Searched(folder.path, answer, metric_of(supernet.expected.task.kind))
 
 
 @contextmanager
-def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
+def search_folder(folder: RunFolder, request: SearchRequest) -> Iterator[FilePath]:
     """A folder for the search, which is removed again if it stays empty.
 
     If an earlier search was stopped there, its scores are kept.
     """
-    place = folder.path / SEARCHES / free_name(folder.path, asked.name)
+    place = folder.path / SEARCHES / free_name(folder.path, request.name)
     place.mkdir(parents=True, exist_ok=True)
     for leftover in place.iterdir():
         if has_scores(leftover):
@@ -368,10 +368,10 @@ class Scoring:
     data: ScoringData | None = None  # the samples of all these scores; None: the run's own
 
 
-def scoring_for(supernet: Supernet, space: TierSpace, asked: Asked) -> Scoring:
-    if asked.data is None:
+def scoring_for(supernet: Supernet, space: TierSpace, request: SearchRequest) -> Scoring:
+    if request.data is None:
         return scoring_as_in_the_run(supernet)
-    central = open_central_set(supernet.expected, asked.data, asked.data_dir)
+    central = open_central_set(supernet.expected, request.data, request.data_dir)
     return scoring_on(central, supernet, space)
 
 
@@ -453,7 +453,7 @@ def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
 def answer_of(
     name: str,
     supernet: Supernet,
-    asked: Asked,
+    request: SearchRequest,
     candidates: Candidates,
     chosen: Path,
     tuned: Tuned | None,
@@ -470,9 +470,9 @@ def answer_of(
         front.append(front_point.replace(accuracy=point.accuracy, **memory.scores[path].beside))
     answer = SearchAnswer(
         name=name,
-        limit=asked.amounts,
-        unsupported=list(asked.unsupported),
-        pick=asked.pick,
+        limit=request.amounts,
+        unsupported=list(request.unsupported),
+        pick=request.pick,
         architecture=frame.arch(as_sub_space(chosen)).to_plain(),
         path=list(row.path),
         params=row.params,
@@ -489,9 +489,9 @@ def answer_of(
     head = frame.model(as_sub_space(chosen)).head
     if head is not None:
         changes["head"] = head
-    if asked.profile is not None:
-        changes["profile"] = asked.profile
-        latency = list(asked.amounts).index("latency_ms")
+    if request.profile is not None:
+        changes["profile"] = request.profile
+        latency = list(request.amounts).index("latency_ms")
         changes["latency_ms"] = space.costs.of(chosen)[latency]
     if candidates.data is not None:
         changes["data"] = candidates.data

@@ -24,21 +24,9 @@ def with_sections(
     if sections.tier_of:
         changes["clients"] = with_tiers(result.clients, sections.tier_of)
     if sections.tiers:
-        metric = result.judged_by
-        tiers = []
-        for tier in sections.tiers:
-            clients_of_tier = []
-            for evaluation in evaluations:
-                if sections.tier_of[evaluation.client] == tier.tier:
-                    clients_of_tier.append(evaluation)
-            own = spread_over(clients_of_tier, metric)
-            names = result.columns_of_classes
-            tier = with_pooled(tier, evaluations, metric, names).replace(own=own)
-            for name in names:
-                tier = tier.replace(**{name: mean_over(clients_of_tier, name)})
-            tiers.append(tier)
+        tiers = [with_figures(tier, sections, result, evaluations) for tier in sections.tiers]
         changes["tiers"] = tiers
-        changes["fairness"] = spread_across(tiers, metric)
+        changes["fairness"] = spread_across(tiers, result.judged_by)
     if sections.ops:
         changes["ops"] = list(sections.ops)
     if sections.search is not None:
@@ -54,6 +42,26 @@ def with_sections(
 
 def with_tiers(clients: Iterable[ClientResult], tier_of: Sequence[int]) -> list[ClientResult]:
     return [client.replace(tier=tier_of[client.client]) for client in clients]
+
+
+def with_figures(
+    tier: TierResult,
+    sections: Sections,
+    result: RunResult,
+    evaluations: Sequence[ClientEvaluation],
+) -> TierResult:
+    """Add the figures of the tier's network, over its own clients and over all clients."""
+    clients_of_tier = []
+    for evaluation in evaluations:
+        if sections.tier_of[evaluation.client] == tier.tier:
+            clients_of_tier.append(evaluation)
+    metric = result.judged_by
+    names = result.columns_of_classes
+    tier = with_pooled(tier, evaluations, metric, names)
+    tier = tier.replace(own=spread_over(clients_of_tier, metric))
+    for name in names:
+        tier = tier.replace(**{name: mean_over(clients_of_tier, name)})
+    return tier
 
 
 def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spread:

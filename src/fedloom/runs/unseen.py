@@ -31,14 +31,15 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import Spread
 from fedloom.report.cautions import cautions_of_run
+from fedloom.report.numbers import amount, counted
 from fedloom.report.progress import Screen
-from fedloom.report.tables import amount, counted
 from fedloom.runs.adapt import TRANSFORM, Tuning, optional, too_many, transform_json
 from fedloom.runs.configure import config_of
 from fedloom.runs.finished import open_finished
 from fedloom.runs.newcomers import Newcomer
 from fedloom.runs.preparing import Prepared, reopen
-from fedloom.runs.results import Run, begin
+from fedloom.runs.results import Run
+from fedloom.runs.running import begin
 from fedloom.types import Json
 
 # The model to begin with: that of one client, the shared one, or each client's own.

@@ -28,7 +28,8 @@ from fedloom.learning.private_state import with_prefix
 from fedloom.methods import ADAPT, stages
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, finished_result, one_run
-from fedloom.records.result import Input, RunResult
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import Input
 from fedloom.records.warm_start import FromClient, WarmStart, own_prefix
 from fedloom.runs.configure import config_of
 from fedloom.runs.named_models import (

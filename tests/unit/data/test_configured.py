@@ -5,7 +5,7 @@ from PIL import Image
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.errors import FedloomError
-from fedloom.runs.experiment import decided
+from fedloom.runs.experiment import with_complete_config
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import prepare
 
@@ -150,7 +150,7 @@ def test_the_configuration_of_a_run_says_what_its_split_file_says(sites, tmp_pat
     made = data(name=sites, partition="natural", clients=4)
     configured_split(made, 3, configured_source(made)).save(tmp_path / "split.json")
     raw = {"data": {"name": sites, "split": str(tmp_path / "split.json")}}
-    config = decided(prepare(validated(Experiment, raw))).config
+    config = with_complete_config(prepare(validated(Experiment, raw))).config
     assert (config.data.partition, config.data.clients) == ("natural", 4)
     assert (
         prepare(

@@ -26,7 +26,7 @@ def written(built: Built) -> tuple[str, nn.Module]:
     """The text of a model.py, and the network that it creates."""
     exported = program(traced(Whole(built.net.eval())))
     text = model_file(
-        exported.classes, version="0", shape=tuple(built.samples.shape[1:]), last=True
+        exported.classes, version="0", shape=tuple(built.samples.shape[1:]), channels_last=True
     )
     names: dict[str, object] = {"__name__": "written_model", "__file__": "model.py"}
     exec(compile(text, "model.py", "exec"), names)

@@ -9,17 +9,17 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.export.paths import (
     OwnSamples,
+    PathRequest,
     Turns,
-    Wish,
     accuracy_of,
-    along,
     check_against_run,
     latencies,
-    leaving,
     likely_path,
     mean_macs,
+    network_to_write,
     operations_of,
     pruned,
+    restricted_to,
 )
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
@@ -51,7 +51,7 @@ def test_one_path_answers_as_the_whole_network_on_that_path():
     network = guided()
     part = samples(6, "test")
     path = paths_of(network, part)[2]
-    one = along(network, Arch(network.guide.space.name, tuple((int(op),) for op in path)))
+    one = restricted_to(network, Arch(network.guide.space.name, tuple((int(op),) for op in path)))
     forced = Given(network, torch.from_numpy(np.tile(path, (len(part), 1))))
     assert torch.equal(one(part.x), network.model(part.x, forced))
     assert operations_of(one) == len(path)
@@ -66,13 +66,13 @@ def test_share_and_accuracy_are_those_of_the_one_path():
     often = samples(1, "often").x.expand(20, -1, -1, -1)
     x = torch.cat([often, samples(60, "others").x])
     paths = paths_of(network, Samples(x, torch.zeros(80, dtype=torch.int64)))
-    one = along(network, likely_path(paths, network.guide.space.name))
+    one = restricted_to(network, likely_path(paths, network.guide.space.name))
     with torch.no_grad():
         y = one(x).argmax(1)
     y[:5] = (y[:5] + 1) % 3
     test = Samples(x, y)
     parts = OwnSamples(samples(4, "train"), test)
-    facts = leaving(network, Wish("likely"), parts, search.task, x).facts
+    facts = network_to_write(network, PathRequest("likely"), parts, search.task, x).facts
     assert facts.path == "likely"
     assert facts.share == (paths == paths[0]).all(axis=1).mean() < 1
     assert facts.accuracy == 75 / 80
@@ -83,7 +83,7 @@ def test_share_and_accuracy_are_those_of_the_one_path():
 def test_with_all_paths_every_sample_goes_its_own_way():
     search, network = search_and_network()
     parts = own()
-    leaves = leaving(network, Wish(), parts, search.task, parts.test.x)
+    leaves = network_to_write(network, PathRequest(), parts, search.task, parts.test.x)
     assert leaves.network is network
     assert (leaves.facts.path, leaves.facts.share) == ("each", 1.0)
     assert leaves.facts.accuracy == accuracy_of(network, parts.test, search.task)
@@ -93,14 +93,16 @@ def test_with_all_paths_every_sample_goes_its_own_way():
 def test_without_test_samples_nothing_is_said_of_them():
     search, network = search_and_network()
     parts = own(test=0)
-    facts = leaving(network, Wish(), parts, search.task, samples(3, "drawn").x).facts
+    facts = network_to_write(
+        network, PathRequest(), parts, search.task, samples(3, "drawn").x
+    ).facts
     assert (facts.share, facts.accuracy, facts.macs) == (None, None, None)
     assert facts.latency_ms.keys() == {"each"}
 
 
 def test_a_network_with_one_path_leaves_as_it_is():
     search, network = search_and_network("feddsnas")
-    leaves = leaving(network, Wish(), None, search.task, samples(3).x)
+    leaves = network_to_write(network, PathRequest(), None, search.task, samples(3).x)
     assert leaves.network is network
     assert leaves.facts is None
 
@@ -141,7 +143,9 @@ def test_operations_that_were_left_out_are_never_taken():
 def test_share_of_a_pruned_network_is_that_of_samples_whose_path_is_whole():
     search, network = search_and_network()
     parts = own(train=4)
-    facts = leaving(network, Wish(prune=True), parts, search.task, parts.test.x).facts
+    facts = network_to_write(
+        network, PathRequest(prune=True), parts, search.task, parts.test.x
+    ).facts
     paths = paths_of(network, parts.train)
     unchanged = 0
     for path in paths_of(network, parts.test):
@@ -180,7 +184,7 @@ def test_a_network_that_answers_otherwise_does_not_leave():
     network = guided()
     parts = own(test=4)
     path = likely_path(paths_of(network, parts.test), network.guide.space.name)
-    one = along(network, path)
+    one = restricted_to(network, path)
     check_against_run(network, one, parts, parts.test.x)
     with torch.no_grad():
         one.net.classifier.bias.add_(0.01)
@@ -200,7 +204,7 @@ def test_costs_are_a_mean_over_samples():
 def test_latencies_of_one_and_of_many_samples():
     network = guided()
     part = samples(3, "test")
-    one = along(network, likely_path(paths_of(network, part), network.guide.space.name))
+    one = restricted_to(network, likely_path(paths_of(network, part), network.guide.space.name))
     measured = latencies({"each": network, "likely": one}, part.x)
     for by_batch in measured.values():
         assert by_batch.keys() == {1, 32}
@@ -217,35 +221,35 @@ def test_every_turn_takes_other_samples():
 
 def test_wishes_that_a_network_with_one_path_cannot_fulfil():
     network = search_and_network("feddsnas")[1]
-    Wish().check(network, "the model of client 1")
-    Wish(format="executorch").check(network, "the model of client 1")
-    for wish in (Wish("each"), Wish("likely")):
+    PathRequest().check(network, "the model of client 1")
+    PathRequest(format="executorch").check(network, "the model of client 1")
+    for wish in (PathRequest("each"), PathRequest("likely")):
         with pytest.raises(
             FedloomError,
             match=r"--path must be used with .* client 1 has one path for all samples; leave",
         ):
             wish.check(network, "the model of client 1")
     with pytest.raises(FedloomError, match=r"--prune must be used with .*; leave --prune out"):
-        Wish(prune=True).check(network, "the model of client 1")
+        PathRequest(prune=True).check(network, "the model of client 1")
 
 
 def test_wishes_that_no_network_can_fulfil():
     network = guided()
     with pytest.raises(FedloomError, match="did you mean likely"):
-        Wish("likly").check(network, "it")
+        PathRequest("likly").check(network, "it")
     with pytest.raises(FedloomError, match="--prune must be used with --path each"):
-        Wish("likely", prune=True).check(network, "it")
-    for wish in (Wish(format="executorch"), Wish("each", format="executorch")):
+        PathRequest("likely", prune=True).check(network, "it")
+    for wish in (PathRequest(format="executorch"), PathRequest("each", format="executorch")):
         with pytest.raises(FedloomError, match=r"plans its memory .* add --path likely"):
             wish.check(network, "it")
-    Wish("likely", format="executorch").check(network, "it")
+    PathRequest("likely", format="executorch").check(network, "it")
     with pytest.raises(FedloomError, match="evaluate=likely"):
-        Wish("likely").check(guided(evaluate="sample:2"), "it")
+        PathRequest("likely").check(guided(evaluate="sample:2"), "it")
 
 
 def test_samples_that_are_not_here_are_missed():
     with pytest.raises(FedloomError, match="--path likely must have test samples"):
-        own(test=0).check(Wish("likely"))
+        own(test=0).check(PathRequest("likely"))
     with pytest.raises(FedloomError, match="--prune must have training samples"):
-        own(train=0).check(Wish(prune=True))
-    own(test=0).check(Wish(prune=True))
+        own(train=0).check(PathRequest(prune=True))
+    own(test=0).check(PathRequest(prune=True))

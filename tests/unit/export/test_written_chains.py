@@ -51,7 +51,7 @@ def written(model, name):
     """The text of a model.py, and the network that it creates."""
     exported = program(traced(Whole(model)))
     text = model_file(
-        exported.classes, version="0", shape=tuple(samples_for(name).shape[1:]), last=True
+        exported.classes, version="0", shape=tuple(samples_for(name).shape[1:]), channels_last=True
     )
     names = {"__name__": "written_model", "__file__": "model.py"}
     exec(compile(text, "model.py", "exec"), names)

@@ -47,13 +47,13 @@ def moved(net):
     return net
 
 
-def written(net, place, shape, last=False):
+def written(net, place, shape, channels_last=False):
     """The result of `model.load()`, from a model.py written for the network."""
     exported = program(traced(Whole(net)))
     weights = {name: tensor.contiguous() for name, tensor in exported.weights.items()}
     (place / "weights.safetensors").write_bytes(b"".join(state_chunks(State(weights))))
     (place / "model.py").write_text(
-        model_file(exported.classes, version="0", shape=shape, last=last)
+        model_file(exported.classes, version="0", shape=shape, channels_last=channels_last)
     )
     spec = importlib.util.spec_from_file_location("written_model", place / "model.py")
     module = importlib.util.module_from_spec(spec)
@@ -62,12 +62,12 @@ def written(net, place, shape, last=False):
 
 
 @torch.no_grad()
-def compare(net, place, shape, *, kind="image", last=False):
+def compare(net, place, shape, *, kind="image", channels_last=False):
     net = moved(net).eval()
     draw = torch.Generator().manual_seed(1)
     top, dtype = (len(LABELS), torch.int64) if kind == "text" else (256, torch.uint8)
     x = torch.randint(0, top, (5, *shape), generator=draw, dtype=dtype)
-    module, exported = written(net, place, shape, last)
+    module, exported = written(net, place, shape, channels_last)
     again = module.load()
     with seeded(3):
         mine = net(x)
@@ -89,7 +89,7 @@ FIXED = {
 @pytest.mark.parametrize("name", FIXED)
 def test_fixed_networks_to_the_bit(name, tmp_path):
     shape, width = FIXED[name]
-    compare(build_model(task(shape), name, width), tmp_path, shape, last=True)
+    compare(build_model(task(shape), name, width), tmp_path, shape, channels_last=True)
 
 
 def test_the_lstm_to_the_bit(tmp_path):
@@ -124,20 +124,22 @@ BENCH = SpaceOptions(space="nasbench201", cells=1, channels=4)
 def test_a_cut_network_to_the_bit(options, shape, tmp_path):
     """As in training, it is in another memory format, which a single channel does not show."""
     arch = space_for(options).sample(rng(0, "cut"))
-    compare(plain(supernet_model(task(shape), options, arch=arch)), tmp_path, shape, last=True)
+    compare(
+        plain(supernet_model(task(shape), options, arch=arch)), tmp_path, shape, channels_last=True
+    )
 
 
 def test_a_mixture_to_the_bit(tmp_path):
     description = task((3, 8, 8))
     alpha = {name: 300 * row for name, row in fresh_alpha(OPTIONS, 0).items()}
     net = Mixed(supernet_model(description, OPTIONS), alpha)
-    exported = compare(net, tmp_path, (3, 8, 8), last=True)
+    exported = compare(net, tmp_path, (3, 8, 8), channels_last=True)
     assert "softmax" not in exported  # what α says is a number by now
 
 
 def test_an_operation_of_noise_to_the_bit(tmp_path):
     options = SpaceOptions(**{**OPTIONS.model_dump(), "ops": "s4"})
-    compare(supernet_model(task(), options), tmp_path, (3, 8, 8), last=True)
+    compare(supernet_model(task(), options), tmp_path, (3, 8, 8), channels_last=True)
 
 
 def test_a_resnet_can_be_read(tmp_path):

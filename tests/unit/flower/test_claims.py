@@ -11,7 +11,14 @@ from fedloom.deploy.settled import checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.reading import read_json
-from fedloom.records.claims import CLAIMS, KEPT, Claim, claims_in, note_claims, read_kept
+from fedloom.records.claims import (
+    CLAIMS,
+    LAST_COUNTS,
+    Claim,
+    claims_in,
+    note_claims,
+    read_last_counts,
+)
 from fedloom.records.folder import RunFolder
 from fedloom.records.sites import NAME as SITES
 
@@ -34,7 +41,7 @@ def experiment(tmp_path):
 def test_the_first_experiment_has_nothing_to_compare(experiment, tmp_path, caplog):
     folder, claims = experiment(east=100, west=1 << 24)
     assert claims == [] and claims_in(folder) == [] and not (folder.path / CLAIMS).exists()
-    assert json.loads((tmp_path / "federation" / KEPT).read_text()) == {
+    assert json.loads((tmp_path / "federation" / LAST_COUNTS).read_text()) == {
         "format": 1, "sites": {"east": 100, "west": 1 << 24},
     }  # fmt: skip
     assert caplog.text == ""
@@ -74,10 +81,10 @@ def test_killed_before_its_id_was_noted(experiment, tmp_path):
     ids=lambda content: repr(content[:30]),
 )  # fmt: skip
 def test_a_damaged_file_is_told_and_begun_anew(experiment, tmp_path, caplog, content):
-    (tmp_path / "federation" / KEPT).write_bytes(content)
+    (tmp_path / "federation" / LAST_COUNTS).write_bytes(content)
     _, claims = experiment(east=100)
     assert claims == [] and "is damaged" in caplog.text
-    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 100}
+    assert read_last_counts(tmp_path / "federation" / LAST_COUNTS).sites == {"east": 100}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,7 @@ PLAIN = {
 def settled(tmp_path):
     """A run of two sites, the one with 10 samples before, on a federation."""
     (tmp_path / "federation").mkdir()
-    (tmp_path / "federation" / KEPT).write_text('{"sites": {"east": 10, "west": 40}}')
+    (tmp_path / "federation" / LAST_COUNTS).write_text('{"sites": {"east": 10, "west": 40}}')
 
     def settled_with(**engine):
         folder = RunFolder.create("run", "x", tmp_path / "run")
@@ -135,19 +142,22 @@ def test_a_run_that_begins_compares_the_claims_once(settled, tmp_path, caplog):
     folder = settled()
     with caplog.at_level(logging.WARNING, "fedloom"):
         checked(folder, tmp_path / "federation")
-        assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 30, "west": 50}
-        (tmp_path / "federation" / KEPT).write_text(
+        assert read_last_counts(tmp_path / "federation" / LAST_COUNTS).sites == {
+            "east": 30,
+            "west": 50,
+        }
+        (tmp_path / "federation" / LAST_COUNTS).write_text(
             '{"sites": {"east": 10, "west": 70}}'
         )  # of a later experiment
         checked(folder, tmp_path / "federation")  # a resume
     assert claims_in(folder) == ["site east claims 30 samples, 10 in its last experiment"]
     assert caplog.text.count("site east claims") == 1 and "site west" not in caplog.text
-    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 10, "west": 70}
+    assert read_last_counts(tmp_path / "federation" / LAST_COUNTS).sites == {"east": 10, "west": 70}
 
 
 def test_a_run_that_is_refused_does_not_use_up_the_question(settled, tmp_path):
     folder = settled(min_replies=3)
     with pytest.raises(FedloomError, match="--min-replies must not exceed"):
         checked(folder, tmp_path / "federation")
-    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 10, "west": 40}
+    assert read_last_counts(tmp_path / "federation" / LAST_COUNTS).sites == {"east": 10, "west": 40}
     assert claims_in(folder) == []

@@ -13,7 +13,7 @@ from textbook import gradient
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.records.result import Input
+from fedloom.records.result_parts import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.newcomers import AdaptOptions, Newcomer
 from fedloom.types import Round, Setup, State, Task

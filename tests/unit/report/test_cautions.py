@@ -8,7 +8,8 @@ from fabricated import client, counted, make_run, result, row
 from fedloom.evaluate.judgement import judged
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.records.comparison import MethodRow
-from fedloom.records.result import PersonalGain, RunResult
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import PersonalGain
 from fedloom.report.cautions import (
     cautions_of_methods,
     cautions_of_run,
@@ -16,9 +17,9 @@ from fedloom.report.cautions import (
     most_common_sentence,
 )
 from fedloom.report.page import run_page
+from fedloom.report.run_table import summary
 from fedloom.report.sections.headline import headline
 from fedloom.report.story import Reader
-from fedloom.report.tables import summary
 from fedloom.report.versus import beside_each_other, versus_page
 from result_files import method
 

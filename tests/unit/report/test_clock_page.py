@@ -340,7 +340,7 @@ def test_a_flat_run_has_no_clusters(tmp_path):
 def test_a_live_page_grows_with_its_rows(tmp_path):
     rows = clustered_rows()
     folder = make_run(tmp_path / "run", rows[:1], config=IN_CLUSTERS, split=split_of(4))
-    view = View(folder, begun=True)
+    view = View(folder, runs_here=True)
     view.look()
     assert (
         "cluster-labels-figure" in view.sections["clusters"]

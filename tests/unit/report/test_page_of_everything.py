@@ -9,9 +9,10 @@ from rich.console import Console
 from fedloom.cli import main
 from fedloom.evaluate.method_row import method_row
 from fedloom.records.result import RunResult
+from fedloom.report.comparison_table import comparison_table
 from fedloom.report.page import run_page
+from fedloom.report.run_table import run_table
 from fedloom.report.story import Reader
-from fedloom.report.tables import comparison_table, run_table
 from fedloom.report.versus import beside_each_other, versus_page
 
 MACHINE = {"processor": "<b>chip</b>", "system": "Linux", "device": "cpu", "torch": "2"}

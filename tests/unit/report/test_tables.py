@@ -9,8 +9,10 @@ from fedloom.evaluate.judgement import judged, stages_of
 from fedloom.federation.server.ledger import Totals
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import RunResult
+from fedloom.report.comparison_table import comparison_table, differences_beside
+from fedloom.report.numbers import both_ways
+from fedloom.report.run_table import summary
 from fedloom.report.sections.methods import cells_of
-from fedloom.report.tables import both_ways, comparison_table, differences_beside, summary
 from result_files import client, method, over_seeds, result
 
 ROW = MethodRow.from_json(

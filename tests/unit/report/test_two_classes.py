@@ -9,8 +9,9 @@ from test_tiers_page import cells_in
 
 from fedloom.records.folder import RunFolder
 from fedloom.report.page import run_page
+from fedloom.report.run_table import run_table
 from fedloom.report.story import Reader
-from fedloom.report.tables import run_table, runs_table
+from fedloom.report.tables import runs_table
 from fedloom.report.versus import beside_each_other, versus_page
 from fedloom.runs.adapt import Adapted
 

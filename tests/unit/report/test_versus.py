@@ -9,14 +9,9 @@ from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import paired
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
+from fedloom.report.reproducing import command
 from fedloom.report.sections.methods import verdict
-from fedloom.report.versus import (
-    Comparing,
-    beside_each_other,
-    command,
-    versus_page,
-    write_comparison,
-)
+from fedloom.report.versus import Comparing, beside_each_other, versus_page, write_comparison
 
 NASTY = "<script>alert(1)</script>"
 

@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def watch(folder):
-    watch = Watch(folder, begun=True)
+    watch = Watch(folder, runs_here=True)
     yield watch
     watch.last_request = -watching.FRESH  # nobody looks any more: it need not wait
     watch.close()
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_read_now_is_asked_for_again(watch, monkeypatch):
 
 def test_whoever_looks_sees_the_end_before_it_closes(folder, monkeypatch):
     monkeypatch.setattr(watching, "FAREWELL", 30.0)
-    watch = Watch(folder, begun=True)
+    watch = Watch(folder, runs_here=True)
     state(watch)
     folder.write_json("result.json", result([client(k) for k in range(3)]))
     closing = threading.Thread(target=watch.close)
@@ -160,9 +160,9 @@ def test_whoever_looks_sees_the_end_before_it_closes(folder, monkeypatch):
 
 
 def test_a_run_that_was_stopped_says_so_at_the_end(folder):
-    watch = Watch(folder, begun=True)
+    watch = Watch(folder, runs_here=True)
     assert state(watch)["standing"] == "running"  # though nobody holds the lock yet
-    watch.view.begun = False
+    watch.view.runs_here = False
     assert state(watch)["standing"] == "stopped"
     watch.last_request = -watching.FRESH
     watch.close()

@@ -130,7 +130,7 @@ class Intervals:
             values.append(f"{across} {near(y(item.value))}")
             highs.append(f"{across} {near(y(high))}")
             if item.worst:
-                worst.append(dot(x(number), y(item.value), True, "mark"))
+                worst.append(diamond(x(number), y(item.value)))
         outline = "M" + "L".join([*highs, *reversed(lows)]) + "z"
         area = tag("path", d=outline, class_="area c0")
         line = tag("path", d="M" + "L".join(values), class_="curve c0")
@@ -150,18 +150,20 @@ def row(item: Item, x: Scale, y: float, text: Text) -> Safe:
         low, high = (near(x(end)) for end in item.interval)
         line = f"M{low} {y - 4}v8M{low} {y}H{high}M{high} {y - 4}v8"
         whisker = tag("path", d=line, class_=f"whisker {colour}")
-    tip = tag("title", item.spoken(text))
-    return tag("g", tip, whisker, ring, dot(x(item.value), y, item.worst, colour))
+    point = dot(x(item.value), y, colour)
+    if item.worst:
+        point = diamond(x(item.value), y)
+    return tag("g", tag("title", item.spoken(text)), whisker, ring, point)
 
 
-def dot(x: float, y: float, worst: bool, colour: str) -> Safe:
-    """Draw a dot, or a diamond for the worst, so that it differs not by colour alone."""
-    x = near(x)
-    y = near(y)
-    if worst:
-        diamond = f"M{x} {y - 6.5}l6.5 6.5l-6.5 6.5l-6.5 -6.5z"
-        return tag("path", d=diamond, class_=f"dot {colour}")
-    return tag("circle", cx=x, cy=y, r=4.5, class_=f"dot {colour}")
+def dot(x: float, y: float, colour: str) -> Safe:
+    return tag("circle", cx=near(x), cy=near(y), r=4.5, class_=f"dot {colour}")
+
+
+def diamond(x: float, y: float) -> Safe:
+    """Mark what stands out, such as the worst client: by its shape, not by its colour alone."""
+    outline = f"M{near(x)} {near(y) - 6.5}l6.5 6.5l-6.5 6.5l-6.5 -6.5z"
+    return tag("path", d=outline, class_="dot mark")
 
 
 def all_values(items: Sequence[Item]) -> list[float]:

@@ -17,7 +17,7 @@ from fedloom.report.figures.chart import (
     svg,
     words,
 )
-from fedloom.report.figures.intervals import dot
+from fedloom.report.figures.intervals import diamond
 from fedloom.report.figures.legend import Entry, legend
 from fedloom.report.html import Safe, joined, tag
 
@@ -57,7 +57,7 @@ class Pareto:
         if self.chosen is not None:
             x = frame.x(self.chosen.cost)
             y = frame.y(self.chosen.loss)
-            parts.append(self._named("chosen", dot(x, y, True, "mark"), self.chosen))
+            parts.append(self._named("chosen", diamond(x, y), self.chosen))
         drawing = svg(self.key, self.title, self.description, (WIDE, HIGH), parts)
         return joined(drawing, self._legend())
 
@@ -99,7 +99,7 @@ class Pareto:
             line = tag("path", d="M1 6H27", class_="curve c0")
             entries.append(Entry(line, "front: no path is better in both"))
         if self.chosen is not None:
-            entries.append(Entry(dot(14, 6, True, "mark"), "chosen"))
+            entries.append(Entry(diamond(14, 6), "chosen"))
         if self.control is not None:
             shape = tag("circle", cx=14, cy=6, r=4.5, class_="ring c1")
             entries.append(Entry(shape, "control: a random path of about the same cost"))

@@ -18,7 +18,7 @@ from fedloom.report.figures.chart import (
     svg,
     words,
 )
-from fedloom.report.figures.intervals import dot
+from fedloom.report.figures.intervals import diamond, dot
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
@@ -82,7 +82,10 @@ def draw_mark(mark: Mark, frame: Frame, label: Safe | None) -> Safe:
         low, high = (near(frame.y(end)) for end in mark.interval)
         whisker = tag("path", d=f"M{x} {low}V{high}", class_=f"whisker {colour}")
     tip = tag("title", f"{mark.name}: {frame.x_text(mark.x)}, {frame.y_text(mark.y)}")
-    return tag("g", tip, joined(whisker, dot(x, y, mark.worst, colour), label))
+    point = dot(x, y, colour)
+    if mark.worst:
+        point = diamond(x, y)
+    return tag("g", tip, joined(whisker, point, label))
 
 
 @dataclass(frozen=True)

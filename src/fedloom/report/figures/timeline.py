@@ -72,6 +72,10 @@ class Lane:
     name: str
     turns: Sequence[Turn]
 
+    @property
+    def has_takeovers(self) -> bool:
+        return any(turn.takeovers for turn in self.turns)
+
 
 @dataclass(frozen=True)
 class Period:
@@ -94,6 +98,9 @@ class Label:
     @property
     def end(self) -> float:
         return self.x + SMALL * len(self.text) + 6
+
+    def overlaps(self, other: Label) -> bool:
+        return self.x < other.end and other.x < self.end
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class Timeline:
             height = min(12.0, HEIGHTS[kind])
             shape = rectangle(kind, 2, 6 - height / 2, 24, height)
             entries.append(Entry(shape, meaning))
-        if any(turn.takeovers for lane in self.lanes for turn in lane.turns):
+        if any(lane.has_takeovers for lane in self.lanes):
             entries.append(Entry(triangle(14, 11), "another aggregator takes over"))
         return legend(entries)
 
@@ -207,12 +214,12 @@ def takeover_label(takeover: Takeover, x: Scale) -> Label:
 
 def placed(labels: Iterable[Label], end: float) -> list[Label]:
     """Return the labels that fit without overlapping; the important ones are placed first."""
-    kept: list[Label] = []
+    fitting: list[Label] = []
     for label in sorted(labels, key=lambda label: (label.importance, label.x)):
-        is_free = all(label.end <= other.x or other.end <= label.x for other in kept)
+        is_free = not any(label.overlaps(other) for other in fitting)
         if is_free and label.end <= end:
-            kept.append(label)
-    return kept
+            fitting.append(label)
+    return fitting
 
 
 def rectangle(kind: Kind, x: float, y: float, width: float, height: float) -> Safe:

@@ -10,9 +10,9 @@ from fedloom.records.rows import Span
 from fedloom.report.attendance import Lost, schedule_by
 from fedloom.report.figures.strip import Outcome, Strip
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import amount
 from fedloom.report.parts import Tile, figure, section, table, tiles
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
 
 MOST_ROUNDS = 80  # that are drawn: the last ones
 MOST_CLIENTS = 100  # that are drawn: those lost most often

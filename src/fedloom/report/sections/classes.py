@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.records.classes import Classes
-from fedloom.records.result import Confusion
+from fedloom.records.result_parts import Confusion
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, tag
 from fedloom.report.parts import figure, grid, note, section, table

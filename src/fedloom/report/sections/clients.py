@@ -8,9 +8,9 @@ from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, note, section, table
+from fedloom.report.run_table import client_cells, client_columns
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
-from fedloom.report.tables import client_cells, client_columns
 
 
 def clients(story: Story) -> Safe:

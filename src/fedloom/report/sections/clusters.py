@@ -10,9 +10,9 @@ from fedloom.federation.protocol.clustering import distance, sum_of
 from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.stacked import Bar, Stacked
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import counted
 from fedloom.report.parts import figure, note, section, table
 from fedloom.report.story import Story
-from fedloom.report.tables import counted
 
 MOST_BARS = 40  # clusters that are drawn: those farthest from the population
 MOST_NAMED = 12  # members in a cell

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.rows import SHARED_BESIDE, MetricsRow, WorkerDeath
+from fedloom.records.rows import SHARED_BESIDE, MetricsRow
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
-from fedloom.report.html import Safe, joined
+from fedloom.report.html import Safe
+from fedloom.report.numbers import NAMED, percent
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import schedule
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, percent, schedule
 
-MOST_NAMED = 10  # clients in one sentence
 MOST_COMMON = "baseline: each client's most common class"
 # Counts and sums over samples, of some rounds only. They would flatten the other curves, so only
 # the table has them.
@@ -230,65 +230,3 @@ def evenly(rows: list[list[str]]) -> list[list[str]]:
         return rows
     every = math.ceil(len(rows) / MOST_ROWS)
     return [*rows[::every], rows[-1]]
-
-
-def refusals(story: Story) -> Safe | None:
-    """List the replies that were refused, with the reasons."""
-    cells = []
-    for row in story.rows:
-        for refusal in row.refused:
-            cells.append([str(row.round), story.client_name(refusal.client), refusal.reason])
-    if not cells:
-        return None
-    total = note(f"{len(cells)} replies were refused; the rounds went on without them.")
-    head = ["round", "client", "why"]
-    rows = table(head, cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
-    return joined(total, rows)
-
-
-def deaths(story: Story) -> Safe | None:
-    """List the worker processes that died during their work, and how they ended."""
-    cells = []
-    for row in story.rows:
-        for death in row.all_deaths:
-            cells.append([str(row.round), story.client_name(death.client), ended_by(death)])
-    if not cells:
-        return None
-    processes = "1 worker process"
-    if len(cells) > 1:
-        processes = f"{len(cells):,} worker processes"
-    consequence = "The work of a process that dies is given to another one, once."
-    total = note(f"{processes} died while working. {consequence}")
-    head = ["round", "client", "ended by"]
-    rows = table(head, cells[:MOST_ROWS], words=("client", "ended by"), label="dead processes")
-    return joined(total, rows)
-
-
-def ended_by(death: WorkerDeath) -> str:
-    if death.signal is not None:
-        return death.signal
-    if death.exit is None:
-        return "it went silent"
-    return f"exit code {death.exit}"
-
-
-def caps(story: Story) -> Safe | None:
-    """Name the clients whose weight --max-weight-share lowered, and the share they claimed."""
-    claims: dict[int, list[float]] = {}  # by client, one share for each capped round
-    for row in story.rows:
-        for client, share in row.capped.items():
-            claims.setdefault(client, []).append(share)
-    if not claims:
-        return None
-    largest_first = sorted(claims, key=lambda client: -max(claims[client]))
-    named = []
-    for client in largest_first[:MOST_NAMED]:
-        times = "1 round"
-        if len(claims[client]) > 1:
-            times = f"{len(claims[client]):,} rounds"
-        share = max(claims[client])
-        named.append(f"{story.client_name(client)} in {times} (it claimed {share:.0%})")
-    clients = ", ".join(named)
-    if len(claims) > len(named):
-        clients += f", and {len(claims) - len(named):,} more"
-    return note(f"Weights were capped by --max-weight-share: {clients}.")

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fedloom.records.result import Traffic
+from fedloom.records.result_parts import Traffic
 from fedloom.records.rows import are_by_formula
 from fedloom.records.totals import Totals
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import BY_FORMULA, amount, duration
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import bands, caps, deaths, evenly, refusals
+from fedloom.report.sections.convergence import bands, evenly
+from fedloom.report.sections.troubles import caps, deaths, refusals
 from fedloom.report.story import Story
-from fedloom.report.tables import BY_FORMULA, amount, duration
 
 # What the lines of the charts, and the rows of the table below, add up.
 TRAFFIC: dict[str, Callable[[Totals | Traffic], int]] = {

@@ -12,9 +12,9 @@ from fedloom.records.scores import ScoredPath
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.pareto import Pareto, Place
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import amount
 from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
 from fedloom.report.tier_tables import limit_text
 
 SCORED_BY = {

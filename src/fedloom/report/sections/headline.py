@@ -12,18 +12,10 @@ from fedloom.report.cautions import cautions_of_run, gain_sentence, most_common_
 from fedloom.report.damage import damage_note
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
+from fedloom.report.numbers import BY_FORMULA, NAMED, amount, both_ways, counted, duration, percent
 from fedloom.report.parts import Tile, note, tiles, warning
+from fedloom.report.run_table import seen
 from fedloom.report.story import Story
-from fedloom.report.tables import (
-    BY_FORMULA,
-    NAMED,
-    amount,
-    both_ways,
-    counted,
-    duration,
-    percent,
-    seen,
-)
 
 
 def headline(story: Story) -> Safe:

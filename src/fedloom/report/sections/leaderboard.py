@@ -19,8 +19,8 @@ from fedloom.report.leaderboard import (
     mixed_sentence,
     use_commands,
 )
+from fedloom.report.numbers import amount, percent
 from fedloom.report.parts import code, figure, grid, note, scrollable, section, table
-from fedloom.report.tables import amount, percent
 
 WORDS = ("chosen", "counts")  # columns of words
 UNBOUNDED = (float("-inf"), float("inf"))

@@ -8,19 +8,21 @@ from statistics import fmean
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.rows import BESIDE
+from fedloom.report.comparison_table import (
+    cells_beside,
+    columns_beside,
+    difference,
+    differences_beside,
+)
 from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import Intervals, Item
 from fedloom.report.figures.scatter import Mark, Scatter
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import NAMED, SHORT, amount, percent
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import (
-    MOST_COMMON,
-    evaluations,
-    evaluations_beside,
-    evenly,
-)
+from fedloom.report.sections.convergence import MOST_COMMON, evaluations, evaluations_beside, evenly
 from fedloom.report.sections.search import (
     PALE,
     Matrix,
@@ -30,16 +32,6 @@ from fedloom.report.sections.search import (
 )
 from fedloom.report.sections.spent import Path, mean_moments, moments_of, spent_figures
 from fedloom.report.story import Story
-from fedloom.report.tables import (
-    NAMED,
-    SHORT,
-    amount,
-    cells_beside,
-    columns_beside,
-    difference,
-    differences_beside,
-    percent,
-)
 
 MOST_CLIENTS = 40  # that are shown
 IN_CURVES = {"balanced_accuracy": "balanced", "auc": "AUC"}  # written after a method's name

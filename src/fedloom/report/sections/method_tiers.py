@@ -8,20 +8,16 @@ from statistics import fmean
 
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import RunResult
+from fedloom.report.comparison_table import pooled_text, with_beside
 from fedloom.report.figures.ranked import Ranked, Ranks
 from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import amount
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import figure_cells, figure_columns
 from fedloom.report.sections.method_figures import flat
 from fedloom.report.sections.tiers import figures_of, in_ascending_order
-from fedloom.report.tables import (
-    amount,
-    figure_cells,
-    figure_columns,
-    pooled_text,
-    with_beside,
-)
 from fedloom.report.tier_tables import cells_in_versus, small_print, versus_columns
 
 

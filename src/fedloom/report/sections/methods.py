@@ -8,27 +8,14 @@ from pathlib import Path
 from fedloom.records.auto import AutoResult
 from fedloom.records.comparison import MethodRow
 from fedloom.report.cautions import cautions_of_methods
-from fedloom.report.damage import damage_note
-from fedloom.report.groups import Group, Versus
-from fedloom.report.html import Child, Safe, joined, tag
-from fedloom.report.parts import Tile, code, note, section, table, tiles, warning
-from fedloom.report.sections import leaderboard
-from fedloom.report.sections.headline import data_title
-from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
-from fedloom.report.sections.method_tiers import tiers as tiers_of_devices
-from fedloom.report.story import Story
-from fedloom.report.tables import (
+from fedloom.report.comparison_table import (
     MOST_COMMON,
-    SHORT,
     about_worst,
-    amount,
     cells_beside,
     columns_beside,
     difference,
     differences_in,
-    duration,
     most_common_class,
-    percent,
     plus_minus,
     pooled_text,
     shared_text,
@@ -38,6 +25,16 @@ from fedloom.report.tables import (
     undecided_methods,
     unfair,
 )
+from fedloom.report.damage import damage_note
+from fedloom.report.groups import Group, Versus
+from fedloom.report.html import Child, Safe, joined, tag
+from fedloom.report.numbers import SHORT, amount, duration, percent
+from fedloom.report.parts import Tile, code, note, section, table, tiles, warning
+from fedloom.report.sections import leaderboard
+from fedloom.report.sections.headline import data_title
+from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
+from fedloom.report.sections.method_tiers import tiers as tiers_of_devices
+from fedloom.report.story import Story
 
 LINKS = {
     "curves": "Convergence",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import RunResult, Start
+from fedloom.records.result import RunResult
+from fedloom.records.result_parts import Start
 from fedloom.report.html import Safe
 from fedloom.report.parts import code, collapsible, note, section, table
 from fedloom.report.story import Story

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedloom.records.result import ReportedHistograms
+from fedloom.records.result_parts import ReportedHistograms
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import note, section, table
 from fedloom.report.story import Story

@@ -10,10 +10,10 @@ from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, joined
+from fedloom.report.numbers import amount, percent
 from fedloom.report.parts import collapsible, figure, grid, note, scrollable, section, table
 from fedloom.report.sections.clients import name_of
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, percent
 
 MOST_CLIENTS = 8  # that are drawn
 MOST_CLASSES = 20  # that are drawn for a client

@@ -16,11 +16,11 @@ from fedloom.records.gain import GainMatrix
 from fedloom.records.result import RunResult
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import percent
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.fronts import fronts, operations, scoring
 from fedloom.report.sections.subspaces import allotment, final_group
 from fedloom.report.story import Story
-from fedloom.report.tables import percent
 
 Matrix = list[list[float | None]]
 PALE = "a pale cell is no better than always giving the same answer"
@@ -170,12 +170,14 @@ def gain_beside(
     story: Story, measured: GainMatrix, key: str, name: str, figures: Matrix, shares: Matrix
 ) -> Safe:
     """Draw the matrix of the same networks by a figure other than the metric."""
-    texts = [[percent(figure) for figure in row] for row in figures]
     names = [story.client_name(client) for client in measured.clients]
     columns = [str(client) for client in measured.clients]
+    texts = []
     cells: list[list[Child]] = []
-    for client, row in zip(names, texts, strict=True):
-        cells.append([client, *row])
+    for client, row in zip(names, figures, strict=True):
+        row_texts = [percent(figure) for figure in row]
+        texts.append(row_texts)
+        cells.append([client, *row_texts])
     heading = f"The same networks by {name}"
     drawing = Heat(
         key=key,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from fedloom.records.result import RunResult
 from fedloom.report.figures.scatter import MOST_NAMED, Mark, Scatter
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import amount, milliseconds
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import figure_cells, figure_columns
 from fedloom.report.sections.clients import interval_of
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, figure_cells, figure_columns, milliseconds
 
 
 def sizes(story: Story) -> Safe:

@@ -16,10 +16,10 @@ from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.html import Safe
+from fedloom.report.numbers import amount
 from fedloom.report.parts import figure, grid, table
 from fedloom.report.sections.convergence import evenly, levels_of
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def against(
     about_lines: str,
 ) -> Safe | None:
     lines = [path.line(cost.limit) for path in paths]
-    if not any(spent for line in lines for spent, _ in line.points):
+    if not any(has_spent(line) for line in lines):
         return None
     heading = f"{metric.heading} against {cost.name}"
     chart = Chart(
@@ -155,6 +155,10 @@ def against(
     head = ["line", "round", cost.name, metric.title]
     values = table(head, evenly(rows), label=heading)
     return figure(f"spent-{cost.limit}", heading, chart.draw(), caption, values)
+
+
+def has_spent(line: Line) -> bool:
+    return any(spent for spent, _ in line.points)
 
 
 def spoken(lines: Sequence[Line], cost: Cost, metric: Metric) -> str:

@@ -13,7 +13,9 @@ from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.tries import Tried, Tries
 from fedloom.report.html import Child, Safe, joined
+from fedloom.report.numbers import NAMED, amount, figure_with, percent
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import figure_columns
 from fedloom.report.sections.convergence import (
     evaluations,
     evaluations_beside,
@@ -22,7 +24,6 @@ from fedloom.report.sections.convergence import (
     value_text,
 )
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, amount, figure_columns, figure_with, percent
 
 # What methods note about a round: the tier whose network it trained, and how many paths it scored.
 TIER = "tier"

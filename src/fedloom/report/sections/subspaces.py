@@ -8,20 +8,20 @@ from fedloom.records.rows import ClusterRow, MetricsRow
 from fedloom.report.architectures import in_words
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, tag
+from fedloom.report.numbers import amount, counted, percent
 from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, counted, percent
 
 MOST_ROUNDS = 30  # that are drawn: the last ones
 
 
 def allotment(story: Story) -> Safe | None:
     """Draw clusters × rounds: the worth of each cluster's sub-space (FINCH, Algorithm 3)."""
-    rows = [row for row in story.rows if any(has_space(cluster) for cluster in row.clusters)]
+    rows = [row for row in story.rows if allots_spaces(row)]
     if not rows:
         return None
     shown = rows[-MOST_ROUNDS:]
-    numbers = sorted({cluster.cluster for row in shown for cluster in row.clusters})
+    numbers = cluster_numbers(shown)
     worths = []
     texts = []
     for number in numbers:
@@ -50,6 +50,19 @@ def allotment(story: Story) -> Safe | None:
     )
     heading = "Sub-space of each cluster"
     return figure("allotment", heading, drawing.draw(), about, subspace_table(rows))
+
+
+def allots_spaces(row: MetricsRow) -> bool:
+    return any(has_space(cluster) for cluster in row.clusters)
+
+
+def cluster_numbers(rows: Sequence[MetricsRow]) -> list[int]:
+    """Return the numbers of all clusters of these rounds."""
+    numbers = set()
+    for row in rows:
+        for cluster in row.clusters:
+            numbers.add(cluster.cluster)
+    return sorted(numbers)
 
 
 def has_space(cluster: ClusterRow) -> bool:

@@ -8,15 +8,11 @@ from fedloom.records.result import ClientResult, RunResult, TierResult
 from fedloom.report.figures.ranked import Ranked, Ranks
 from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
 from fedloom.report.html import Child, Safe, joined
+from fedloom.report.numbers import NAMED, amount, figure_with
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.run_table import figure_cells, figure_columns
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, amount, figure_cells, figure_columns, figure_with
-from fedloom.report.tier_tables import (
-    beside_over_all,
-    cells_of_tier,
-    supernet_beside,
-    tier_columns,
-)
+from fedloom.report.tier_tables import beside_over_all, cells_of_tier, supernet_beside, tier_columns
 
 MEANINGS = {  # of the table's columns
     "eligible": "clients that can run it, of this tier and above",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fedloom.records.rows import ClusterRow, MetricsRow, TimeStep
 from fedloom.report.figures.timeline import Block, Kind, Lane, Period, Takeover, Timeline, Turn
 from fedloom.report.html import Child, Safe
+from fedloom.report.numbers import counted
 from fedloom.report.parts import figure, section, table
 from fedloom.report.sections.spent import spent_by_run
 from fedloom.report.story import Story
-from fedloom.report.tables import counted
 
 MOST_ROUNDS = 20  # that are drawn: the last ones
 MOST_LANES = 20  # that are drawn: those that took longest

@@ -131,12 +131,12 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
 
 def without_paths(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings, with a word in place of every path: one may name a person or a machine."""
-    told = {}
+    without = {}
     for name, value in settings.items():
-        told[name] = value
+        without[name] = value
         if "/" in value or "\\" in value:
-            told[name] = A_PATH
-    return told
+            without[name] = A_PATH
+    return without
 
 
 def mark_of(folder: Path) -> str:
