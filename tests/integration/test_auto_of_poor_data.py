@@ -114,7 +114,7 @@ def amount_in(said, before, after):
 def test_the_least_that_a_limit_must_allow_lets_the_race_decide(tmp_path, capsys):
     words = ["run", "auto", "--rounds", "30", *WINE]
     said = refusal([*words, "--budget", "macs=600k"], tmp_path, capsys)
-    least = amount_in(said, "allow ", ", or make")
+    least = amount_in(said, "allow ", ", or use")
     found = result_of([*words, "--budget", f"macs={least}"], tmp_path)
     assert decisions_of(found)["size, slice 2"]["chosen"] in ("0.35", "0.5", "0.7", "1")
     assert "stop" in decisions_of(found)

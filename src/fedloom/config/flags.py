@@ -129,7 +129,7 @@ FLAGS = (
         "WHEN",
         "when clients are available: always, duty:ON,OFF (simulated seconds) or a CSV file",
     ),
-    Flag("dropout", "clock.dropout", "P", "probability that a client drops out at work"),
+    Flag("dropout", "clock.dropout", "P", "probability that a client leaves during a round"),
     Flag("faults", "clock.faults", "FILE", "CSV file of clients that drop out: round,hop,client"),
     Flag(
         "overselect",

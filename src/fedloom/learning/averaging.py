@@ -41,8 +41,8 @@ class ServerRule(Options):
         description="how the server uses the mean of the replies",
     )
     server_lr: float = Field(0.1, gt=0, description="step of an adaptive server optimiser")
-    beta1: float = Field(0.9, ge=0, lt=1, description="its first momentum")
-    beta2: float = Field(0.99, ge=0, lt=1, description="its second momentum")
+    beta1: float = Field(0.9, ge=0, lt=1, description="its first-moment decay")
+    beta2: float = Field(0.99, ge=0, lt=1, description="its second-moment decay")
 
     @property
     def adaptivity(self) -> float:

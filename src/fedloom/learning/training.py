@@ -31,8 +31,8 @@ ADAM = "adam/"
 BnPolicy = Literal["averaged", "received", "frozen"]
 RECEIVED: BnPolicy = "received"
 BN_POLICIES = (
-    "BN statistics in evaluation: the mean of those that clients trained with, the mean of those "
-    "that they measure on the network they received, or constants"
+    "BN statistics in evaluation: averaged: mean of the clients' training statistics; received: "
+    "mean of those that clients measure on the network they received; frozen: constants"
 )
 
 AfterBackward = Callable[[nn.Module], None]
@@ -160,8 +160,8 @@ class NetworkOptions(Options):
     head: Annotated[HeadChoice, Absent("old")] = Field(
         "auto",
         description="what the classifier sees of the network's last map: its mean, or a grid of "
-        "2×2 means; auto is grid; old is what runs used before there was a choice (a grid for "
-        "the cnn, else the mean)",
+        "2×2 means; auto: grid; old: as in runs from before this option (a grid for the cnn, "
+        "else the mean)",
     )
 
 

@@ -60,8 +60,8 @@ class FedMNOptions(FedAvgOptions):
         description="share of the budget in which routes are searched",
     )
     router_lr: float = Field(0.5, gt=0, description="learning rate of a client's router")
-    temperature: float = Field(1.0, gt=0, description="temperature of the Gumbel-softmax at first")
-    last_temperature: float = Field(0.1, gt=0, description="and at the end of the exploration")
+    temperature: float = Field(1.0, gt=0, description="first temperature of the Gumbel-softmax")
+    last_temperature: float = Field(0.1, gt=0, description="its last one, after exploration")
 
     def heat(self, progress: float) -> float | None:
         """Returns the temperature, which falls geometrically, or None after the exploration."""

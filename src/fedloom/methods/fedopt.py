@@ -38,7 +38,7 @@ class FedAdagradOptions(FedAdamOptions):
         "adagrad",
         description="how the server uses the mean of the replies",
     )
-    beta1: float = Field(0.0, ge=0, lt=1, description="its first momentum")
+    beta1: float = Field(0.0, ge=0, lt=1, description="its first-moment decay")
 
 
 def stages_of(options: type[FedAvgOptions]) -> Callable[[Task], tuple[Stage, ...]]:

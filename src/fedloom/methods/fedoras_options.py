@@ -42,7 +42,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     subspace: Filling = Field(
         "stop",
         description="how a part is filled: stop at the first operation that does not fit, skip "
-        "it, or drop operations from the whole",
+        "it, or drop operations from the supernet",
     )
     aggregate: Literal["opa", "fedavg"] = Field(
         "opa",
@@ -67,7 +67,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     score: Literal["central", "federated", "pooled"] = Field(
         "federated",
         description="who scores paths: the server on its own samples, clients on the samples they "
-        "keep back, or, in simulations only, the server on what all clients keep back (by default "
+        "hold back, or, in simulations only, the server on what all clients hold back (by default "
         "central if there is data.server_share)",
     )
     score_samples: float | None = Field(
@@ -143,11 +143,11 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         "with their final figures; the tier's network is the best by score",
     )
     tune_epochs: int = Field(1, ge=1, description="local epochs per round of a tier's network")
-    tune_batch: int = Field(32, ge=1, description="samples per step of it")
+    tune_batch: int = Field(32, ge=1, description="samples per step when tuning")
     tune_lr: float | None = Field(
         None,
         gt=0,
-        description=f"learning rate of it (by default {TUNE_LR}, or lr if it begins with fresh "
+        description=f"learning rate of tuning (by default {TUNE_LR}, or lr if it begins with fresh "
         "weights)",
     )
 

@@ -27,7 +27,7 @@ class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
     space: str = Field(STACKS, description=CHOICE_OF_SPACE)
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of all cells")
     tau: float = Field(1.0, gt=0, description="temperature of Eq. 3 at the beginning")
-    tau_end: float = Field(0.1, gt=0, description="and at the end; it falls geometrically")
+    tau_end: float = Field(0.1, gt=0, description="its final value; it falls geometrically")
     evaluate: str = Field(
         LIKELY,
         description="likely: the most likely path; sample:K: the mean over K drawn paths",
@@ -115,7 +115,7 @@ class ContextOptions(RoutedOptions):
     balance: float = Field(
         0.2,
         ge=0,
-        description="pull of the samplers towards one sure operation per sample, and towards all "
+        description="weight of the reward for a sure choice per sample, and for the use of all "
         "operations over many samples",
     )
 

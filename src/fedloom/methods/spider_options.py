@@ -30,7 +30,7 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
     lam: float | str = Field(
         0.1,
-        description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w",
+        description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v equals w",
     )
     t_s: int | None = Field(
         None,
@@ -43,13 +43,13 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         None,
         ge=1,
         le=LONGEST,
-        description="perturbation: rounds from edge to edge; by default set by pace, or 2 % of "
+        description="perturbation: rounds between decisions; by default set by pace, or 2 % of "
         "the budget if t_s is given",
     )
     pace: Annotated[Literal["fitted", "paper"], Absent("paper")] = Field(
         "fitted",
         description="perturbation, without t_s and tau: with fitted, all edges together take the "
-        "paper's 28 % of the budget; with paper, each takes 2 %, however few they are",
+        "paper's 28 % of the budget; with paper, each takes 2 %, even if they are few",
     )
     keep: Keep = Field(
         "impact",

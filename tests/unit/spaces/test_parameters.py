@@ -29,7 +29,7 @@ FOREIGN = (
 )
 TWICE = (
     "must be given once, but its name darts:s2:4 gives them, and `nodes` is given too; "
-    "leave nodes out, or say"
+    "leave nodes out, or set"
 )
 
 
@@ -277,7 +277,7 @@ def test_they_are_shown(chain, capsys, monkeypatch):
     assert cli.main(["list", "spaces"]) == 0
     listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     parameters = (
-        "as darts:OPS:NODES: ops = full (full|s1|s2|s3|s4|s5), op set of a cell's edges; "
+        "in the name, darts:OPS:NODES: ops = full (full|s1|s2|s3|s4|s5), op set of a cell's edges; "
         "nodes = 4, "
     )
     assert parameters in listed["darts"]
