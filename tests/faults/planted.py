@@ -1011,7 +1011,7 @@ SUBTLE = (
     Fault(
         "The shares of classes in a split come from the same draw whatever the seed is.",
         "data/partitions/dirichlet.py",
-        'rng(ask.seed, "partition", "dirichlet", attempt)',
+        'rng(request.seed, "partition", "dirichlet", attempt)',
         'rng(0, "partition", "dirichlet", attempt)',
         ("unit/data/test_partition.py",),
     ),
