@@ -15,7 +15,7 @@ from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.config.variants import labelled
 from fedloom.cost.limits import Limit
-from fedloom.data.readers.torch_dataset import kept
+from fedloom.data.readers.torch_dataset import save_dataset
 from fedloom.errors import unknown
 from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
@@ -65,11 +65,7 @@ def compare(
 ) -> Comparison:
     """Run several methods on the same split for every seed, and pair their differences by seed."""
     with screen(quiet=quiet) as shown:
-        tree: dict[str, Any] = {}
-        for name, value in on_disk(flags).items():
-            if name not in PATHS:
-                raise unknown("a keyword of compare", name, PATHS)
-            assign(tree, PATHS[name], plain(value))
+        tree = options_of("compare", flags)
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
         values = {name: list(choices) for name, choices in (grid or {}).items()}
@@ -127,13 +123,8 @@ def auto(
     if budget is not None:
         parsed_budget = parse_budget([str(budget)])
     with screen(quiet=quiet) as shown:
-        tree: dict[str, Any] = {}
-        for name, value in on_disk(flags).items():
-            if name not in PATHS:
-                raise unknown("a keyword of auto", name, PATHS)
-            assign(tree, PATHS[name], plain(value))
         request = AutoRequest(
-            tree=tree,
+            tree=options_of("auto", flags),
             budget=parsed_budget,
             limit=limits,
             others=labelled(others),
@@ -165,11 +156,21 @@ def resume(
         return go_on(folder, shown)
 
 
+def options_of(function: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that keywords of this function set, in nested dictionaries."""
+    tree: dict[str, Any] = {}
+    for name, value in on_disk(flags).items():
+        if name not in PATHS:
+            raise unknown(f"a keyword of {function}", name, PATHS)
+        assign(tree, PATHS[name], plain(value))
+    return tree
+
+
 def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same keywords, with a torch data set replaced by the path of a file that holds it.
 
     Workers, and a later resume, read the data set from that file.
     """
     if isinstance(flags.get("data"), Dataset):
-        return {**flags, "data": str(kept(flags["data"]))}
+        return {**flags, "data": str(save_dataset(flags["data"]))}
     return flags

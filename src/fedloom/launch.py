@@ -20,14 +20,14 @@ def begin(
     config: Experiment,
     out: Path | None,
     shown: Screen,
-    tell: Callable[[RunFolder], None],
+    announce: Callable[[RunFolder], None],
 ) -> Run:
-    """Start a new run. `tell` is called with its folder before it starts."""
+    """Start a new run. `announce` is called with its folder before it starts."""
     if not config.is_federated:
-        return running.begin(config, out, shown, tell)
+        return running.begin(config, out, shown, announce)
     from fedloom.deploy import submission
 
-    return submission.begin(config, out, shown, tell)
+    return submission.begin(config, out, shown, announce)
 
 
 def go_on(folder: RunFolder, shown: Screen) -> Run:

@@ -30,17 +30,17 @@ def begin(
     config: Experiment,
     out: Path | None,
     shown: Screen,
-    tell: Callable[[RunFolder], None],
+    announce: Callable[[RunFolder], None],
     split: Split | None = None,
 ) -> Run:
     """Carry out a new run in this process and its workers.
 
-    `tell` is called with the run's folder before it starts. `split` is used if it is given;
+    `announce` is called with the run's folder before it starts. `split` is used if it is given;
     otherwise one is made.
     """
     require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, split, alone=True)
-    tell(folder)
+    announce(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
 
 
