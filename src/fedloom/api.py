@@ -11,8 +11,9 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from fedloom.config.assigning import assign, plain
 from fedloom.config.flags import PATHS
-from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import labelled
 from fedloom.cost.limits import Limit
 from fedloom.data.readers.torch_dataset import save_dataset

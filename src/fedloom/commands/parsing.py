@@ -95,7 +95,7 @@ def other_model_flags(parser: Parser) -> None:
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """Options from the file, the flags and --set, each overriding the ones before."""
-    from fedloom.config.models import assign, parse_assignment, read_toml
+    from fedloom.config.assigning import assign, parse_assignment, read_toml
 
     tree: dict[str, Any] = {}
     if options.config:

@@ -128,7 +128,7 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
     Those of the chosen search space are among them.
     """
     load_torch()
-    from fedloom.config.models import assign, parse_value
+    from fedloom.config.assigning import assign, parse_value
     from fedloom.methods import recipe
     from fedloom.runs.configure import parse_variant
 

@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedloom import reading
-from fedloom.config.models import (
-    DeviceConfig,
-    DevicesConfig,
-    LatencyConfig,
-    TierConfig,
-    TierInFile,
-    TiersConfig,
-    validated,
-)
+from fedloom.config.file_rows import DeviceConfig, LatencyConfig, TierConfig, TierInFile
+from fedloom.config.models import DevicesConfig, TiersConfig, validated
 from fedloom.cost.devices import Device, devices_of, is_file, tiers_by_speed
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
