@@ -21,7 +21,7 @@ from fedloom.errors import unknown
 from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
-from fedloom.report.progress import screen
+from fedloom.report.progress import open_screen
 from fedloom.runs.auto import Auto, continue_auto
 from fedloom.runs.auto_budget import parse_budget
 from fedloom.runs.auto_plan import AutoRequest, create_auto, main_contestant
@@ -47,9 +47,9 @@ def search(
     path = None
     if out is not None:
         path = Path(out)
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         config = configure(method, split_flags(method, on_disk(flags)))
-        return begin(config, path, shown, lambda folder: None)
+        return begin(config, path, screen, lambda folder: None)
 
 
 def compare(
@@ -65,7 +65,7 @@ def compare(
     **flags: Any,
 ) -> Comparison:
     """Run several methods on the same split for every seed, and pair their differences by seed."""
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         tree = options_of("compare", flags)
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
@@ -81,7 +81,7 @@ def compare(
             target=target,
             match_macs=match_macs,
         )
-        return continue_comparison(create_comparison(plan, out), shown)
+        return continue_comparison(create_comparison(plan, out), screen)
 
 
 def auto(
@@ -123,7 +123,7 @@ def auto(
     parsed_budget = None
     if budget is not None:
         parsed_budget = parse_budget([str(budget)])
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         request = AutoRequest(
             tree=options_of("auto", flags),
             budget=parsed_budget,
@@ -132,7 +132,7 @@ def auto(
             options=main_options,
             main=main or main_contestant(main_options),
         )
-        return continue_auto(create_auto(request, out), shown)
+        return continue_auto(create_auto(request, out), screen)
 
 
 def resume(
@@ -149,12 +149,12 @@ def resume(
     folder = RunFolder.open(Path(path))
     if from_round is not None:
         take_back(folder, from_round)
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         if folder.kind == "compare" and read_plan(folder).contest is not None:
-            return continue_auto(folder, shown)
+            return continue_auto(folder, screen)
         if folder.kind == "compare":
-            return continue_comparison(folder, shown)
-        return go_on(folder, shown)
+            return continue_comparison(folder, screen)
+        return go_on(folder, screen)
 
 
 def options_of(function: str, flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def repeats_of(options: argparse.Namespace) -> int:
 def measure_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.preparing import check_device
         from fedloom.runs.profiles import NAME, measure, place
 
@@ -120,8 +120,8 @@ def measure_command(options: argparse.Namespace) -> int:
         path = optional_path(options.out)
         if path is None:
             path = place(options.name or NAME)
-        with screen(quiet=options.quiet or options.json) as shown:
-            return measure(measured_model(options), path, device, repeats, shown.working)
+        with open_screen(quiet=options.quiet or options.json) as screen:
+            return measure(measured_model(options), path, device, repeats, screen.working)
 
     return finish(options, work)
 
@@ -305,20 +305,20 @@ def check_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
         from fedloom.cost.limits import Limit
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.latency import check
 
         refuse_measuring_flags(options, "repeats")
         limit = None
         if options.limit is not None:
             limit = Limit.parse(options.limit)
-        with screen(quiet=options.quiet or options.json) as shown:
+        with open_screen(quiet=options.quiet or options.json) as screen:
             return check(
                 options.path,
                 options.profile,
                 limit,
                 repeats_of(options),
-                shown.working,
+                screen.working,
                 tier=optional_number("tier", options.tier, int, 1),
                 search=options.search,
             )

@@ -225,13 +225,15 @@ def make_small(options: argparse.Namespace, method: str, tree: dict[str, Any]) -
     """Add the options of a small search to those that are given."""
     from fedloom.runs.small import about_small, small_options
 
-    given = options_in(tree)
-    tell(options, about_small(method, given))
-    tree["options"] = {**small_options(method, given), **given}
+    user_options = options_in(tree)
+    tell(options, about_small(method, user_options))
+    tree["options"] = {**small_options(method, user_options), **user_options}
 
 
 def small_variants(
-    options: argparse.Namespace, variants: Labelled, given: dict[str, Any]
+    options: argparse.Namespace,
+    variants: Labelled,
+    user_options: dict[str, Any],
 ) -> Labelled:
     """With --small, every variant of a comparison with the options of a small search."""
     if not options.small:
@@ -239,8 +241,8 @@ def small_variants(
     from fedloom.runs.small import about_small, small_variant
 
     for method in variants.methods:
-        tell(options, about_small(method, given))
-    return variants.changed(lambda method: small_variant(method, given))
+        tell(options, about_small(method, user_options))
+    return variants.changed(lambda method: small_variant(method, user_options))
 
 
 def named_method(tree: dict[str, Any]) -> str:
@@ -253,7 +255,7 @@ def named_method(tree: dict[str, Any]) -> str:
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
     from fedloom.launch import begin
-    from fedloom.report.progress import screen
+    from fedloom.report.progress import open_screen
     from fedloom.runs.configure import configure
     from fedloom.runs.experiment import check
     from fedloom.runs.preparing import prepare
@@ -274,8 +276,8 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
             stack.enter_context(interruptible(folder.path))
             stack.enter_context(watched(options, folder.path))
 
-        shown = stack.enter_context(screen(quiet=options.quiet or options.json))
-        return begin(config, optional_path(options.out), shown, on_created)
+        screen = stack.enter_context(open_screen(quiet=options.quiet or options.json))
+        return begin(config, optional_path(options.out), screen, on_created)
 
 
 def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
@@ -352,7 +354,7 @@ def carry_out_plan(
     tell_more: Callable[[argparse.Namespace, Plan], None] | None = None,
 ) -> Any:
     """Carry out a comparison; `tell_more` says what users should know before the first run."""
-    from fedloom.report.progress import screen
+    from fedloom.report.progress import open_screen
     from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(plan, options.out)
@@ -360,8 +362,12 @@ def carry_out_plan(
     if tell_more is not None:
         tell_more(options, plan)
     quiet = options.quiet or options.json
-    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
-        return continue_comparison(folder, shown)
+    with (
+        interruptible(folder.path),
+        watched(options, folder.path),
+        open_screen(quiet=quiet) as screen,
+    ):
+        return continue_comparison(folder, screen)
 
 
 def resume_command(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from fedloom.runs.same_space import check_space_again
 def begin(
     config: Experiment,
     out: Path | None,
-    shown: Screen,
+    screen: Screen,
     announce: Callable[[RunFolder], None],
     split: Split | None = None,
 ) -> Run:
@@ -41,12 +41,12 @@ def begin(
     require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, split, alone=True)
     announce(folder)
-    return carry_out(folder, prepared, shown.listener(folder.path.name))
+    return carry_out(folder, prepared, screen.listener(folder.path.name))
 
 
-def go_on(folder: RunFolder, shown: Screen) -> Run:
+def go_on(folder: RunFolder, screen: Screen) -> Run:
     """Resume a run that was started before, in this process and its workers."""
-    return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+    return carry_out(folder, reopen(folder), screen.listener(folder.path.name))
 
 
 def open_tidied(folder: RunFolder) -> Run:
