@@ -1836,7 +1836,7 @@ HONEST = (
     ),
     Fault(
         "What a stage ended with has no balanced accuracy.",
-        "runs/result_of.py",
+        "runs/result_of_rounds.py",
         "ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))",
         "ends.append(end.replace(**evaluation.shared_beside))",
         ("unit/test_result.py::test_what_earlier_stages_ended_with",),

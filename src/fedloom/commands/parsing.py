@@ -109,7 +109,9 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     return tree
 
 
-def no_more(options: argparse.Namespace, command: str, command_flags: list[str]) -> None:
+def refuse_unknown_flags(
+    options: argparse.Namespace, command: str, command_flags: list[str]
+) -> None:
     """Refuse unknown flags: only a run of one method has flags beyond the common ones."""
     if not options.rest:
         return

@@ -33,6 +33,28 @@ def add(commands: Commands) -> None:
     purpose = "for latency estimates and limits"
     summary = f"measure how long each operation takes on this machine, {purpose}"
     profile = add_command(commands, "profile", measure_command, summary)
+    network_flags(profile)
+    profile.add_argument("--device", help="torch device (default cpu)")
+    repeats_flag(profile)
+    help_name = "store the profile under this name in your data folder (default this-machine)"
+    profile.add_argument("--name", help=help_name)
+    profile.add_argument("--out", metavar="FILE", help="write the profile to this file instead")
+    output_flags(profile)
+    actions = profile.add_subparsers(
+        dest="action",
+        metavar="[list|show|check]",
+        parser_class=Parser,
+    )
+    listing = add_command(actions, "list", list_command, "list the profiles in your data folder")
+    show = add_command(actions, "show", show_command, "show a profile's machine and operations")
+    show.add_argument("profile", metavar="NAME|FILE")
+    for action in (listing, show):
+        action.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_check(actions)
+
+
+def network_flags(profile: Parser) -> None:
+    """Flags that describe the network to measure."""
     help_space = "a search space with its parameters, NAME:PARAMETERS; see `fedloom list spaces`"
     profile.add_argument("--space", help=help_space)
     default = "(default: the space's usual number)"
@@ -60,22 +82,9 @@ def add(commands: Commands) -> None:
     profile.add_argument("--classes", metavar="N", help=help_classes)
     help_run = "measure the operations that the networks of this run use"
     profile.add_argument("--run", metavar="RUN", dest="like", help=help_run)
-    profile.add_argument("--device", help="torch device (default cpu)")
-    repeats_flag(profile)
-    help_name = "store the profile under this name in your data folder (default this-machine)"
-    profile.add_argument("--name", help=help_name)
-    profile.add_argument("--out", metavar="FILE", help="write the profile to this file instead")
-    output_flags(profile)
-    actions = profile.add_subparsers(
-        dest="action",
-        metavar="[list|show|check]",
-        parser_class=Parser,
-    )
-    listing = add_command(actions, "list", list_command, "list the profiles in your data folder")
-    show = add_command(actions, "show", show_command, "show a profile's machine and operations")
-    show.add_argument("profile", metavar="NAME|FILE")
-    for added in (listing, show):
-        added.add_argument("--json", action="store_true", help="print JSON and nothing else")
+
+
+def add_check(actions: Commands) -> None:
     summary = "compare a profile's estimate with the measured time of each client's network"
     check = add_command(actions, "check", check_command, summary)
     check.add_argument("path", metavar="RUN")

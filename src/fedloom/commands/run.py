@@ -17,9 +17,9 @@ from fedloom.commands.parsing import (
     common_names,
     configuration,
     dry_run_flag,
-    no_more,
     optional_path,
     output_flags,
+    refuse_unknown_flags,
     small_flag,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
@@ -307,7 +307,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     from fedloom.runs.auto_plan import plan_of
     from fedloom.runs.demo import Demo, demo_request
 
-    no_more(options, "the demo", [])
+    refuse_unknown_flags(options, "the demo", [])
     if options.dry_run:
         from fedloom.runs.estimate import estimate_plan
 
@@ -318,7 +318,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 def compare_command(options: argparse.Namespace) -> int:
     check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", COMPARE_FLAGS)
+    refuse_unknown_flags(options, "compare", COMPARE_FLAGS)
     return finish(options, lambda: start_compare(options, tree))
 
 
