@@ -87,7 +87,7 @@ def searches_in(run: Path) -> list[str]:
     return sorted(answer.parent.name for answer in (run / SEARCHES).glob(f"*/{ANSWER}"))
 
 
-def search_folder(run: Path, name: str) -> Path:
+def folder_of_search(run: Path, name: str) -> Path:
     """The folder of a finished search of this name."""
     names = searches_in(run)
     if name in names:
@@ -100,7 +100,7 @@ def search_folder(run: Path, name: str) -> Path:
 
 
 def read_answer(run: Path, name: str) -> SearchAnswer:
-    path = search_folder(run, name) / ANSWER
+    path = folder_of_search(run, name) / ANSWER
     try:
         return SearchAnswer.read(path)
     except Unreadable as error:
