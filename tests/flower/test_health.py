@@ -83,6 +83,25 @@ def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(made, capsys):
     assert status["audit_head"] == {"number": 2, "digest": head.digest}
 
 
+def test_a_site_that_answers_nothing_is_down(made, capsys):
+    """Its audit log was changed: `status` checks every line, not only the head."""
+    from fedloom.cli import main
+    from fedloom.deploy.audit import AuditLog
+
+    kit = made.path / "kits" / "a"
+    log = AuditLog(kit)
+    for number in range(3):
+        log.append("order", {"n": number})
+    assert main(["federation", "status", str(kit)]) == 0
+    assert "health: ok" in capsys.readouterr().out
+    log.path.write_bytes(log.path.read_bytes().replace(b'"n": 0', b'"n": 7'))
+    assert main(["federation", "status", str(kit), "--json"]) == 3
+    status = json.loads(capsys.readouterr().out)
+    assert status["health"] == "down" and "line 1 is not" in status["audit_problem"]
+    assert main(["federation", "status", str(kit)]) == 3
+    assert "warning: the site answers nothing: " in capsys.readouterr().out
+
+
 def test_metrics_are_prometheus_text_on_this_machine_alone(made):
     import re
     import urllib.error

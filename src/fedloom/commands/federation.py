@@ -134,10 +134,12 @@ def reading_commands(action: Action) -> None:
     help_head = "a head from an earlier check, which the log must still contain"
     audit.add_argument("--head", metavar="NUMBER:SHA256", help=help_head)
     approve = action(
-        "approve", "list the experiments that wait for approval, or approve one", "KIT"
+        "approve", "list the experiments that wait for approval; approve or reject one", "KIT"
     )
     help_id = "the experiment to approve; without it, those that wait are listed"
     approve.add_argument("id", nargs="?", metavar="ID", help=help_id)
+    help_reject = "the experiment to reject; `all`: every one that waits"
+    approve.add_argument("--reject", metavar="ID|all", help=help_reject)
     for added in (status, audit, approve):
         added.add_argument(
             "--json",

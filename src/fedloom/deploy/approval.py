@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -50,10 +50,16 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
     approvals = experiments.approvals()
     if asked.id in approvals.approved:
         return
+    if asked.id in approvals.rejected:
+        rule = "this site's operator must approve the experiment before the site takes part"
+        found = f"{asked.id[:SHORT]} was rejected"
+        advice = f"ask the site, whose `fedloom federation approve KIT {asked.id}` takes it back"
+        raise Refusal(rule, found, advice)
     if asked.id not in [waiting.id for waiting in approvals.waiting]:
         if len(approvals.waiting) >= MOST_WAITING:
             rule = f"at most {MOST_WAITING} experiments may wait for this site's approval"
-            raise Refusal(rule, "this is another one", "ask the site to look at them")
+            advice = "ask the site to approve or reject them"
+            raise Refusal(rule, "this is another one", advice)
         waiting = (*approvals.waiting, asked)
         experiments.put_approvals(approvals.model_copy(update={"waiting": waiting}))
     raise Refusal(
@@ -89,13 +95,35 @@ def waiting_for(experiments: Experiments, identity: str) -> Waiting:
     raise FedloomError(rule, f"{shown_identity} does not wait", advice)
 
 
-def approve(experiments: Experiments, identity: str) -> None:
+def approve_waiting(experiments: Experiments, identity: str) -> None:
     """Approve an experiment that waits. Raises an error if none of this id does."""
     chosen = waiting_for(experiments, identity)
-    approvals = experiments.approvals()
-    others = tuple(other for other in approvals.waiting if other.id != chosen.id)
+    approvals = without_waiting(experiments.approvals(), [chosen])
     approved = (*approvals.approved, chosen.id)
-    experiments.put_approvals(Approvals(approved=approved, waiting=others))
+    experiments.put_approvals(approvals.model_copy(update={"approved": approved}))
+
+
+def reject_waiting(experiments: Experiments, chosen: Sequence[Waiting]) -> None:
+    """Reject experiments that wait: their orders are refused, and they wait no more."""
+    approvals = without_waiting(experiments.approvals(), chosen)
+    rejected = (*approvals.rejected, *(entry.id for entry in chosen))
+    experiments.put_approvals(approvals.model_copy(update={"rejected": rejected}))
+
+
+def take_back(experiments: Experiments, identity: str) -> bool:
+    """Take a rejection back. It must be named by its whole id. Returns whether there was one."""
+    approvals = experiments.approvals()
+    if identity not in approvals.rejected:
+        return False
+    rejected = tuple(name for name in approvals.rejected if name != identity)
+    experiments.put_approvals(approvals.model_copy(update={"rejected": rejected}))
+    return True
+
+
+def without_waiting(approvals: Approvals, chosen: Sequence[Waiting]) -> Approvals:
+    identities = [entry.id for entry in chosen]
+    others = tuple(entry for entry in approvals.waiting if entry.id not in identities)
+    return approvals.model_copy(update={"waiting": others})
 
 
 # What the operator is shown

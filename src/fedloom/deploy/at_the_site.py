@@ -8,14 +8,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from fedloom.deploy.approval import approve as approve_waiting
-from fedloom.deploy.approval import printable, shown, waiting_for
+from fedloom.deploy.approval import (
+    Shown,
+    approve_waiting,
+    printable,
+    reject_waiting,
+    shown,
+    take_back,
+    waiting_for,
+)
 from fedloom.deploy.audit import AuditError, AuditLog, Line
 from fedloom.deploy.experiments import FOLDER, locked_experiments
 from fedloom.deploy.kit_file import KitFile, check_owner
 from fedloom.errors import FedloomError, shortened
 from fedloom.types import Json
 
+ALL = "all"  # instead of the id of an experiment: every one that waits
 HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
 
 
@@ -43,6 +51,9 @@ def audit(kit: Path, head: str | None, *, as_json: bool, stream: TextIO) -> int:
         print(sentence_of(line), file=stream)
     for notice in clock_notices(lines):
         print(notice, file=stream)
+    if log.has_unfinished_line():
+        problem = "the site was stopped while it wrote a line, whose answer never left"
+        print(f"notice: {problem}; the next line replaces it", file=stream)
     print(f"{len(lines):,} lines, each as the site wrote it; head {last or 'none'}", file=stream)
     return 0
 
@@ -93,46 +104,77 @@ def sentence_of(line: Line) -> str:
         text = f"to {content.get('order')}: {content.get('code')}: {content.get('reason')}"
     elif line.event == "facts":
         text = f"to {content.get('order')}: {content.get('bytes')} bytes of facts about the data"
-    elif line.event == "approved":
+    elif line.event in ("approved", "rejected"):
         text = f"{content.get('id')}: {content.get('method')}"
     else:
         text = json.dumps(content)
     return f"{printable(begin)}  {shortened(printable(text), 1000)}"
 
 
-def approve(kit: Path, identity: str | None, *, as_json: bool, stream: TextIO) -> int:
-    """List the experiments that wait for this site's approval, or approve one of them."""
+def list_waiting(kit: Path, *, as_json: bool, stream: TextIO) -> int:
+    """Print the experiments that wait for this site's approval."""
     check_kit(kit)
-    states = kit / "state"
-    if not (states / FOLDER).is_dir() and identity is None:
-        waiting = []
-    else:
-        with locked_experiments(states) as experiments:
-            if identity is not None:
-                content: dict[str, Json] = shown(waiting_for(experiments, identity)).to_json()
-                AuditLog(kit).append("approved", content)
-                approve_waiting(experiments, identity)
-                tell_approved(content, as_json=as_json, stream=stream)
-                return 0
-            waiting = [shown(one) for one in experiments.approvals().waiting]
+    waiting: list[Shown] = []
+    if (kit / "state" / FOLDER).is_dir():
+        with locked_experiments(kit / "state") as experiments:
+            waiting = [shown(entry) for entry in experiments.approvals().waiting]
     if as_json:
-        print(json.dumps({"waiting": [one.to_json() for one in waiting]}), file=stream)
+        print(json.dumps({"waiting": [entry.to_json() for entry in waiting]}), file=stream)
         return 0
-    for one in waiting:
-        print("\n".join(one.to_lines()), file=stream)
+    for entry in waiting:
+        print("\n".join(entry.to_lines()), file=stream)
     if not waiting:
         print("no experiment waits for approval", file=stream)
         return 0
     print(f"approve one:  fedloom federation approve {kit} ID", file=stream)
+    print(f"reject one, or all:  fedloom federation approve {kit} --reject ID|all", file=stream)
     return 0
 
 
-def tell_approved(content: dict[str, Json], *, as_json: bool, stream: TextIO) -> None:
-    if as_json:
-        print(json.dumps({"approved": content}), file=stream)
-        return
+def approve(kit: Path, identity: str, *, as_json: bool, stream: TextIO) -> int:
+    """Approve an experiment that waits."""
+    check_kit(kit)
+    with locked_experiments(kit / "state") as experiments:
+        if take_back(experiments, identity):
+            what = {"rejected": False, "id": identity}
+            AuditLog(kit).append("rejection withdrawn", {"id": identity})
+            sentence = "it is rejected no more, and waits for approval when its run asks again"
+            tell(what, f"{identity}: {sentence}", as_json=as_json, stream=stream)
+            return 0
+        content = shown(waiting_for(experiments, identity)).to_json()
+        AuditLog(kit).append("approved", content)
+        approve_waiting(experiments, identity)
     method = printable(str(content["method"]))
-    print(f"{content['id']}: {method} may now use this site's data", file=stream)
+    sentence = f"{content['id']}: {method} may now use this site's data"
+    tell({"approved": content}, sentence, as_json=as_json, stream=stream)
+    return 0
+
+
+def reject(kit: Path, identity: str, *, as_json: bool, stream: TextIO) -> int:
+    """Reject an experiment that waits, or all of them."""
+    check_kit(kit)
+    with locked_experiments(kit / "state") as experiments:
+        chosen = experiments.approvals().waiting
+        if identity != ALL:
+            chosen = (waiting_for(experiments, identity),)
+        for entry in chosen:
+            AuditLog(kit).append("rejected", shown(entry).to_json())
+        reject_waiting(experiments, chosen)
+    identities = [entry.id for entry in chosen]
+    sentence = "\n".join(f"{name}: rejected" for name in identities)
+    tell(
+        {"rejected": identities},
+        sentence or "no experiment waits for approval",
+        as_json=as_json,
+        stream=stream,
+    )
+    return 0
+
+
+def tell(content: Json, sentence: str, *, as_json: bool, stream: TextIO) -> None:
+    if as_json:
+        sentence = json.dumps(content)
+    print(sentence, file=stream)
 
 
 def check_kit(kit: Path) -> None:

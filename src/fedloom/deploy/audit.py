@@ -183,7 +183,8 @@ class AuditLog:
     def verified(self) -> Iterator[tuple[Line, str]]:
         """Yield the lines and their digests, checking each.
 
-        Raises AuditError, which names the first wrong line.
+        Raises AuditError, which names the first wrong line. A last line that was never finished is
+        left out: the next one replaces it.
         """
         if not self.path.exists():
             head = self.head()
@@ -198,6 +199,8 @@ class AuditLog:
             for raw in bounded_lines(file):
                 place = last.number + 1
                 if not raw.endswith(b"\n"):
+                    if head_was_met:
+                        break  # a power cut came while it was written, so its answer never left
                     raise self._broken(place, "it is unfinished")
                 line = self._checked(raw[:-1], last)
                 last = Head(line.number, digest_of(raw[:-1]))
@@ -211,6 +214,16 @@ class AuditLog:
         if not head_was_met:
             missing = f"lines up to {head.number} must follow line {last.number}"
             raise self._broken(last.number + 1, f"the log ends before it, but {missing}")
+
+    def has_unfinished_line(self) -> bool:
+        """Whether a power cut or a full disk left a beginning of a line at the end."""
+        if not self.path.exists():
+            return False
+        with opened(self.path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            size = file.seek(0, os.SEEK_END)
+            _, end = last_line(file, size)
+        return end < size
 
     def _checked(self, raw: bytes, last: Head) -> Line:
         """The line, after checking that it follows the line before."""

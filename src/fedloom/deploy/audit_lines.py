@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_WORD = 100  # characters of a name that a server chose
 MOST_QUESTIONS = 20  # of a survey that are kept
 MOST_VALUE = 2000  # characters of a value that left, as JSON; a longer one is only measured
+MOST_NESTED = 20  # lists and objects inside one another; Python reads no line of many hundreds
 MOST_FACTS = 1 << 16  # characters of facts that are kept as they left
 
 
@@ -105,11 +106,24 @@ def word(value: object) -> str:
 
 
 def bounded(value: Json) -> Json:
-    """A value, or only its size if it is long."""
+    """A value, or only its size if it is long or nested deeply."""
     try:
         text = json.dumps(value, allow_nan=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"unreadable": True}
-    if len(text) > MOST_VALUE:
+    if len(text) > MOST_VALUE or is_nested(value, MOST_NESTED):
         return {"characters": len(text)}
     return value
+
+
+def is_nested(value: Json, most: int) -> bool:
+    """Whether more than so many lists and objects are inside one another."""
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, list | tuple):
+        items = list(value)
+    else:
+        return False
+    if most == 0:
+        return True
+    return any(is_nested(item, most - 1) for item in items)

@@ -209,15 +209,21 @@ def is_kit(path: Path) -> bool:
 
 
 def show_site(options: argparse.Namespace, site: health.SiteHealth) -> int:
+    code = 0
+    if site.health == "down":
+        code = 3
     if options.json:
         print(json.dumps(site.to_json()), file=options.stream)
-        return 0
+        return code
+    print(f"health: {site.health}")
     print(f"{site.site}, of the server {site.server}; its key expires at {site.key_expires}")
-    if site.audit_head.number:
+    if site.audit_head is not None:
         head = site.audit_head
         print(f"audit log: {head.number} entries, the last one {head.digest}")
     print_disk(site.disk)
-    return 0
+    for warning in site.warnings:
+        print(f"warning: {warning}")
+    return code
 
 
 def show_sites(options: argparse.Namespace, sites: list[health.SiteStatus]) -> int:
@@ -268,7 +274,14 @@ def audit(options: argparse.Namespace) -> int:
 
 def approve(options: argparse.Namespace) -> int:
     kit = Path(options.path)
-    return at_the_site.approve(kit, options.id, as_json=options.json, stream=options.stream)
+    if options.id is not None and options.reject is not None:
+        rule = "ID and --reject must not be given together"
+        raise FedloomError(rule, "got both", "approve and reject one after the other")
+    if options.reject is not None:
+        return at_the_site.reject(kit, options.reject, as_json=options.json, stream=options.stream)
+    if options.id is not None:
+        return at_the_site.approve(kit, options.id, as_json=options.json, stream=options.stream)
+    return at_the_site.list_waiting(kit, as_json=options.json, stream=options.stream)
 
 
 def print_disk(disk: health.Disk) -> None:

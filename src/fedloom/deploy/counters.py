@@ -65,6 +65,7 @@ def merge_experiment(restored: Experiments, name: str, old: Record | None) -> in
             "trainings": united(record.trainings, old.trainings),
             "evaluations": united(record.evaluations, old.evaluations),
             "descriptions": united(record.descriptions, old.descriptions),
+            "repeats": max(record.repeats, old.repeats),
             "bytes": max(record.bytes, old.bytes),
         }
     )

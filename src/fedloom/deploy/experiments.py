@@ -5,7 +5,8 @@ methods made of the training samples in cuts.json.
 
 Everything that bounds an experiment is counted here, by the site. A server can number its rounds as
 it likes: an order counts unless it is, byte for byte, one that was counted before. The answer to
-such an order is the same again, and a run that goes on after an interruption asks so.
+such an order is the same again, and a run that goes on after an interruption asks so. It is work
+all the same, so repetitions have a limit too.
 
 How the samples are divided is settled by the first order of an experiment and cannot change, and
 neither can the task. Every division, and every cut that a method makes of the training samples, is
@@ -81,17 +82,18 @@ class Record(Closed):
     trainings: tuple[Digest, ...] = ()  # the orders that were counted, by their SHA-256
     evaluations: tuple[Digest, ...] = ()
     descriptions: tuple[Digest, ...] = ()
+    repeats: Count = 0  # of orders that were counted already
     bytes: Count = 0  # in both directions
     # Digests of the fields of the task, by name. Empty: an earlier version, which kept none.
     task: dict[str, Digest] = {}
     priced: Digest = ""  # of the task and the limits by which its network was last checked
 
     def with_order(self, kind: Kind, digest: str) -> Record:
-        """This record after an order. One that was counted before is not counted again."""
+        """This record after an order. One that was counted before counts as a repetition."""
         name = f"{kind}s"
         counted: tuple[str, ...] = getattr(self, name)
         if digest[:DIGEST] in counted:
-            return self
+            return self.model_copy(update={"repeats": self.repeats + 1})
         return self.model_copy(update={name: (*counted, digest[:DIGEST])})
 
     def division(self, samples: int) -> Division:
@@ -119,10 +121,11 @@ class Record(Closed):
 
 
 class Approvals(Closed):
-    """state/experiments/approvals.json: what the operator has approved, and what waits."""
+    """state/experiments/approvals.json: what the operator approved or rejected, and what waits."""
 
     format: Literal[1] = 1
     approved: tuple[Digest, ...] = ()
+    rejected: tuple[Digest, ...] = ()
     waiting: tuple[Waiting, ...] = ()
 
 
@@ -208,7 +211,7 @@ class Experiments:
         return read_memory(self.approvals_path, Approvals.model_validate_json, Approvals())
 
     def put_approvals(self, approvals: Approvals) -> None:
-        write_memory(self.approvals_path, approvals.model_dump_json())
+        write_memory(self.approvals_path, approvals.model_dump_json(exclude_defaults=True))
 
 
 def digests_of(task: Task) -> dict[str, str]:
@@ -230,12 +233,13 @@ def is_id(name: str) -> bool:
 
 def check_limits(record: Record, policy: Policy) -> None:
     """Raise an error if an experiment would go beyond the policy's limits with this record."""
-    counts = {
-        "rounds": ("trainings", len(record.trainings), policy.rounds),
-        "evaluations": ("evaluations", len(record.evaluations), policy.evaluations),
-        "descriptions": ("descriptions", len(record.descriptions), policy.evaluations),
-    }
-    for what, count, most in counts.values():
+    limits = [
+        ("trainings", len(record.trainings), policy.rounds),
+        ("evaluations", len(record.evaluations), policy.evaluations),
+        ("descriptions", len(record.descriptions), policy.evaluations),
+        ("repeated orders", record.repeats, policy.evaluations),
+    ]
+    for what, count, most in limits:
         if count > most:
             rule = f"an experiment must have at most {most} {what} here"
             raise Refusal(rule, f"this would be number {count}", "ask the site")

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedloom.deploy import control
-from fedloom.deploy.audit import AuditLog, Head
+from fedloom.deploy.audit import AuditError, AuditLog, Head
 from fedloom.deploy.control import Access, Node
+from fedloom.deploy.experiments import Experiments
 from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.members import fingerprint_of
 from fedloom.deploy.processes import access_of
@@ -179,9 +180,13 @@ def warnings_of(federation: Federation, sites: list[SiteStatus], disk: Disk) -> 
     for status in sites:
         if status.version not in (None, __version__):
             warnings.append(f"{status.site} runs fedloom {status.version}, here is {__version__}")
+    return warnings + warnings_of_disk(disk)
+
+
+def warnings_of_disk(disk: Disk) -> list[str]:
     if disk.free_bytes < LEAST_FREE:
-        warnings.append(f"the disk has only {disk.free_bytes / 1e9:.1f} GB left")
-    return warnings
+        return [f"the disk has only {disk.free_bytes / 1e9:.1f} GB left"]
+    return []
 
 
 def last_error(federation: Federation) -> LastError | None:
@@ -214,27 +219,72 @@ class SiteHealth:
     site: str
     server: str
     key_expires: str
-    audit_head: Head  # who has noted it down can tell if the log was cut
+    audit_head: Head | None  # who has noted it down can tell if the log was cut; None: no line yet
+    audit_problem: str | None  # why the site answers nothing, because its audit log was changed
+    waiting: int  # experiments that wait for the operator's approval
     disk: Disk
+    warnings: list[str]
 
     def to_json(self) -> dict[str, Json]:
         head = None
-        if self.audit_head.number:
+        if self.audit_head is not None:
             head = self.audit_head.to_json()
         return {
-            "health": "ok",
+            "health": self.health,
             "site": self.site,
             "server": self.server,
             "key_expires": self.key_expires,
             "audit_head": head,
+            "audit_problem": self.audit_problem,
+            "waiting": self.waiting,
             "disk": asdict(self.disk),
+            "warnings": self.warnings,
         }
+
+    @property
+    def health(self) -> str:
+        if self.audit_problem is not None:
+            return "down"
+        if self.warnings:
+            return "degraded"
+        return "ok"
 
 
 def site_health(kit: Kit) -> SiteHealth:
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificate((kit.path / "site.crt").read_bytes())
-    expires = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M:%S}Z"
-    head = AuditLog(kit.path).head()
-    return SiteHealth(kit.site, kit.server, expires, head, Disk.of(kit.path))
+    expires = certificate.not_valid_after_utc
+    head, problem = checked_audit_log(kit)
+    waiting = len(Experiments(kit.path / "state").approvals().waiting)
+    disk = Disk.of(kit.path)
+    warnings = warnings_of_disk(disk)
+    if problem is not None:
+        warnings.append(f"the site answers nothing: {problem}")
+    if expires - datetime.datetime.now(datetime.UTC) < SOON:
+        warnings.append(f"its key expires at {expires:%Y-%m-%d %H:%M:%S}Z")
+    if waiting:
+        command = f"fedloom federation approve {kit.path}"
+        warnings.append(f"experiments that wait for approval: {waiting} ({command})")
+    return SiteHealth(
+        site=kit.site,
+        server=kit.server,
+        key_expires=f"{expires:%Y-%m-%d %H:%M:%S}Z",
+        audit_head=head,
+        audit_problem=problem,
+        waiting=waiting,
+        disk=disk,
+        warnings=warnings,
+    )
+
+
+def checked_audit_log(kit: Kit) -> tuple[Head | None, str | None]:
+    """The head of the audit log after every line was checked, and what is wrong with the log."""
+    log = AuditLog(kit.path)
+    head = None
+    try:
+        for line, digest in log.verified():
+            head = Head(line.number, digest)
+    except AuditError as error:
+        return head, str(error)
+    return head, None

@@ -240,6 +240,20 @@ def too_slow(seconds: float) -> BeyondLimit:
     return BeyondLimit(rule, "this one takes longer", "ask the site")
 
 
+class OutOfTime(BaseException):
+    """Interrupts a reader of data. It is no Exception, which would pass for a file's own fault."""
+
+
+@contextmanager
+def reading_within(seconds: float) -> Iterator[None]:
+    """Refuse an order for which reading the site's own data takes longer."""
+    try:
+        with TimeLimit(seconds, OutOfTime):
+            yield
+    except OutOfTime:
+        raise too_slow(seconds) from None
+
+
 class TimeLimit:
     """Interrupts what runs longer, by an error that is raised in the middle of it.
 
@@ -249,9 +263,9 @@ class TimeLimit:
     not raise an error then: the timer would stay armed, and ring again in somebody else's work.
     """
 
-    def __init__(self, seconds: float, refusal_after: Callable[[float], BeyondLimit]) -> None:
+    def __init__(self, seconds: float, error_after: Callable[[float], BaseException]) -> None:
         self.seconds = seconds
-        self.refusal_after = refusal_after
+        self.error_after = error_after
         self.is_here = threading.current_thread() is threading.main_thread()
         self.is_over = False
         self.handler_before: Any = None
@@ -274,7 +288,7 @@ class TimeLimit:
             return
         if frame is not None and frame.f_code in ARMING:
             return  # the work has not begun, or has just ended
-        raise self.refusal_after(self.seconds)
+        raise self.error_after(self.seconds)
 
 
 ARMING = (TimeLimit.__enter__.__code__, TimeLimit.__exit__.__code__)

@@ -28,6 +28,7 @@ NEW_NAMES = (
     "seconds",
     "memory",
     "parameters",
+    "sizes",
 )
 
 POLICY = """# What this site agrees to. Orders beyond it are refused, and the refusal says why.
@@ -53,6 +54,7 @@ seconds = 3600           # of work on one order
 memory = "16G"           # bytes that work on one order may take
 parameters = "1G"        # of all networks that exist at a time, such as a whole supernet
 resize = 512             # pixels a side, up to which a run may have images resized here
+sizes = 20               # different sizes to which runs may resize images, ever: each fills disk
 
 # What a network may cost on this device. The tighter of this and an order's own limit counts.
 # [device]
@@ -127,6 +129,7 @@ class Policy(Options):
     memory: Annotated[float, AMOUNT, Field(gt=0, le=MOST_MEMORY)] = 16e9
     parameters: Cost = 1e9
     resize: Annotated[int, Field(strict=True, ge=1, le=MOST_PIXELS)] = 512
+    sizes: Whole = 20
     device: DevicePolicy = DevicePolicy()
 
     @field_validator("histograms", mode="before")

@@ -43,7 +43,7 @@ from fedloom.deploy.failures import (
     failure_of_fault,
 )
 from fedloom.deploy.kits import Kit
-from fedloom.deploy.limits import Work, check_price, price_key
+from fedloom.deploy.limits import Work, check_price, price_key, reading_within
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.site_data import site_data, site_source, site_table
@@ -176,7 +176,16 @@ def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Facts:
     states = private(kit.path / "state")
     with locked_experiments(states):
         Surveys(states).count([asked.get(SIZE), question.to_json()], kit.policy)
-    return facts_here(site_data(config), kit.policy, size, question, device, states)
+    count_size(states, size, kit.policy)
+    with reading_within(kit.policy.seconds):
+        return facts_here(site_data(config), kit.policy, size, question, device, states)
+
+
+def count_size(states: Path, size: ImageSize | None, policy: Policy) -> None:
+    """Raise an error if the policy allows no further size of images: each fills some disk."""
+    if size is not None:
+        with locked_experiments(states):
+            Surveys(states).resize(size, policy)
 
 
 def size_in(asked: Mapping[str, object], policy: Policy) -> ImageSize | None:
@@ -304,7 +313,9 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
         if policy.approve == "ask":
             check_approved(experiments, stamp, terms)
         before = experiments.get(stamp.experiment)
-    source = source_for(stamp, terms, config)
+    count_size(states, terms.size, policy)
+    with reading_within(policy.seconds):
+        source = source_for(stamp, terms, config)
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))

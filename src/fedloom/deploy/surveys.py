@@ -18,10 +18,11 @@ from typing import Literal
 import numpy as np
 
 from fedloom.data.tables.table import GAP, Column, Numbers, Table
-from fedloom.deploy.divisions import Closed
+from fedloom.deploy.divisions import Closed, Count
 from fedloom.deploy.experiments import DIGEST, Digest, read_memory, write_memory
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
+from fedloom.deploy.terms import ImageSize
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 
@@ -36,7 +37,9 @@ class AnsweredSurveys(Closed):
 
     format: Literal[1] = 1
     questions: tuple[Digest, ...] = ()  # that differ
+    repeats: Count = 0  # of questions that were answered already
     tables: tuple[Digest, ...] = ()  # of whose rows there are marks, in a file of this name
+    sizes: tuple[ImageSize, ...] = ()  # to which images were resized, in a file of the cache each
 
 
 class Surveys:
@@ -56,17 +59,32 @@ class Surveys:
     def count(self, question: Sequence[object], policy: Policy) -> None:
         """Remember a question. Raises an error if the policy allows no further one.
 
-        One that was asked before has the same answer, so it counts once.
+        One that was asked before has the same answer, so it counts as a repetition: every run
+        begins with a survey.
         """
         digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:DIGEST]
         answered = self.answered()
         if digest in answered.questions:
+            if answered.repeats >= policy.evaluations:
+                rule = f"this site must repeat at most {policy.evaluations} answers to surveys"
+                raise Refusal(rule, "this would be one more", "ask the site")
+            self._put(answered.model_copy(update={"repeats": answered.repeats + 1}))
             return
         if len(answered.questions) >= policy.evaluations:
             rule = f"this site must answer at most {policy.evaluations} different surveys"
             raise Refusal(rule, "this is another one", "ask the site")
         questions = (*answered.questions, digest)
         self._put(answered.model_copy(update={"questions": questions}))
+
+    def resize(self, size: ImageSize, policy: Policy) -> None:
+        """Remember a size of images. Raises an error if the policy allows no further one."""
+        answered = self.answered()
+        if size in answered.sizes:
+            return
+        if len(answered.sizes) >= policy.sizes:
+            rule = f"images must be resized to at most {policy.sizes} different sizes here"
+            raise Refusal(rule, "this is another one", "use an earlier size, or ask the site")
+        self._put(answered.model_copy(update={"sizes": (*answered.sizes, size)}))
 
     def tell(self, table: Table, policy: Policy) -> None:
         """Remember that sums of this table leave. Raises an error if they tell few rows."""
@@ -89,7 +107,7 @@ class Surveys:
         self._put(answered.model_copy(update={"tables": (*answered.tables, digest)}))
 
     def _put(self, answered: AnsweredSurveys) -> None:
-        write_memory(self.path, answered.model_dump_json())
+        write_memory(self.path, answered.model_dump_json(exclude_defaults=True))
 
     def _marks_path(self, digest: str) -> Path:
         return self.folder / f"{digest}.npy"

@@ -109,13 +109,19 @@ class AskedSite:
     def ask(self, *words, **named) -> SimpleNamespace:
         return self.send(self.order(*words, **named))
 
-    def survey(self, table: dict[str, object] | None = None) -> SimpleNamespace:
-        """The facts about the data. `table` gives roles of a table's columns."""
+    def survey(
+        self,
+        table: dict[str, object] | None = None,
+        size: dict[str, object] | None = None,
+    ) -> SimpleNamespace:
+        """The facts about the data. `table` gives roles of a table's columns, `size` of images."""
         from flwr.app import ConfigRecord, RecordDict
 
         asked = ConfigRecord({"ask": "facts"})
         if table is not None:
             asked["table"] = json.dumps(table)
+        if size is not None:
+            asked["size"] = json.dumps(size)
         content = RecordDict({"survey": asked})
         return self.send(received(content))
 

@@ -71,7 +71,6 @@ def inserted(lines):
         (lambda lines: [lines[0], lines[2], lines[1], lines[3]], 2),
         (lambda lines: lines[:2], 3),
         (lambda lines: [*lines[:3], lines[3][:20]], 4),
-        (lambda lines: [*lines, lines[3][:20]], 5),
         (lambda lines: [b"not JSON\n", *lines[1:]], 1),
         (lambda lines: [], 1),
     ],
@@ -130,7 +129,13 @@ def test_a_line_that_was_never_finished_is_cut_off(tmp_path):
     log = written(tmp_path / "kit")
     with log.path.open("ab") as file:
         file.write(b'{"number": 5, "prev')
+    assert [line.number for line, _ in log.verified()] == [1, 2, 3, 4]
+    assert log.has_unfinished_line()
+    printed = io.StringIO()
+    assert print_audit(log.kit, None, as_json=False, stream=printed) == 0
+    assert "notice: the site was stopped while it wrote a line" in printed.getvalue()
     assert log.append("order", {}) == 5
+    assert not log.has_unfinished_line()
     assert [line.number for line, _ in log.verified()] == [1, 2, 3, 4, 5]
 
 

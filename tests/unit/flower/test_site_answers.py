@@ -305,6 +305,15 @@ def test_the_same_order_counts_once_because_its_answer_is_the_same(site):
     assert site.ask(hop=1).code == "refused"
 
 
+def test_the_same_order_is_worked_on_only_so_often(site):
+    """Its answer says nothing new, but the work is the site's."""
+    site.set(evaluations=2)
+    codes = [site.ask().code for _ in range(5)]
+    assert codes == [None, None, None, "refused", "refused"]
+    refused(site.ask(), "at most 2 repeated orders here, but this would be number 3")
+    assert site.ask(hop=1).code is None  # another order
+
+
 def test_evaluations_descriptions_and_bytes_are_counted(site):
     site.set(evaluations=2)
     codes = [site.ask("evaluate", number=number).code for number in (1, 2, 3)]
@@ -508,6 +517,33 @@ def test_everything_that_was_asked_and_left_stands_in_the_log(site):
     assert site.lines()[1]["facts"]["samples"] == 100
 
 
+def nested(depth):
+    value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [30, 700, 950])
+@pytest.mark.parametrize("where", ["meta", "terms", "options"])
+@pytest.mark.parametrize("approve", ["policy", "ask"])
+def test_an_order_of_deeply_nested_values_does_not_stop_a_site(site, capsys, where, depth, approve):
+    """A line that nobody can read would be the last one, and the site would answer nothing."""
+    site.set(approve=approve)
+    site.ask("evaluate", tensors={}, **{where: {"deep": nested(depth)}})
+    assert len(waiting_at(site, capsys)) <= 1
+    site.set(approve="policy")
+    assert site.ask("evaluate", experiment="f" * 16).code is None
+    assert site.lines()[-1]["event"] == "reply"
+
+
+def test_terms_that_nothing_can_read_do_not_stop_the_log(site):
+    order = site.order("evaluate")
+    order.content.config_records["terms"]["json"] = "[" * 100_000
+    refused(site.send(order), "an order must be a message from fedloom")
+    assert site.ask("evaluate").code is None
+
+
 def test_nothing_leaves_without_the_log(site):
     assert site.ask().code is None
     log = site.kit / "audit.jsonl"
@@ -581,7 +617,7 @@ def test_a_column_of_numbers_does_not_leave_as_names_of_classes(tmp_path):
 
 def test_the_whole_id_is_approved_whatever_another_one_begins_with(site):
     """A server can search for an experiment whose id begins as that of a harmless one."""
-    from fedloom.deploy.approval import approve
+    from fedloom.deploy.approval import approve_waiting
     from fedloom.deploy.experiments import locked_experiments
     from fedloom.errors import FedloomError
 
@@ -593,31 +629,71 @@ def test_the_whole_id_is_approved_whatever_another_one_begins_with(site):
         both = experiments.approvals().model_copy(update={"waiting": (waiting, twin)})
         experiments.put_approvals(both)
         with pytest.raises(FedloomError, match="but 2 begin with"):
-            approve(experiments, waiting.id[:12])
-        approve(experiments, twin.id)
+            approve_waiting(experiments, waiting.id[:12])
+        approve_waiting(experiments, twin.id)
         assert experiments.approvals().approved == (twin.id,)
     refused(site.ask(terms={"trainings": 1}), "must approve the experiment")
 
 
 def test_approved_trainings_are_the_limit(site):
-    from fedloom.deploy.approval import approve
+    from fedloom.deploy.approval import approve_waiting
     from fedloom.deploy.experiments import locked_experiments
 
     site.set(approve="ask")
     site.ask(terms={"trainings": 1})
     with locked_experiments(site.kit / "state") as experiments:
         (waiting,) = experiments.approvals().waiting
-        approve(experiments, waiting.id)
+        approve_waiting(experiments, waiting.id)
     answers = [site.ask(terms={"trainings": 1}, hop=hop) for hop in range(2)]
     assert [answer.code for answer in answers] == [None, "refused"]
     assert "approved for at most 1 trainings here" in answers[1].text
 
 
-def test_only_so_many_experiments_wait(site):
+def test_only_so_many_experiments_wait_until_some_are_rejected(site, capsys):
+    """A server that makes up experiments cannot keep an honest one from its approval."""
+    from fedloom.cli import main
+
     site.set(approve="ask")
     texts = [site.ask(experiment=f"{number:016x}", tensors={}).text for number in range(101)]
     assert all("must approve" in text for text in texts[:100])
     assert "at most 100 experiments may wait" in texts[100]
+    assert main(["federation", "approve", str(site.kit), "--reject", "all"]) == 0
+    rejected = re.findall("^([0-9a-f]{64}): rejected$", capsys.readouterr().out, re.M)
+    assert len(set(rejected)) == 100
+    assert [line["event"] for line in site.lines()[-100:]] == ["rejected"] * 100
+    refused(site.ask(experiment=f"{100:016x}", tensors={}), "is not approved yet")
+    refused(site.ask(experiment=f"{7:016x}", tensors={}), "was rejected")
+    assert len(waiting_at(site, capsys)) == 1
+
+
+def waiting_at(site, capsys):
+    from fedloom.cli import main
+
+    assert main(["federation", "approve", str(site.kit), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["waiting"]
+
+
+def test_a_rejection_can_be_taken_back(site, capsys):
+    from fedloom.cli import main
+
+    site.set(approve="ask")
+    site.ask()
+    (waiting,) = waiting_at(site, capsys)
+    command = ["federation", "approve", str(site.kit)]
+    assert main([*command, "--reject", waiting["id"][:12], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"rejected": [waiting["id"]]}
+    assert main([*command, "--reject", waiting["id"]]) == 2
+    assert "does not wait" in capsys.readouterr().err
+    refused(site.ask(), f"{waiting['id'][:12]} was rejected", waiting["id"])
+    assert waiting_at(site, capsys) == []
+    assert main([*command, waiting["id"]]) == 0
+    assert "waits for approval when its run asks again" in capsys.readouterr().out
+    refused(site.ask(), "is not approved yet")  # nothing was approved
+    assert waiting_at(site, capsys) == [waiting]
+    assert main([*command, waiting["id"]]) == 0
+    assert site.ask().code is None
+    assert main([*command, waiting["id"], "--reject", "all"]) == 2
+    assert "ID and --reject must not be given together" in capsys.readouterr().err
 
 
 def test_an_older_kit_is_told_at_start_which_limits_apply(site, capsys):

@@ -1,5 +1,7 @@
 """What a site remembers of the surveys that it answered."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,48 @@ def test_sums_before_and_after_one_more_row_do_not_leave(site):
     assert site.survey().facts["samples"] == 80
     write_table(site, range(10, 81))
     refused(site.survey(), "11 rows came")
+
+
+def test_the_same_survey_is_answered_only_so_often(site):
+    site.set(evaluations=2)
+    codes = [site.survey().code for _ in range(4)]
+    assert codes == [None, None, None, "refused"]
+    refused(site.survey(), "at most 2 answers to surveys", "ask the site")
+    assert site.survey({"label": "ward"}).code is None  # another one
+
+
+@pytest.mark.parametrize("reader", ["site_table", "site_source"])
+def test_reading_takes_no_longer_than_the_policy_allows(site, monkeypatch, reader):
+    """What interrupts a reader is no Exception: --skip-bad would leave a good file out."""
+    from fedloom.deploy import site as answering
+
+    def slow(*arguments):
+        try:
+            time.sleep(30)
+        except Exception:
+            pytest.fail("the reader takes it for a bad file")
+
+    site.set(seconds=0.2)
+    monkeypatch.setattr(answering, reader, slow)
+    answer = site.survey
+    if reader == "site_source":
+        answer = site.ask
+    refused(answer(), "work on an order must take at most 0.2 s here")
+
+
+def test_images_are_resized_to_only_so_many_sizes(tmp_path, monkeypatch):
+    """Every size is kept on the site's disk."""
+    from asking import AskedSite
+
+    from fedloom.deploy import site
+
+    monkeypatch.setattr(site, "end_without_parent", lambda: None)
+    asked = AskedSite(tmp_path, policy={"sizes": 2})
+    sizes = [{"resize": side, "fit": "stretch"} for side in (8, 9, 8, 10)]
+    codes = [asked.survey(size=size).code for size in sizes]
+    assert codes == [None, None, None, "refused"]
+    refused(asked.survey(size=sizes[3]), "resized to at most 2 different sizes here")
+    refused(asked.ask(terms={"size": sizes[3]}), "resized to at most 2 different sizes here")
 
 
 def test_rows_that_change_are_counted_in_both_tables(site):
