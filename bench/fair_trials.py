@@ -12,7 +12,7 @@ from pathlib import Path
 from fedloom.records.comparison import folder_name
 from fedloom.records.result import RunResult
 from fedloom.records.rows import METRICS_FILE, read_rows
-from fedloom.runs.result_of import stage_ends
+from fedloom.runs.result_of_rounds import stage_ends
 
 CELLS = "cells=3,channels=8,nodes=2,epochs=1,batch=32"
 SEARCH = f"ops=s2,{CELLS},alpha_lr=0.003"

@@ -4,7 +4,7 @@ A training step allocates and frees the same large blocks again and again. By de
 freed memory to the kernel at once and adapts its thresholds as it goes, which took up to a quarter
 of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the process;
 blocks of `LARGE` bytes and more are still returned at once. `give_back`, called between two orders,
-ensures that no more than `KEPT` bytes of freed memory stay for long.
+ensures that no more than `MOST_FREED` bytes of freed memory stay for long.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fedloom import procfs
 # The numbers of these parameters in mallopt(3).
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
-KEPT = 1 << 28  # bytes of freed memory that a process may keep
+MOST_FREED = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
-PATIENCE = 50  # times as long as glibc took to answer, before it is asked again
+PAUSE = 50  # times as long as glibc took to answer, before it is asked again
 STATM = Path("/proc/self/statm")  # sizes of this process, in pages
 
 
@@ -53,8 +53,8 @@ def settle() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
         return False
-    BEGINNING.resident = resident() or 0
-    return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, KEPT))
+    MEMORY.resident_at_start = resident() or 0
+    return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, MOST_FREED))
 
 
 def give_back(peak: int | None = None) -> bool:
@@ -63,22 +63,22 @@ def give_back(peak: int | None = None) -> bool:
     `peak` is the most memory that the process held lately, if that is known: it holds no more now.
     Returns False if there is little freed memory, or if its amount is unknown. glibc visits every
     free block to tell how much there is, which takes milliseconds in a process with many small
-    ones. So we ask only where the process has grown enough to keep more than `KEPT` bytes, and so
-    seldom that asking takes no more than 1/`PATIENCE` of the time.
+    ones. So we ask only where the process has grown enough to keep more than `MOST_FREED` bytes,
+    and so seldom that asking takes no more than 1/`PAUSE` of the time.
     """
-    if peak is not None and peak - BEGINNING.resident <= KEPT:
+    if peak is not None and peak - MEMORY.resident_at_start <= MOST_FREED:
         return False
     now = resident()
-    if now is not None and now - BEGINNING.resident <= KEPT:
+    if now is not None and now - MEMORY.resident_at_start <= MOST_FREED:
         return False
     glibc = find_glibc()
-    if glibc is None or time.monotonic() < QUESTION.earliest:
+    if glibc is None or time.monotonic() < MEMORY.earliest_question:
         return False
-    asked = time.monotonic()
-    freed_memory = glibc.mallinfo2().fordblks
-    answered = time.monotonic()
-    QUESTION.earliest = answered + PATIENCE * (answered - asked)
-    if freed_memory <= KEPT:
+    before = time.monotonic()
+    freed_bytes = glibc.mallinfo2().fordblks
+    after = time.monotonic()
+    MEMORY.earliest_question = after + PAUSE * (after - before)
+    if freed_bytes <= MOST_FREED:
         return False
     return bool(glibc.malloc_trim(0))
 
@@ -93,21 +93,15 @@ def resident() -> int | None:
 
 
 @dataclass
-class Beginning:
-    """The state of the process when `settle` was called."""
+class MemoryState:
+    """What this process remembers about its memory."""
 
-    resident: int = 0
-
-
-@dataclass
-class Question:
-    """When glibc may be asked how much freed memory there is."""
-
-    earliest: float = 0.0  # by the monotonic clock
+    resident_at_start: int = 0  # bytes, when `settle` was called
+    # When glibc may be asked again how much freed memory there is, by the monotonic clock.
+    earliest_question: float = 0.0
 
 
-BEGINNING = Beginning()
-QUESTION = Question()
+MEMORY = MemoryState()
 
 
 @cache

@@ -11,16 +11,17 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from fedloom.config.assigning import assign, plain
 from fedloom.config.flags import PATHS
-from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import labelled
 from fedloom.cost.limits import Limit
-from fedloom.data.readers.torch_dataset import kept
+from fedloom.data.readers.torch_dataset import save_dataset
 from fedloom.errors import unknown
 from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
-from fedloom.report.progress import screen
+from fedloom.report.progress import open_screen
 from fedloom.runs.auto import Auto, continue_auto
 from fedloom.runs.auto_budget import parse_budget
 from fedloom.runs.auto_plan import AutoRequest, create_auto, main_contestant
@@ -46,9 +47,9 @@ def search(
     path = None
     if out is not None:
         path = Path(out)
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         config = configure(method, split_flags(method, on_disk(flags)))
-        return begin(config, path, shown, lambda folder: None)
+        return begin(config, path, screen, lambda folder: None)
 
 
 def compare(
@@ -64,12 +65,8 @@ def compare(
     **flags: Any,
 ) -> Comparison:
     """Run several methods on the same split for every seed, and pair their differences by seed."""
-    with screen(quiet=quiet) as shown:
-        tree: dict[str, Any] = {}
-        for name, value in on_disk(flags).items():
-            if name not in PATHS:
-                raise unknown("a keyword of compare", name, PATHS)
-            assign(tree, PATHS[name], plain(value))
+    with open_screen(quiet=quiet) as screen:
+        tree = options_of("compare", flags)
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
         values = {name: list(choices) for name, choices in (grid or {}).items()}
@@ -84,7 +81,7 @@ def compare(
             target=target,
             match_macs=match_macs,
         )
-        return continue_comparison(create_comparison(plan, out), shown)
+        return continue_comparison(create_comparison(plan, out), screen)
 
 
 def auto(
@@ -126,21 +123,16 @@ def auto(
     parsed_budget = None
     if budget is not None:
         parsed_budget = parse_budget([str(budget)])
-    with screen(quiet=quiet) as shown:
-        tree: dict[str, Any] = {}
-        for name, value in on_disk(flags).items():
-            if name not in PATHS:
-                raise unknown("a keyword of auto", name, PATHS)
-            assign(tree, PATHS[name], plain(value))
+    with open_screen(quiet=quiet) as screen:
         request = AutoRequest(
-            tree=tree,
+            tree=options_of("auto", flags),
             budget=parsed_budget,
             limit=limits,
             others=labelled(others),
             options=main_options,
             main=main or main_contestant(main_options),
         )
-        return continue_auto(create_auto(request, out), shown)
+        return continue_auto(create_auto(request, out), screen)
 
 
 def resume(
@@ -157,12 +149,22 @@ def resume(
     folder = RunFolder.open(Path(path))
     if from_round is not None:
         take_back(folder, from_round)
-    with screen(quiet=quiet) as shown:
+    with open_screen(quiet=quiet) as screen:
         if folder.kind == "compare" and read_plan(folder).contest is not None:
-            return continue_auto(folder, shown)
+            return continue_auto(folder, screen)
         if folder.kind == "compare":
-            return continue_comparison(folder, shown)
-        return go_on(folder, shown)
+            return continue_comparison(folder, screen)
+        return go_on(folder, screen)
+
+
+def options_of(function: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that keywords of this function set, in nested dictionaries."""
+    tree: dict[str, Any] = {}
+    for name, value in on_disk(flags).items():
+        if name not in PATHS:
+            raise unknown(f"a keyword of {function}", name, PATHS)
+        assign(tree, PATHS[name], plain(value))
+    return tree
 
 
 def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -171,5 +173,5 @@ def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     Workers, and a later resume, read the data set from that file.
     """
     if isinstance(flags.get("data"), Dataset):
-        return {**flags, "data": str(kept(flags["data"]))}
+        return {**flags, "data": str(save_dataset(flags["data"]))}
     return flags

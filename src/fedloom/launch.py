@@ -19,26 +19,26 @@ from fedloom.runs.results import Run
 def begin(
     config: Experiment,
     out: Path | None,
-    shown: Screen,
-    tell: Callable[[RunFolder], None],
+    screen: Screen,
+    announce: Callable[[RunFolder], None],
 ) -> Run:
-    """Start a new run. `tell` is called with its folder before it starts."""
+    """Start a new run. `announce` is called with its folder before it starts."""
     if not config.is_federated:
-        return running.begin(config, out, shown, tell)
+        return running.begin(config, out, screen, announce)
     from fedloom.deploy import submission
 
-    return submission.begin(config, out, shown, tell)
+    return submission.begin(config, out, screen, announce)
 
 
-def go_on(folder: RunFolder, shown: Screen) -> Run:
+def go_on(folder: RunFolder, screen: Screen) -> Run:
     """Continue a run that was started before; a finished run is only opened."""
     if folder.result() is not None:
         return running.open_tidied(folder)
     if not folder.config().is_federated:
-        return running.go_on(folder, shown)
+        return running.go_on(folder, screen)
     from fedloom.deploy import submission
 
-    return submission.go_on(folder, shown)
+    return submission.go_on(folder, screen)
 
 
 def take_back(folder: RunFolder, number: int) -> None:

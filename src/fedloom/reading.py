@@ -67,11 +67,15 @@ def read_text(path: Path, most: int | None = MOST_BYTES) -> str:
 
 
 def parse_json(text: str) -> Any:
-    return parsed(json_of, text)
+    return parsed(load_json, text)
 
 
-def json_of(text: str) -> Any:
-    return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_name_twice)
+def load_json(text: str) -> Any:
+    return json.loads(
+        text,
+        parse_constant=refuse_constant,
+        object_pairs_hook=fields_without_repetition,
+    )
 
 
 def parsed(parse: Callable[[str], Any], text: str) -> Any:
@@ -83,11 +87,11 @@ def parsed(parse: Callable[[str], Any], text: str) -> Any:
         raise Unreadable(f"it does not parse ({error})") from None
 
 
-def no_constant(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
     raise Unreadable(f"it has {name}, which is no number of JSON")
 
 
-def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def fields_without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) == len(pairs):
         return fields

@@ -67,7 +67,7 @@ class Registry:
             return self._attribute(self.families[family])(argument)
         for entry in entry_points(self.group):
             if entry.name == name:
-                return loaded(self.what, entry)
+                return load_entry_point(self.what, entry)
         raise unknown(self.what, name, self.names())
 
 
@@ -76,7 +76,7 @@ def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(importlib.metadata.entry_points(group=group))
 
 
-def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
+def load_entry_point(what: str, entry: importlib.metadata.EntryPoint) -> Any:
     """Load what an installed package offers. Whatever its import raises becomes a FedloomError."""
     try:
         return entry.load()
@@ -120,7 +120,7 @@ def is_file(name: object) -> bool:
 def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> Any:
     path, attribute = reference.rsplit(":", 1)
     where = resolved(path, os.getcwd())
-    module = load_module(where, changed(where))
+    module = load_module(where, modification_time(where))
     if not hasattr(module, attribute):
         raise unknown(f"the name in {reference}", attribute, offered(module, fits))
     return getattr(module, attribute)
@@ -153,7 +153,7 @@ def is_imported(value: object, module: ModuleType) -> bool:
     return False
 
 
-def changed(path: Path) -> int:
+def modification_time(path: Path) -> int:
     """When a file was last written; 0 if it is not there."""
     try:
         return path.stat().st_mtime_ns
@@ -176,9 +176,10 @@ def load_module(path: Path, version: int) -> ModuleType:
             "there is none",
             "check the path before the colon",
         )
-    # The mark depends on the path: two files may have the same name.
-    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
-    spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
+    # The module's name has a hash of the path: two files may have the same name.
+    path_hash = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
+    module_name = f"fedloom_extension_{path.stem}_{path_hash}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and isinstance(spec.loader, SourceFileLoader)  # as for every .py path
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up

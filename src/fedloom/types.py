@@ -432,11 +432,11 @@ class Round:
             share = self.participation
         if not pool:
             return ()
-        wanted = active_of(len(pool), share)
+        active = active_of(len(pool), share)
         # Rounded before `ceil`, because 10 · 1.1 is a little more than 11 in floating point.
-        asked = ceil(round(wanted * self.overselect, 9))
-        clients = self._draw_from(self._available(pool), asked)
-        self.draws.append(Draw(pool, clients, min(wanted, len(clients))))
+        with_spares = ceil(round(active * self.overselect, 9))
+        clients = self._draw_from(self._available(pool), with_spares)
+        self.draws.append(Draw(pool, clients, min(active, len(clients))))
         return clients
 
     def _available(self, pool: Sequence[int]) -> Sequence[int]:

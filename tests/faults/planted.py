@@ -1011,7 +1011,7 @@ SUBTLE = (
     Fault(
         "The shares of classes in a split come from the same draw whatever the seed is.",
         "data/partitions/dirichlet.py",
-        'rng(ask.seed, "partition", "dirichlet", attempt)',
+        'rng(request.seed, "partition", "dirichlet", attempt)',
         'rng(0, "partition", "dirichlet", attempt)',
         ("unit/data/test_partition.py",),
     ),
@@ -1836,7 +1836,7 @@ HONEST = (
     ),
     Fault(
         "What a stage ended with has no balanced accuracy.",
-        "runs/result_of.py",
+        "runs/result_of_rounds.py",
         "ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))",
         "ends.append(end.replace(**evaluation.shared_beside))",
         ("unit/test_result.py::test_what_earlier_stages_ended_with",),

@@ -8,7 +8,7 @@ import tiny
 from fedloom import api
 from fedloom.cli import main
 from fedloom.records.plan import Plan
-from fedloom.report.progress import screen
+from fedloom.report.progress import open_screen
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
@@ -76,7 +76,7 @@ def test_a_comparison_has_one_of_its_own(images, tmp_path):
     folder = create_comparison(
         Plan(("fedavg", "local"), (0,), {}, tiny.tree(images, rounds=2)), tmp_path / "cmp"
     )
-    with screen(quiet=True) as shown:
+    with open_screen(quiet=True) as shown:
         continue_comparison(folder, shown)
     text = (folder.path / "report.html").read_text()
     assert "2 methods on" in text and 'href="local-seed0/report.html"' in text

@@ -49,7 +49,7 @@ def test_another_allocator_is_left_alone(monkeypatch):
 
 FREEING = """
 import ctypes
-from fedloom.allocator import KEPT, give_back, settle
+from fedloom.allocator import MOST_FREED, give_back, settle
 
 def resident():
     pages = int(open("/proc/self/statm").read().split()[1])
@@ -61,7 +61,7 @@ libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 size = 1 << 22
-blocks = [libc.malloc(size) for _ in range(2 * KEPT // size)]
+blocks = [libc.malloc(size) for _ in range(2 * MOST_FREED // size)]
 for block in blocks:
     ctypes.memset(block, 1, size)
 last = libc.malloc(size)  # so that the end of the heap is in use, and nothing is trimmed by itself
@@ -70,7 +70,7 @@ for block in blocks:
     libc.free(block)
 before = resident()
 assert give_back()
-assert before - resident() > KEPT, (before, resident())
+assert before - resident() > MOST_FREED, (before, resident())
 """
 
 
@@ -84,10 +84,10 @@ def test_glibc_is_not_asked_while_the_process_is_small(monkeypatch):
     """Its answer takes milliseconds where there are many small blocks."""
     asked = []
     monkeypatch.setattr(allocator, "find_glibc", lambda: asked.append(True))
-    monkeypatch.setattr(allocator, "BEGINNING", allocator.Beginning(resident=1000))
-    monkeypatch.setattr(allocator, "resident", lambda: 1000 + allocator.KEPT)
+    monkeypatch.setattr(allocator, "MEMORY", allocator.MemoryState(resident_at_start=1000))
+    monkeypatch.setattr(allocator, "resident", lambda: 1000 + allocator.MOST_FREED)
     assert not allocator.give_back() and asked == []
-    monkeypatch.setattr(allocator, "resident", lambda: 1001 + allocator.KEPT)
+    monkeypatch.setattr(allocator, "resident", lambda: 1001 + allocator.MOST_FREED)
     assert not allocator.give_back() and asked == [True]
     monkeypatch.setattr(allocator, "resident", lambda: None)
     assert not allocator.give_back() and asked == [True, True]
@@ -108,19 +108,19 @@ def test_glibc_is_asked_no_more_often_than_it_is_worth(monkeypatch):
     library = SlowLibrary()
     monkeypatch.setattr(allocator, "find_glibc", lambda: library)
     monkeypatch.setattr(allocator, "resident", lambda: None)
-    monkeypatch.setattr(allocator, "QUESTION", allocator.Question())
+    monkeypatch.setattr(allocator, "MEMORY", allocator.MemoryState())
     monkeypatch.setattr(allocator.time, "monotonic", lambda: now[0])
     assert not allocator.give_back() and library.asked == 1
-    now[0] = 100.9 + allocator.PATIENCE
+    now[0] = 100.9 + allocator.PAUSE
     assert not allocator.give_back() and library.asked == 1
-    now[0] = 101.1 + allocator.PATIENCE
+    now[0] = 101.1 + allocator.PAUSE
     assert not allocator.give_back() and library.asked == 2
 
 
 def test_nobody_looks_at_a_process_that_never_was_large(monkeypatch):
     looked = []
     monkeypatch.setattr(allocator, "find_glibc", lambda: None)
-    monkeypatch.setattr(allocator, "BEGINNING", allocator.Beginning(resident=1000))
+    monkeypatch.setattr(allocator, "MEMORY", allocator.MemoryState(resident_at_start=1000))
     monkeypatch.setattr(allocator, "resident", lambda: looked.append(True))
-    assert not allocator.give_back(1000 + allocator.KEPT) and looked == []
-    assert not allocator.give_back(1001 + allocator.KEPT) and looked == [True]
+    assert not allocator.give_back(1000 + allocator.MOST_FREED) and looked == []
+    assert not allocator.give_back(1001 + allocator.MOST_FREED) and looked == [True]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedloom.config.models import Experiment, TopologyConfig, validated
+from fedloom.config.models import Experiment, validated
+from fedloom.config.topology import TopologyConfig
 from fedloom.errors import FedloomError
 from fedloom.federation.server.cluster_round import Heartbeats
 from fedloom.federation.server.topology import Clustered, Flat

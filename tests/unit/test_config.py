@@ -4,24 +4,17 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel, Field
 
-from fedloom.config.flags import FLAGS, PATHS
-from fedloom.config.models import (
-    BudgetConfig,
-    DataConfig,
+from fedloom.config.assigning import assign, parse_assignment, parse_value, read_toml
+from fedloom.config.file_rows import (
     DeviceConfig,
-    Experiment,
     FaultConfig,
     IntervalConfig,
     LatencyConfig,
-    Section,
-    Sink,
     TierConfig,
-    assign,
-    parse_assignment,
-    parse_value,
-    read_toml,
-    validated,
 )
+from fedloom.config.flags import FLAGS, PATHS
+from fedloom.config.models import BudgetConfig, DataConfig, Experiment, Sink, validated
+from fedloom.config.section import Section
 from fedloom.errors import FedloomError
 
 DEVICE = DeviceConfig(macs_per_second=1e9, lan=1e6, wan_down=1e5, wan_up=1e4)

@@ -14,7 +14,8 @@ import mutating
 import pytest
 
 from fedloom import cli
-from fedloom.config.models import Experiment, read_toml, validated
+from fedloom.config.assigning import read_toml
+from fedloom.config.models import Experiment, validated
 from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, hash_of
 from fedloom.deploy.settled import prepared_from

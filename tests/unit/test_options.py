@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from fedloom.config.models import Experiment, Section
+from fedloom.config.models import Experiment
+from fedloom.config.section import Section
 from fedloom.methods import METHODS, recipe
 from fedloom.options import Absent, Options, absence, as_before, section_of, spelled_out
 

@@ -9,7 +9,7 @@ from fedloom.federation.server.events import ClientEvaluated, Notice, Replied, R
 from fedloom.records.rows import Evaluation, MetricsRow, Refusal
 from fedloom.records.totals import Totals
 from fedloom.report import progress as module
-from fedloom.report.progress import Clock, Live, Plain, Screen, describe, screen
+from fedloom.report.progress import Clock, Live, Plain, Screen, describe, open_screen
 
 
 class Terminal(io.StringIO):
@@ -38,7 +38,7 @@ def now(monkeypatch):
 
 
 def test_quiet_says_nothing(capsys):
-    with screen(quiet=True) as shown:
+    with open_screen(quiet=True) as shown:
         listen = shown.listener("x")
         listen(event(1, 0.5))
     assert capsys.readouterr() == ("", "")
@@ -46,7 +46,7 @@ def test_quiet_says_nothing(capsys):
 
 def test_plain_lines_when_not_a_terminal(now):
     stream = io.StringIO()
-    with screen(quiet=False, stream=stream) as shown:
+    with open_screen(quiet=False, stream=stream) as shown:
         listen = shown.listener("1-fedavg")
         listen(Replied(0, 3, 1))
         now[0] += 10
@@ -122,14 +122,14 @@ def test_live_shows_round_metric_bytes_and_time_left(now):
 
 def test_a_terminal_gets_the_live_line():
     stream = Terminal()
-    with screen(quiet=False, stream=stream) as shown:
+    with open_screen(quiet=False, stream=stream) as shown:
         listen = shown.listener("1-fedavg")
         listen(event(1, 0.5, accuracy=0.25))
     assert "train round 1, test accuracy 25.0 %" in stream.getvalue()
 
 
 def test_progress_goes_to_standard_error(capsys):
-    with screen(quiet=False) as shown:
+    with open_screen(quiet=False) as shown:
         shown.listener("x")(event(1, 1.0))
     output, errors = capsys.readouterr()
     assert output == ""
@@ -141,14 +141,14 @@ def test_long_work_on_data_is_told_now_and_then(monkeypatch):
     from fedloom.report import progress
 
     stream = io.StringIO()
-    with screen(quiet=False, stream=stream):
+    with open_screen(quiet=False, stream=stream):
         assert list(with_progress("decoding", range(5))) == [0, 1, 2, 3, 4]
     assert stream.getvalue() == ""  # it was quick
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    with screen(quiet=False, stream=stream):
+    with open_screen(quiet=False, stream=stream):
         list(with_progress("decoding", range(2000)))
     assert "decoding: 2,000 of 2,000" in stream.getvalue()
-    with screen(quiet=True, stream=stream):
+    with open_screen(quiet=True, stream=stream):
         list(with_progress("unpacking", range(5)))
     list(with_progress("unpacking", range(5)))  # nobody listens
     assert "unpacking" not in stream.getvalue()

@@ -32,8 +32,9 @@ from fedloom.report.run_table import run_table, schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.preparing import prepare
 from fedloom.runs.privacy import privacy as privacy_of
-from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, work_of_clients
 from fedloom.runs.result_of import build_result as built
+from fedloom.runs.result_of import result_of
+from fedloom.runs.result_of_rounds import Work, in_phases, stage_ends, work_of_clients
 from fedloom.runs.results import Run, draw_architectures
 from fedloom.runs.stage_accounts import with_ends
 from fedloom.runs.tier_results import with_sections

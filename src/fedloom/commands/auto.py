@@ -13,7 +13,7 @@ from fedloom.commands.parsing import (
     common_flags,
     configuration,
     dry_run_flag,
-    no_more,
+    refuse_unknown_flags,
     small_flag,
 )
 from fedloom.commands.report import check_watch, watch_flags
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
 
 def auto_command(options: argparse.Namespace) -> int:
     check_watch(options)
-    no_more(options, "auto", OWN_FLAGS)
+    refuse_unknown_flags(options, "auto", OWN_FLAGS)
     return finish(options, lambda: start_auto(options))
 
 

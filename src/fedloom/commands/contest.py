@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def carry_out_auto(options: argparse.Namespace, request: AutoRequest) -> Auto:
     """Create the contest's folder, tell the user its budget and duration, and carry it out."""
     from fedloom.records.plan import read_plan
-    from fedloom.report.progress import screen
+    from fedloom.report.progress import open_screen
     from fedloom.runs.auto import continue_auto
     from fedloom.runs.auto_plan import create_auto
 
@@ -27,5 +27,9 @@ def carry_out_auto(options: argparse.Namespace, request: AutoRequest) -> Auto:
     tell(options, f"budget: {contest.note}")
     tell_time(options, contest.seconds)
     quiet = options.quiet or options.json
-    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
-        return continue_auto(folder, shown)
+    with (
+        interruptible(folder.path),
+        watched(options, folder.path),
+        open_screen(quiet=quiet) as screen,
+    ):
+        return continue_auto(folder, screen)

@@ -38,9 +38,9 @@ def add(commands: Commands, arguments: Sequence[str]) -> None:
 def get_command(options: argparse.Namespace) -> int:
     from fedloom.data.fetching.catalogue import named
     from fedloom.data.fetching.fetch import Patience, Unfetched
-    from fedloom.data.fetching.get import again, by_hand, in_words, obtain
+    from fedloom.data.fetching.get import ManualDownload, command_to_get, obtain
     from fedloom.data.fetching.places import home
-    from fedloom.data.fetching.shown import shown
+    from fedloom.data.fetching.screen import download_screen
 
     dataset = named(options.name)
     directory = home()
@@ -48,20 +48,20 @@ def get_command(options: argparse.Namespace) -> int:
         directory = Path(options.data_dir).expanduser()
     directory = directory.absolute()
     if options.dry_run:
-        plan = by_hand(dataset, directory)
-        text = json.dumps(plan) if options.json else in_words(plan)
+        plan = ManualDownload(dataset, directory)
+        text = json.dumps(plan.to_json()) if options.json else plan.in_words()
         print(text, file=options.stream)
         return 0
     try:
-        with shown(quiet=options.quiet or options.json) as screen:
+        with download_screen(quiet=options.quiet or options.json) as screen:
             outcome = obtain(dataset, directory, screen, Patience())
     except KeyboardInterrupt:
-        command = again(dataset, directory)
+        command = command_to_get(dataset, directory)
         text = f"fedloom: what was downloaded is kept; `{command}` continues from there"
         print(text, file=sys.stderr)
         raise
     except Unfetched:
-        print(in_words(by_hand(dataset, directory)), file=sys.stderr)
+        print(ManualDownload(dataset, directory).in_words(), file=sys.stderr)
         raise
     text = json.dumps(outcome.to_json()) if options.json else outcome.sentence()
     print(text, file=options.stream)
@@ -70,9 +70,9 @@ def get_command(options: argparse.Namespace) -> int:
 
 def check_command(options: argparse.Namespace) -> int:
     from fedloom.data.fetching.check import examine, table
-    from fedloom.data.fetching.shown import shown
+    from fedloom.data.fetching.screen import download_screen
 
-    with shown(quiet=options.quiet or options.json) as screen:
+    with download_screen(quiet=options.quiet or options.json) as screen:
         reports = examine(options.place, options.data_dir, screen)
     is_bad = any(report.bad for report in reports)
     if options.json:

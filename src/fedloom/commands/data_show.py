@@ -14,8 +14,9 @@ from typing import Any
 from rich.console import Console
 
 from fedloom.commands.parsing import add_flag
+from fedloom.config.assigning import assign
 from fedloom.config.flags import FLAGS
-from fedloom.config.models import Experiment, assign, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture

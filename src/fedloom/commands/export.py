@@ -224,7 +224,7 @@ def predict_command(options: argparse.Namespace) -> int:
 def adapt_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.adapt import adapt
         from fedloom.runs.unseen import adapt_unseen
 
@@ -239,14 +239,14 @@ def adapt_command(options: argparse.Namespace) -> int:
                 tell(options, f"run folder: {folder.path}")
                 stack.enter_context(interruptible(folder.path))
 
-            shown = stack.enter_context(screen(quiet=options.quiet or options.json))
+            screen = stack.enter_context(open_screen(quiet=options.quiet or options.json))
             if options.data is None:
                 return adapt_unseen(
                     options.path,
                     options.transform,
                     source=source,
-                    shown=shown,
-                    tell=on_created,
+                    screen=screen,
+                    announce=on_created,
                     samples=samples,
                     tuning=tuning,
                     seed=seed,
@@ -258,8 +258,8 @@ def adapt_command(options: argparse.Namespace) -> int:
                 source=client_of(source),
                 tier=optional_number("tier", options.tier, int, 1),
                 search=options.search,
-                shown=shown,
-                tell=on_created,
+                screen=screen,
+                announce=on_created,
                 directory=options.data_dir,
                 skip_bad=options.skip_bad,
                 tuning=tuning,

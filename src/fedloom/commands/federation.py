@@ -162,8 +162,8 @@ def federation_command(options: argparse.Namespace) -> int:
     except OSError as error:
         name = error.filename or options.path
         rule = f"every file and folder that this needs must be usable, such as {name}"
-        found = f"it is not ({error.strerror or type(error).__name__})"
-        raise FedloomError(rule, found, "check the path, its permissions and the disk") from error
+        problem = f"it is not ({error.strerror or type(error).__name__})"
+        raise FedloomError(rule, problem, "check the path, its permissions and the disk") from error
     return code
 
 

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 def gain_command(options: argparse.Namespace) -> int:
     def measure() -> Any:
         load_torch()
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.gains import find_gain
 
         clients = None
@@ -50,7 +50,7 @@ def gain_command(options: argparse.Namespace) -> int:
         workers = optional_number("workers", options.workers, int, 0)
         rate = optional_number("lr", options.lr, float, 0)
         epochs = number("epochs", options.epochs, int, 1)
-        with screen(quiet=options.quiet or options.json) as shown:
+        with open_screen(quiet=options.quiet or options.json) as screen:
             return find_gain(
                 options.path,
                 epochs=epochs,
@@ -58,7 +58,7 @@ def gain_command(options: argparse.Namespace) -> int:
                 start=options.start,
                 lr=rate,
                 workers=workers,
-                tell=shown.working,
+                tell=screen.working,
             )
 
     return finish(options, measure)

@@ -95,7 +95,7 @@ def other_model_flags(parser: Parser) -> None:
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """Options from the file, the flags and --set, each overriding the ones before."""
-    from fedloom.config.models import assign, parse_assignment, read_toml
+    from fedloom.config.assigning import assign, parse_assignment, read_toml
 
     tree: dict[str, Any] = {}
     if options.config:
@@ -109,7 +109,9 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     return tree
 
 
-def no_more(options: argparse.Namespace, command: str, command_flags: list[str]) -> None:
+def refuse_unknown_flags(
+    options: argparse.Namespace, command: str, command_flags: list[str]
+) -> None:
     """Refuse unknown flags: only a run of one method has flags beyond the common ones."""
     if not options.rest:
         return

@@ -33,6 +33,28 @@ def add(commands: Commands) -> None:
     purpose = "for latency estimates and limits"
     summary = f"measure how long each operation takes on this machine, {purpose}"
     profile = add_command(commands, "profile", measure_command, summary)
+    network_flags(profile)
+    profile.add_argument("--device", help="torch device (default cpu)")
+    repeats_flag(profile)
+    help_name = "store the profile under this name in your data folder (default this-machine)"
+    profile.add_argument("--name", help=help_name)
+    profile.add_argument("--out", metavar="FILE", help="write the profile to this file instead")
+    output_flags(profile)
+    actions = profile.add_subparsers(
+        dest="action",
+        metavar="[list|show|check]",
+        parser_class=Parser,
+    )
+    listing = add_command(actions, "list", list_command, "list the profiles in your data folder")
+    show = add_command(actions, "show", show_command, "show a profile's machine and operations")
+    show.add_argument("profile", metavar="NAME|FILE")
+    for action in (listing, show):
+        action.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_check(actions)
+
+
+def network_flags(profile: Parser) -> None:
+    """Flags that describe the network to measure."""
     help_space = "a search space with its parameters, NAME:PARAMETERS; see `fedloom list spaces`"
     profile.add_argument("--space", help=help_space)
     default = "(default: the space's usual number)"
@@ -60,22 +82,9 @@ def add(commands: Commands) -> None:
     profile.add_argument("--classes", metavar="N", help=help_classes)
     help_run = "measure the operations that the networks of this run use"
     profile.add_argument("--run", metavar="RUN", dest="like", help=help_run)
-    profile.add_argument("--device", help="torch device (default cpu)")
-    repeats_flag(profile)
-    help_name = "store the profile under this name in your data folder (default this-machine)"
-    profile.add_argument("--name", help=help_name)
-    profile.add_argument("--out", metavar="FILE", help="write the profile to this file instead")
-    output_flags(profile)
-    actions = profile.add_subparsers(
-        dest="action",
-        metavar="[list|show|check]",
-        parser_class=Parser,
-    )
-    listing = add_command(actions, "list", list_command, "list the profiles in your data folder")
-    show = add_command(actions, "show", show_command, "show a profile's machine and operations")
-    show.add_argument("profile", metavar="NAME|FILE")
-    for added in (listing, show):
-        added.add_argument("--json", action="store_true", help="print JSON and nothing else")
+
+
+def add_check(actions: Commands) -> None:
     summary = "compare a profile's estimate with the measured time of each client's network"
     check = add_command(actions, "check", check_command, summary)
     check.add_argument("path", metavar="RUN")
@@ -107,7 +116,7 @@ def repeats_of(options: argparse.Namespace) -> int:
 def measure_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.preparing import check_device
         from fedloom.runs.profiles import NAME, measure, place
 
@@ -120,8 +129,8 @@ def measure_command(options: argparse.Namespace) -> int:
         path = optional_path(options.out)
         if path is None:
             path = place(options.name or NAME)
-        with screen(quiet=options.quiet or options.json) as shown:
-            return measure(measured_model(options), path, device, repeats, shown.working)
+        with open_screen(quiet=options.quiet or options.json) as screen:
+            return measure(measured_model(options), path, device, repeats, screen.working)
 
     return finish(options, work)
 
@@ -305,20 +314,20 @@ def check_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
         from fedloom.cost.limits import Limit
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.latency import check
 
         refuse_measuring_flags(options, "repeats")
         limit = None
         if options.limit is not None:
             limit = Limit.parse(options.limit)
-        with screen(quiet=options.quiet or options.json) as shown:
+        with open_screen(quiet=options.quiet or options.json) as screen:
             return check(
                 options.path,
                 options.profile,
                 limit,
                 repeats_of(options),
-                shown.working,
+                screen.working,
                 tier=optional_number("tier", options.tier, int, 1),
                 search=options.search,
             )

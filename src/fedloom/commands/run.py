@@ -17,9 +17,9 @@ from fedloom.commands.parsing import (
     common_names,
     configuration,
     dry_run_flag,
-    no_more,
     optional_path,
     output_flags,
+    refuse_unknown_flags,
     small_flag,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
@@ -128,7 +128,7 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
     Those of the chosen search space are among them.
     """
     load_torch()
-    from fedloom.config.models import assign, parse_value
+    from fedloom.config.assigning import assign, parse_value
     from fedloom.methods import recipe
     from fedloom.runs.configure import parse_variant
 
@@ -225,13 +225,15 @@ def make_small(options: argparse.Namespace, method: str, tree: dict[str, Any]) -
     """Add the options of a small search to those that are given."""
     from fedloom.runs.small import about_small, small_options
 
-    given = options_in(tree)
-    tell(options, about_small(method, given))
-    tree["options"] = {**small_options(method, given), **given}
+    user_options = options_in(tree)
+    tell(options, about_small(method, user_options))
+    tree["options"] = {**small_options(method, user_options), **user_options}
 
 
 def small_variants(
-    options: argparse.Namespace, variants: Labelled, given: dict[str, Any]
+    options: argparse.Namespace,
+    variants: Labelled,
+    user_options: dict[str, Any],
 ) -> Labelled:
     """With --small, every variant of a comparison with the options of a small search."""
     if not options.small:
@@ -239,8 +241,8 @@ def small_variants(
     from fedloom.runs.small import about_small, small_variant
 
     for method in variants.methods:
-        tell(options, about_small(method, given))
-    return variants.changed(lambda method: small_variant(method, given))
+        tell(options, about_small(method, user_options))
+    return variants.changed(lambda method: small_variant(method, user_options))
 
 
 def named_method(tree: dict[str, Any]) -> str:
@@ -253,7 +255,7 @@ def named_method(tree: dict[str, Any]) -> str:
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
     from fedloom.launch import begin
-    from fedloom.report.progress import screen
+    from fedloom.report.progress import open_screen
     from fedloom.runs.configure import configure
     from fedloom.runs.experiment import check
     from fedloom.runs.preparing import prepare
@@ -274,8 +276,8 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
             stack.enter_context(interruptible(folder.path))
             stack.enter_context(watched(options, folder.path))
 
-        shown = stack.enter_context(screen(quiet=options.quiet or options.json))
-        return begin(config, optional_path(options.out), shown, on_created)
+        screen = stack.enter_context(open_screen(quiet=options.quiet or options.json))
+        return begin(config, optional_path(options.out), screen, on_created)
 
 
 def tell_time_of_run(options: argparse.Namespace, folder: RunFolder) -> None:
@@ -305,7 +307,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     from fedloom.runs.auto_plan import plan_of
     from fedloom.runs.demo import Demo, demo_request
 
-    no_more(options, "the demo", [])
+    refuse_unknown_flags(options, "the demo", [])
     if options.dry_run:
         from fedloom.runs.estimate import estimate_plan
 
@@ -316,7 +318,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 def compare_command(options: argparse.Namespace) -> int:
     check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", COMPARE_FLAGS)
+    refuse_unknown_flags(options, "compare", COMPARE_FLAGS)
     return finish(options, lambda: start_compare(options, tree))
 
 
@@ -352,7 +354,7 @@ def carry_out_plan(
     tell_more: Callable[[argparse.Namespace, Plan], None] | None = None,
 ) -> Any:
     """Carry out a comparison; `tell_more` says what users should know before the first run."""
-    from fedloom.report.progress import screen
+    from fedloom.report.progress import open_screen
     from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(plan, options.out)
@@ -360,8 +362,12 @@ def carry_out_plan(
     if tell_more is not None:
         tell_more(options, plan)
     quiet = options.quiet or options.json
-    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
-        return continue_comparison(folder, shown)
+    with (
+        interruptible(folder.path),
+        watched(options, folder.path),
+        open_screen(quiet=quiet) as screen,
+    ):
+        return continue_comparison(folder, screen)
 
 
 def resume_command(options: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ def search_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
         from fedloom.cost.limits import Limit
-        from fedloom.report.progress import screen
+        from fedloom.report.progress import open_screen
         from fedloom.runs.search import SearchRequest, check_is_no_method, search
 
         check_is_no_method(options.path)  # first, because a method's name is the likelier mistake
@@ -77,8 +77,8 @@ def search_command(options: argparse.Namespace) -> int:
             data=options.data,
             data_dir=optional_path(options.data_dir),
         )
-        with screen(quiet=options.quiet or options.json) as shown:
-            return search(options.path, request, shown.listener(f"search {options.path}"))
+        with open_screen(quiet=options.quiet or options.json) as screen:
+            return search(options.path, request, screen.listener(f"search {options.path}"))
 
     return finish(options, work)
 

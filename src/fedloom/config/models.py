@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from fedloom import reading
-from fedloom.config.flags import NAMES, NORM_BOUND
-from fedloom.config.histograms import (
-    NONE,
-    USUAL_HISTOGRAMS,
-    HistogramRule,
-    checked_histograms,
+from fedloom.config.file_rows import (
+    DeviceConfig,
+    FaultConfig,
+    IntervalConfig,
+    LatencyConfig,
+    TierConfig,
 )
+from fedloom.config.flags import NAMES, NORM_BOUND
+from fedloom.config.section import SET_LATER, Section
+from fedloom.config.topology import TopologyConfig
 from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.options import Absent, section_of
 from fedloom.reading import parse_number
@@ -31,16 +32,8 @@ LIMITS: tuple[str, ...] = get_args(Limit)
 Fit = Literal["stretch", "crop", "pad"]  # how images that are not square become square
 TableTask = Literal["auto", "classification", "regression"]  # how a table's label is read
 Sink = Literal["tensorboard", "mlflow", "wandb"]
-SET_LATER = "set when the run is created"
-# Rules that form clusters if the method does not form them itself; a JSON file may do so instead.
-CLUSTER_RULES = ("labels", "updates", "speed", "random", "alike", "round")
-BY_LABELS = ("labels", "alike")  # these rules need the label counts that clients report
 LEAST_SIDE = 4  # smallest and largest side of a resized image, in pixels
 MOST_SIDE = 4096
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class DataConfig(Section):
@@ -307,43 +300,6 @@ class EvaluateConfig(Section):
         return list(dict.fromkeys(value))
 
 
-class LatencyConfig(Section):
-    """How long operations take according to a device profile, in milliseconds."""
-
-    fixed: float = Field(ge=0)
-    rows: list[list[float]]  # by layer and operation
-
-
-# A limit of a tier: a number, or `max`, which no network exceeds.
-MostOfTier = Annotated[float, Field(gt=0)] | Literal["max"] | None
-
-
-class TierInFile(Section):
-    """One tier in a file of tiers."""
-
-    name: str = Field("", description="what tables call it")
-    share: float | None = Field(
-        None, gt=0, le=1, description="share of the clients; all tiers must give it, or none"
-    )
-    macs: MostOfTier = Field(None, description="most MACs per sample, or max")
-    macs_paper: MostOfTier = Field(None, description="most MACs as FedorAS counts them, or max")
-    params: MostOfTier = Field(None, description="most parameters, or max")
-    latency_ms: MostOfTier = Field(None, description="most milliseconds per sample, or max")
-    profile: str | None = Field(
-        None, description="device profile of the tier's devices (that of --profile)"
-    )
-    unsupported: list[str] = Field([], description="operations that its devices do not support")
-
-
-class TierConfig(TierInFile):
-    """One tier in a run's configuration."""
-
-    latency: LatencyConfig | None = Field(
-        None,
-        description=f"how long operations take on that device; {SET_LATER}",
-    )
-
-
 class TiersConfig(Section):
     limits: Annotated[str | None, Absent(None)] = Field(
         None,
@@ -404,16 +360,6 @@ class TiersConfig(Section):
         return self != TiersConfig()
 
 
-class DeviceConfig(Section):
-    """One row of a file of devices. Links are in bytes per second."""
-
-    macs_per_second: float = Field(gt=0)
-    lan: float = Field(gt=0)
-    wan_down: float = Field(gt=0)
-    wan_up: float = Field(gt=0)
-    place: str = ""
-
-
 class DevicesConfig(Section):
     """The clients' devices: tiers can be made of their speeds."""
 
@@ -426,22 +372,6 @@ class DevicesConfig(Section):
         None,
         description=f"content of that file, client by client; {SET_LATER}",
     )
-
-
-class IntervalConfig(Section):
-    """A row of a file of availability; times are in seconds."""
-
-    client: int = Field(ge=0)
-    begin: float = Field(ge=0)
-    end: float = Field(gt=0)
-
-
-class FaultConfig(Section):
-    """A row of a file of faults."""
-
-    round: int = Field(ge=1)
-    hop: int = Field(ge=0)
-    client: int = Field(ge=0)
 
 
 class ClockConfig(Section):
@@ -485,87 +415,6 @@ class ClockConfig(Section):
         gt=0,
         description="simulated seconds of a round after which a client is late (never)",
     )
-
-
-class TopologyConfig(Section):
-    """Clusters of clients: how they are formed, who aggregates, and who takes over."""
-
-    clusters: Annotated[str | None, Absent(None)] = Field(
-        None,
-        description="labels, updates, speed, random, alike, round, or a JSON file of client ids "
-        "(the method's choice, or round)",
-    )
-    histograms: Annotated[str, Absent(USUAL_HISTOGRAMS)] = Field(
-        USUAL_HISTOGRAMS,
-        description="how clients report their label counts, if clusters need them: exact, "
-        "laplace:E, none",
-    )
-    cluster_size: Annotated[int | None, Absent(None)] = Field(
-        None,
-        ge=1,
-        description="most clients in a cluster, Q (as many as make the clusters equal)",
-    )
-    h_max: Annotated[float | None, Absent(None)] = Field(
-        None,
-        gt=0,
-        description="most simulated seconds that a cluster's round may take, H^max (no limit)",
-    )
-    recluster: Annotated[int, Absent(10)] = Field(
-        10,
-        ge=1,
-        description="rounds between two clusterings, R",
-    )
-    aggregator: Annotated[Literal["delay", "random", "lowest"], Absent("lowest")] = Field(
-        "delay",
-        description="who aggregates: the member with the shortest round, a random one, or the one "
-        "with the lowest number",
-    )
-    heartbeat: Annotated[float, Absent(10.0)] = Field(
-        10.0,
-        gt=0,
-        description="simulated seconds between two heartbeats of an aggregator",
-    )
-    misses: Annotated[int, Absent(2)] = Field(
-        2,
-        ge=1,
-        description="missed heartbeats after which another member takes over",
-    )
-    phases: Annotated[Literal["serial", "parallel"], Absent("serial")] = Field(
-        "serial",
-        description="serial: a device trains and then searches; parallel: it does both at once "
-        "(Eq. 10)",
-    )
-    relay: Annotated[Literal["server"] | None, Absent(None)] = Field(
-        None,
-        description="server: a federation's server does the aggregators' work",
-    )
-    assigned: Annotated[list[list[int]] | None, Absent(None)] = Field(
-        None,
-        description=f"the clusters of that file; {SET_LATER}",
-    )
-
-    @field_validator("clusters")
-    @classmethod
-    def _rule_or_file(cls, value: str | None) -> str | None:
-        if value is None or value in CLUSTER_RULES or is_cluster_file(value):
-            return value
-        raise ValueError(f"one of {', '.join(CLUSTER_RULES)}, or a .json file of client ids")
-
-    @field_validator("histograms", mode="before")
-    @classmethod
-    def _one_spelling(cls, value: Any) -> str:
-        return checked_histograms(value)
-
-    @property
-    def histogram_rule(self) -> HistogramRule | None:
-        """How clients report label counts before the first round; None: they report none."""
-        if self.clusters not in BY_LABELS or self.histograms == NONE:
-            return None
-        return HistogramRule.parse(self.histograms)
-
-
-def is_cluster_file(clusters: str) -> bool:
-    return clusters.endswith(".json") or "/" in clusters
 
 
 class InitConfig(Section):
@@ -636,59 +485,6 @@ class Experiment(Section):
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a configuration file, without validating it."""
-    try:
-        return reading.read_toml(path)
-    except reading.Unreadable as error:
-        rule = f"{path} must be a readable TOML file"
-        raise FedloomError(rule, f"{error}", "correct it, or check --config") from None
-
-
-def assign(tree: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b = value` in nested dictionaries."""
-    *sections, last = path.split(".")
-    for section in sections:
-        subtree = tree.setdefault(section, {})
-        if not isinstance(subtree, dict):
-            rule = f"`{path}` must name an option"
-            raise FedloomError(rule, f"{section} is not a section", "see the list in --help")
-        tree = subtree
-    tree[last] = value
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """Parse `a.b=c`, as in --set."""
-    path, equals, value = text.partition("=")
-    if not equals or not path.strip():
-        rule = "--set must look like a.b=value"
-        raise FedloomError(rule, f"got {text!r}", "try --set options.lr=0.1")
-    return path.strip(), parse_value(value.strip())
-
-
-def parse_value(text: str) -> Any:
-    """Read lists, tables and null as JSON.
-
-    Anything else stays text, which the schema converts to the option's type.
-    """
-    if text == "null":
-        return None
-    if not text.startswith(("[", "{")):
-        return text
-    try:
-        return reading.bounded(reading.parse_json(text))
-    except reading.Unreadable as error:
-        problem = f"got {shortened(text, 80)!r}, and {error}"
-        raise FedloomError("a list or table must be JSON", problem, "try [0.5, 0.5]") from None
-
-
-def plain(value: Any) -> Any:
-    """A keyword of the Python API as a file or flag would give it."""
-    if isinstance(value, Path):
-        return str(value)
-    return value
 
 
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:

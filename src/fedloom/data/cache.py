@@ -51,7 +51,7 @@ def version_of(file: Path) -> tuple[str, int, int, int]:
     return str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def kept_array(key: str, make: Callable[[], Rows]) -> np.ndarray:
+def cached_array(key: str, make: Callable[[], Rows]) -> np.ndarray:
     """Maps the array of this key. `make` provides its content if it is not in the cache yet."""
     file = folder() / f"{key}.npy"
     array = opened(file)

@@ -147,7 +147,7 @@ def in_layout(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     version = cache.version_of(place.file)
     key = cache.key_of(version, place.offset, x.shape, x.dtype.str, dtype.str)
     rows = cache.Rows(arranged.shape, dtype, arranged_blocks(x))
-    return cache.kept_array(key, lambda: rows)
+    return cache.cached_array(key, lambda: rows)
 
 
 def arranged_blocks(x: np.ndarray) -> Iterator[np.ndarray]:
@@ -159,10 +159,7 @@ def arranged_blocks(x: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
-    """Returns windows of symbol numbers, [n,window], as uint8 if they fit, else as int32.
-
-    Torch supports these two types fully.
-    """
+    """Returns windows of symbol numbers, [n,window], as uint8 if they fit, else as int32."""
     if x.ndim != 2 or x.size == 0 or x.dtype.kind not in "iu":
         rule = f"{where} must be [n,window] symbol numbers"
         problem = f"got {x.dtype} of shape {x.shape}"
@@ -178,8 +175,15 @@ def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
             rule = f"{where} must have symbol numbers from 0 to {symbols - 1}"
             problem = f"row {start + row} has {block[row, column]}"
             raise FedloomError(rule, problem, "number the symbols from 0")
-    dtype = np.uint8 if symbols <= 256 else np.int32
+    dtype = symbol_type(symbols)
     return x.astype(dtype, copy=False)  # overlapping windows stay a view
+
+
+def symbol_type(symbols: int) -> np.dtype:
+    """Returns the smallest type for so many symbols in which torch computes fully."""
+    if symbols <= 256:
+        return np.dtype(np.uint8)
+    return np.dtype(np.int32)
 
 
 # Tables
@@ -237,7 +241,9 @@ def class_count(
         repeated = next(label for label in labels if labels.count(label) > 1)
         rule = f"{where} must name every class once"
         raise FedloomError(rule, f"{repeated!r} comes twice", "rename one")
-    count = len(labels) if labels else classes
+    count = classes
+    if labels:
+        count = len(labels)
     if count is not None and not least <= count <= MAX_CLASSES:
         rule = f"{where} must have {least} to {MAX_CLASSES} classes"
         raise FedloomError(rule, f"got {count}", "name every class")

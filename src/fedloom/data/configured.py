@@ -73,7 +73,7 @@ def optional_path(path: str | None) -> Path | None:
 def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
     """Loads the split file that the configuration names, or makes a new split."""
     if data.split is not None:
-        return given_split(data, source)
+        return split_in_file(data, source)
     data = with_usual_partition(data, source)
     clients = data.clients
     if clients is None and not brings_clients(data.partition):
@@ -113,7 +113,7 @@ def asked_partition(data: DataConfig) -> str:
     return Split.load(Path(data.split)).partition
 
 
-def given_split(data: DataConfig, source: Source) -> Split:
+def split_in_file(data: DataConfig, source: Source) -> Split:
     """Loads the split file. Refuses one of other data, and options that contradict it."""
     split = Split.load(Path(str(data.split)))
     split.check(source)

@@ -17,7 +17,7 @@ from fedloom.data.partitions import rule as values
 from fedloom.data.partitions.changes import CHANGES, OTHER_CHANGES, check_changes, parse_change
 from fedloom.data.partitions.dirichlet import DRAWS, dirichlet, dirichlet_equal
 from fedloom.data.partitions.groups import natural, sites
-from fedloom.data.partitions.rule import Ask, Change, Rule, client_count
+from fedloom.data.partitions.rule import Assignment, Change, PartitionRequest, Rule, client_count
 from fedloom.data.partitions.skew import dominant, label_skew, missing
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
@@ -41,7 +41,7 @@ class Kind:
 
     about: str  # one line for `fedloom list partitions`
     value: Callable[[str, str | None], float | None]  # (whole text, its value) -> checked value
-    owners: Callable[[Ask], tuple[np.ndarray, int]]  # -> client of each sample, number of clients
+    assign: Callable[[PartitionRequest], Assignment]
     brings_clients: bool = False  # whether the data itself says how many clients there are
     counts_classes: bool = False  # whether it deals out samples by their labels
 
@@ -66,10 +66,11 @@ def partition(
             f"those of {source.name} are numbers",
             "try --partition iid, or a client column",
         )
-    ask = Ask(rule, source, np.sort(indices), clients, seed, min_samples)
-    owner, count = PARTITIONS[rule.name].owners(ask)
-    grouped = ask.indices[np.argsort(owner, kind="stable")]  # stable: sorted within each client
-    sizes = np.bincount(owner, minlength=count)
+    request = PartitionRequest(rule, source, np.sort(indices), clients, seed, min_samples)
+    assignment = PARTITIONS[rule.name].assign(request)
+    order = np.argsort(assignment.owner, kind="stable")  # stable: sorted within each client
+    grouped = request.indices[order]
+    sizes = np.bincount(assignment.owner, minlength=assignment.clients)
     return np.split(grouped, np.cumsum(sizes)[:-1])
 
 
@@ -108,11 +109,12 @@ def catalogue() -> list[tuple[str, str]]:
     return lines
 
 
-def iid(ask: Ask) -> tuple[np.ndarray, int]:
+def iid(request: PartitionRequest) -> Assignment:
     """Random shares, whose sizes differ by one sample at most."""
-    clients = client_count(ask)
-    owners = np.arange(len(ask.indices)) % clients
-    return rng(ask.seed, "partition", "iid").permutation(owners), clients
+    clients = client_count(request)
+    owners = np.arange(len(request.indices)) % clients
+    shuffled = rng(request.seed, "partition", "iid").permutation(owners)
+    return Assignment(shuffled, clients)
 
 
 PARTITIONS: Mapping[str, Kind] = {

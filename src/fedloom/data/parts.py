@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,10 +27,17 @@ def check_shares(test: float, server_share: float, min_samples: int) -> None:
         raise FedloomError(rule, f"got {min_samples}", "try 10")
 
 
+class OrderedClients(NamedTuple):
+    """The samples of each client, its test part first, and the sizes of these parts."""
+
+    orders: list[np.ndarray]
+    tests: np.ndarray
+
+
 def official_first(
     source: Source,
     orders: Sequence[np.ndarray],
-) -> tuple[list[np.ndarray], np.ndarray]:
+) -> OrderedClients:
     """Puts the data set's own test samples first in each client's order, and counts them.
 
     Validation samples come last, because samples to hold back are taken from the end. Otherwise the
@@ -49,7 +57,7 @@ def official_first(
     for order in orders:
         ranks = RANK[official[order]]
         ordered.append(order[np.argsort(ranks, kind="stable")])
-    return ordered, tests
+    return OrderedClients(ordered, tests)
 
 
 def unfit_parts(

@@ -58,7 +58,7 @@ def resized(x: np.ndarray, side: int, fit: Fit = "stretch") -> np.ndarray:
     rule = RULE if fit == "stretch" else f"{RULE}, {fit}"
     version = cache.version_of(place.file)
     key = cache.key_of(rule, version, place.offset, list(x.shape), x.dtype.str, side)
-    return cache.kept_array(key, lambda: cache.Rows(shape, x.dtype, resized_blocks(x, side, fit)))
+    return cache.cached_array(key, lambda: cache.Rows(shape, x.dtype, resized_blocks(x, side, fit)))
 
 
 def resized_blocks(x: np.ndarray, side: int, fit: Fit) -> Iterator[np.ndarray]:

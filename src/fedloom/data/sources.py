@@ -105,14 +105,12 @@ def open_source(
     `tables` those for tables. There must be at least `least` classes.
     """
     try:
-        source = find(name, directory, classes, images, least, tables)
+        source = read_named(name, directory, classes, images, least, tables)
     except OSError as error:  # one that no reader handles: mostly folders that cannot be listed
         rule = f"{error.filename or f'--data {name}'} must be readable"
         problem = f"it is not ({error.strerror or error})"
         raise FedloomError(rule, problem, "repair or remove it") from error
-    if source.table is None and not tables.are_usual:
-        rule = "--label, --task, --ignore and --categorical must be for a table"
-        raise FedloomError(rule, f"--data {name} is {source.kind}", "leave them out")
+    check_table_options(name, source, tables)
     part = checked(
         f"--data {name}",
         source.x,
@@ -122,12 +120,7 @@ def open_source(
         source.kind,
         least,
     )
-    if source.kind == "text" and (mean is not None or std is not None):
-        rule = f"mean and std must not be given for text, which --data {name} is"
-        raise FedloomError(rule, "they are given", "leave them out")
-    if source.table is not None and (mean is not None or std is not None or classes is not None):
-        rule = f"mean, std and classes must be left to the columns of --data {name}, a table"
-        raise FedloomError(rule, "they are given", "leave them out")
+    check_constants(name, source, mean, std, classes)
     if mean is None:
         mean = source.mean
     if std is None:
@@ -145,6 +138,29 @@ def open_source(
     )
 
 
+def check_table_options(name: str, source: Source, tables: TableRules) -> None:
+    if source.table is None and not tables.are_usual:
+        rule = "--label, --task, --ignore and --categorical must be for a table"
+        raise FedloomError(rule, f"--data {name} is {source.kind}", "leave them out")
+
+
+def check_constants(
+    name: str,
+    source: Source,
+    mean: Floats,
+    std: Floats,
+    classes: int | None,
+) -> None:
+    """Refuses constants for samples that have no scale, or whose columns decide it."""
+    has_constants = mean is not None or std is not None
+    if source.kind == "text" and has_constants:
+        rule = f"mean and std must not be given for text, which --data {name} is"
+        raise FedloomError(rule, "they are given", "leave them out")
+    if source.table is not None and (has_constants or classes is not None):
+        rule = f"mean, std and classes must be left to the columns of --data {name}, a table"
+        raise FedloomError(rule, "they are given", "leave them out")
+
+
 def default_scale(kind: str, x: np.ndarray) -> Scale:
     if kind == "text":
         return TEXT_SCALE
@@ -156,7 +172,7 @@ def default_scale(kind: str, x: np.ndarray) -> Scale:
 # Finding the reader
 
 
-def find(
+def read_named(
     name: str,
     directory: Path | None,
     classes: int | None,
@@ -168,13 +184,13 @@ def find(
     plain, sizes = sized(name)
     if sizes:
         window_and_stride = [int(size) for size in sizes.removeprefix(":").split(":")]
-        return find_text(plain, directory, *window_and_stride)
+        return read_named_text(plain, directory, *window_and_stride)
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
         file = locate(path, directory) or path
-        return called(name, from_file(f"{file}:{attribute}"), directory, tables)
+        return call_source(name, from_file(f"{file}:{attribute}"), directory, tables)
     if name in SOURCES.names():
-        return called(name, registered(name, images.skip_bad), directory, tables)
+        return call_source(name, registered(name, images.skip_bad), directory, tables)
     place = locate(name, directory)
     if place is not None:
         return read_path(place, classes, images, least, tables)
@@ -226,7 +242,12 @@ def open_table(name: str, directory: Path | None = None) -> Table:
     raise FedloomError(rule, "it is no table", "give a .csv or .parquet with the same columns")
 
 
-def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
+def read_named_text(
+    name: str,
+    directory: Path | None,
+    window: int,
+    stride: int | None = None,
+) -> Source:
     """Reads a registered text or a text file with this window, and perhaps this stride."""
     from fedloom.data.readers import text
 
@@ -234,12 +255,14 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
     if is_name:
         make = SOURCES.get(name)
         if "window" in inspect.signature(make).parameters:
-            return called(name, lambda folder: make(folder, window, stride), directory)
+            return call_source(name, lambda folder: make(folder, window, stride), directory)
     path = locate(name, directory)
     if not is_name and path is not None and path.suffix.lower() == ".txt":
         return text.read_text(path, window, stride)
     rule = f"--data {name} with a window after its name must be a text file or a registered text"
-    problem = "it is neither" if is_name or path else "there is no such thing"
+    problem = "there is no such thing"
+    if is_name or path is not None:
+        problem = "it is neither"
     raise FedloomError(rule, problem, "leave the numbers out")
 
 
@@ -306,7 +329,7 @@ def read_list(names: str, directory: Path | None) -> Source:
     return cifar.read_files(files)
 
 
-def called(
+def call_source(
     name: str,
     make: Callable[[Path | None], Any],
     directory: Path | None,

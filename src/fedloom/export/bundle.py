@@ -264,32 +264,12 @@ def description(
     genotype: dict[str, Json] = {}
     if isinstance(architecture, dict) and not whole.dispatches:
         genotype = genotype_with_size(architecture, whole.net)
-    mean: list[float] = []
-    std: list[float] = []
-    if whole.normalises:
-        mean = whole.mean.flatten().tolist()
-        std = whole.std.flatten().tolist()
-    values = input_values(finished)
-    samples = ModelInput(
-        kind=task.kind,
-        shape=list(task.shape),
-        dtype=values.dtype,
-        mean=mean,
-        std=std,
-    )
-    if values.has_range:
-        samples = samples.replace(low=values.low, high=values.high)
-    if finished.encoding is not None:
-        samples = samples.replace(table=finished.encoding.to_json())
-    resize = finished.resize
-    if resize is not None:
-        samples = samples.replace(resize=resize, fit=finished.fit)
     about = ModelDescription(
         genotype=genotype,
         format=MARK,
         fedloom=__version__,
         architecture=architecture,
-        input=samples,
+        input=input_description(finished, whole),
         labels=list(task.labels),
         params=parameters(whole),
         macs=macs(whole, task.shape),
@@ -312,6 +292,30 @@ def description(
     if head is None:
         return about
     return about.replace(head=head)
+
+
+def input_description(finished: Finished, whole: Whole) -> ModelInput:
+    """What samples must look like, and how the model normalises them."""
+    mean: list[float] = []
+    std: list[float] = []
+    if whole.normalises:
+        mean = whole.mean.flatten().tolist()
+        std = whole.std.flatten().tolist()
+    values = input_values(finished)
+    samples = ModelInput(
+        kind=finished.task.kind,
+        shape=list(finished.task.shape),
+        dtype=values.dtype,
+        mean=mean,
+        std=std,
+    )
+    if values.has_range:
+        samples = samples.replace(low=values.low, high=values.high)
+    if finished.encoding is not None:
+        samples = samples.replace(table=finished.encoding.to_json())
+    if finished.resize is not None:
+        samples = samples.replace(resize=finished.resize, fit=finished.fit)
+    return samples
 
 
 def genotype_with_size(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:

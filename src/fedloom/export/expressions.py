@@ -59,9 +59,9 @@ class Names:
         self.taken = set(taken)
         self.before_number = before_number
 
-    def new(self, wanted: str) -> str:
-        """A name like the wanted one that has not been handed out yet."""
-        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
+    def new(self, suggestion: str) -> str:
+        """A name like the suggested one that has not been handed out yet."""
+        base = re.sub(r"\W+", "_", suggestion, flags=re.ASCII).strip("_") or "value"
         if base[0].isdecimal() or keyword.iskeyword(base):
             base = f"_{base}"
         name = base
@@ -86,10 +86,10 @@ class Writer:
         self.names = Names(["self", "torch", "functional", "nn", *outside.values()])
         self.lines: list[str] = []
 
-    def write(self, nodes: Sequence[fx.Node], kept: Sequence[fx.Node]) -> None:
+    def write(self, nodes: Sequence[fx.Node], needed_later: Sequence[fx.Node]) -> None:
         """Write all steps. A short one that only the next step uses is written inside that step.
 
-        The values of `kept` are needed later, so they get a name in any case.
+        The values of `needed_later` get a name in any case.
         """
         steps = [node for node in nodes if node.op != "get_attr"]
         for node in nodes:
@@ -98,16 +98,16 @@ class Writer:
         for node, after in zip(steps, [*steps[1:], None], strict=True):
             text = self.expression(node)
             is_short = len(text) < LONGEST // 2
-            if is_short and node not in kept and is_only_for(node, after):
+            if is_short and node not in needed_later and is_only_for(node, after):
                 self.texts[node] = text
             else:
                 self.assign(node, text)
 
     def assign(self, node: fx.Node, text: str) -> None:
-        wanted = name_of(node)
+        suggestion = name_of(node)
         if node.op == "call_module":
-            wanted = self.layer(node)
-        name = self.names.new(wanted)
+            suggestion = self.layer(node)
+        name = self.names.new(suggestion)
         self.texts[node] = name
         self.lines.append(f"{name} = {text}")
 

@@ -24,7 +24,7 @@ from fedloom.data.resizing import resized, resized_source
 from fedloom.data.source import SkippedFile, Source
 from fedloom.data.sources import SOURCES, locate, open_source, open_table, reference
 from fedloom.data.tables.encoding import Encoding
-from fedloom.data.tables.rules import TableRules, found_column
+from fedloom.data.tables.rules import TableRules, matching_column
 from fedloom.data.tables.samples import one_table
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
@@ -98,7 +98,7 @@ def rows_of_table(
     """Read rows with the run's columns, in any order. The labels may be missing or empty."""
     table = open_table(data, directory)
     x = torch_copy(encoding.encode(table))
-    label = found_column(encoding.label, list(table.columns))
+    label = matching_column(encoding.label, list(table.columns))
     if label is None or table.columns[label].missing.all():
         return NewSamples(x, None)
     rules = TableRules(agreed=encoding, classes=expected.task.labels)

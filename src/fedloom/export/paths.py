@@ -71,16 +71,16 @@ class PathRequest:
             raise unknown("--path", self.path, PATHS)
         if self.prune and self.likely:
             rule = "--prune must be used with --path each"
-            found = "with --path likely every edge already has one operation only"
-            raise FedloomError(rule, found, "leave one of them out")
+            problem = "with --path likely every edge already has one operation only"
+            raise FedloomError(rule, problem, "leave one of them out")
         if isinstance(network, Guided):
             self._check_guided(network)
             return
         for flag, given in {"--path": self.path is not None, "--prune": self.prune}.items():
             if given:
                 rule = f"{flag} must be used with a model whose samples take their own paths"
-                found = f"{whose} has one path for all samples"
-                raise FedloomError(rule, found, f"leave {flag} out")
+                problem = f"{whose} has one path for all samples"
+                raise FedloomError(rule, problem, f"leave {flag} out")
 
     def _check_guided(self, network: Guided) -> None:
         guide_of(network)
@@ -116,12 +116,12 @@ class OwnSamples:
 
     def check(self, request: PathRequest) -> None:
         """Refuse what would need samples that are not here."""
-        found = "there are none here"
+        problem = "there are none here"
         advice = "export the model where the clients' samples are, or leave that flag out"
         if request.likely and not len(self.test):
-            raise FedloomError("--path likely must have test samples", found, advice)
+            raise FedloomError("--path likely must have test samples", problem, advice)
         if request.prune and not len(self.train):
-            raise FedloomError("--prune must have training samples", found, advice)
+            raise FedloomError("--prune must have training samples", problem, advice)
 
 
 def own_samples(

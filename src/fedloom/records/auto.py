@@ -83,6 +83,6 @@ class AutoResult(ComparisonResult):
         return next(row for row in self.leaderboard if row.chosen)
 
     @property
-    def others(self) -> list[ClientWinner]:
+    def clients_with_another_model(self) -> list[ClientWinner]:
         """Clients that use the model of another contestant than the common winner."""
         return [client for client in self.clients if client.chosen != self.winner.name]

@@ -173,7 +173,9 @@ class MethodRow(Record):
     def to_json(self) -> dict[str, Json]:
         """This row as the file has it."""
         names = {"figure": self.metric, "shared": "global"}
-        return {names.get(name, name): plain_of(value) for name, value in self.given().items()}
+        return {
+            names.get(name, name): plain_of(value) for name, value in self.given_fields().items()
+        }
 
     @classmethod
     def from_json(cls, raw: Json, place: str = "") -> MethodRow:

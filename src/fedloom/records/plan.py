@@ -131,10 +131,10 @@ def read_plan(folder: RunFolder) -> Plan:
     )
 
 
-def no_plan(folder: RunFolder, found: str) -> FedloomError:
+def no_plan(folder: RunFolder, problem: str) -> FedloomError:
     return FedloomError(
         f"{folder.path} must hold a comparison",
-        found,
+        problem,
         "correct it, or start it again",
     )
 

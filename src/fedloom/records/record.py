@@ -40,7 +40,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
-    def given(self) -> dict[str, Any]:
+    def given_fields(self) -> dict[str, Any]:
         """The fields that were given, in their order, then unknown fields of a later version."""
         fields = {}
         for name in type(self).model_fields:
@@ -49,7 +49,7 @@ class Record(BaseModel):
         return {**fields, **(self.model_extra or {})}
 
     def to_json(self) -> dict[str, Json]:
-        return {name: plain_of(value) for name, value in self.given().items()}
+        return {name: plain_of(value) for name, value in self.given_fields().items()}
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed; it is not checked again."""

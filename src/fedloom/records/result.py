@@ -226,7 +226,7 @@ class RunResult(Record):
         """The content of the file."""
         metric = self.judged_by
         plain: dict[str, Json] = {}
-        for name, value in self.given().items():
+        for name, value in self.given_fields().items():
             if name == "beside":
                 plain.update(plain_of(value))
             elif name == "spread":
@@ -242,7 +242,8 @@ class RunResult(Record):
         """Read the content of the file. Raises Unreadable, with the first place that is wrong."""
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
-        beside, others = figures_beside(raw, metric)
+        beside = figures_beside(raw, metric)
+        others = {name: value for name, value in raw.items() if name not in beside}
         names = {**NAMES, metric.name: "spread"}
         fields = {**renamed(names, others), "beside": beside}
         if isinstance(fields.get("clients"), list):
@@ -348,7 +349,7 @@ class ClientResult(Record):
         """This client as the file has it."""
         names = {"figure": metric.name, "shared_figure": f"shared_{metric.name}"}
         row: dict[str, Json] = {}
-        for name, value in self.given().items():
+        for name, value in self.given_fields().items():
             if name == "beside":
                 row.update(value)
             else:
@@ -364,7 +365,8 @@ class ClientResult(Record):
         if not isinstance(raw, dict):
             return raw
         names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
-        beside, others = figures_beside(raw, metric)
+        beside = figures_beside(raw, metric)
+        others = {name: value for name, value in raw.items() if name not in beside}
         return {**renamed(names, others), "beside": beside}
 
 
@@ -634,11 +636,9 @@ def known_of(figures: Mapping[str, float | None]) -> dict[str, float]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def figures_beside(raw: Json, metric: Metric) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The figures other than the metric's, and all other fields of an object in the file."""
-    beside = {name: raw[name] for name in metric.beside if name in raw}
-    others = {name: value for name, value in raw.items() if name not in beside}
-    return beside, others
+def figures_beside(raw: Json, metric: Metric) -> dict[str, Json]:
+    """The figures other than the metric's in an object of the file."""
+    return {name: raw[name] for name in metric.beside if name in raw}
 
 
 def in_file_of(metric: Metric) -> dict[str, str]:

@@ -87,7 +87,7 @@ def searches_in(run: Path) -> list[str]:
     return sorted(answer.parent.name for answer in (run / SEARCHES).glob(f"*/{ANSWER}"))
 
 
-def found_search(run: Path, name: str) -> Path:
+def folder_of_search(run: Path, name: str) -> Path:
     """The folder of a finished search of this name."""
     names = searches_in(run)
     if name in names:
@@ -100,7 +100,7 @@ def found_search(run: Path, name: str) -> Path:
 
 
 def read_answer(run: Path, name: str) -> SearchAnswer:
-    path = found_search(run, name) / ANSWER
+    path = folder_of_search(run, name) / ANSWER
     try:
         return SearchAnswer.read(path)
     except Unreadable as error:
@@ -141,9 +141,9 @@ def rows_in(files: Iterable[Path]) -> list[ScoredPath]:
     return list(by_path.values())
 
 
-def free_name(run: Path, wanted: str) -> str:
-    """The wanted name, with a number appended if a finished search has it already."""
-    name = re.sub(r"[^\w.=,+-]", "_", wanted)
+def free_name(run: Path, suggestion: str) -> str:
+    """The suggested name, with a number appended if a finished search has it already."""
+    name = re.sub(r"[^\w.=,+-]", "_", suggestion)
     taken = searches_in(run)
     candidate = name
     number = 2

@@ -50,13 +50,13 @@ class WarmStart(Record):
 
     def for_newcomer(self, chosen: FromClient) -> WarmStart:
         """This warm start for the newcomer that starts with the chosen client's model."""
-        fields = self.given()
+        fields = self.given_fields()
         del fields["clients"]
         return WarmStart(**{**fields, "own": chosen.own, "client": chosen.client})
 
     def with_order(self, order: Mapping[str, Any], stage: int) -> WarmStart:
         """This warm start for a network that the method of this stage builds from such an order."""
-        return WarmStart(**{**self.given(), "order": dict(order), "stage": stage})
+        return WarmStart(**{**self.given_fields(), "order": dict(order), "stage": stage})
 
     @classmethod
     def read(cls, raw: Mapping[str, Json]) -> WarmStart:

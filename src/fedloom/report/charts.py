@@ -161,44 +161,43 @@ def clients(results: Sequence[ClientResult], metric: Metric, mean: float | None)
     A hollow mark is the shared model at the same client. Many clients are sorted by their figure
     and have no names.
     """
-    shown = with_figure(results)
-    if len(shown) <= MOST_NAMED:
-        shown.sort(key=lambda client: client.client)
-        height = 0.8 + 0.16 * len(shown)
+    drawn = with_figure(results)
+    are_named = len(drawn) <= MOST_NAMED
+    if are_named:
+        drawn.sort(key=lambda client: client.client)
+    else:
+        drawn.sort(key=lambda client: (figure_of(client), client.client))
+    rows = np.arange(len(drawn))
+    values = np.array([figure_of(client) for client in drawn])
+    low, high = metric.scale * np.array([ends_of(client) for client in drawn]).T
+    fig = Figure(figsize=(COLUMN, 0.8 + 0.16 * min(len(drawn), MOST_NAMED)))
+    ax = fig.subplots()
+    line_width = 0.4
+    dot = "."
+    if are_named:
         line_width = 1.0
         dot = "o"
-        y_name = "client"
-        ticks = list(range(len(shown)))
-        tick_names = [str(client.client) for client in shown]
-    else:
-        shown.sort(key=lambda client: (figure_of(client), client.client))
-        height = 0.8 + 0.16 * MOST_NAMED
-        line_width = 0.4
-        dot = "."
-        y_name = f"{len(shown)} clients, by their figure"
-        ticks = []
-        tick_names = []
-    fig = Figure(figsize=(COLUMN, height))
-    ax = fig.subplots()
-    at = np.arange(len(shown))
-    values = np.array([figure_of(client) for client in shown])
-    low, high = metric.scale * np.array([ends_of(client) for client in shown]).T
-    ax.hlines(at, low, high, color=COLOURS[0], linewidth=line_width, alpha=0.6)
-    ax.plot(metric.scale * values, at, dot, color=COLOURS[0], label="own network")
-    draw_shared(ax, shown, metric)
+    ax.hlines(rows, low, high, color=COLOURS[0], linewidth=line_width, alpha=0.6)
+    ax.plot(metric.scale * values, rows, dot, color=COLOURS[0], label="own network")
+    draw_shared(ax, drawn, metric)
     if mean is not None:
         ax.axvline(metric.scale * mean, color=INK, linewidth=0.7, linestyle=":", label="mean")
-    ax.set(xlabel=axis_name(metric), ylabel=y_name)
-    ax.set_yticks(ticks, tick_names)
-    ax.set_ylim(len(shown) - 0.5, -0.5)  # the first on top
+    ax.set_xlabel(axis_name(metric))
+    if are_named:
+        ax.set_ylabel("client")
+        ax.set_yticks(rows, [str(client.client) for client in drawn])
+    else:
+        ax.set_ylabel(f"{len(drawn)} clients, by their figure")
+        ax.set_yticks([])
+    ax.set_ylim(len(drawn) - 0.5, -0.5)  # the first on top
     fig.legend(loc="outside upper center", ncols=3)
     return fig
 
 
-def draw_shared(ax: Axes, shown: Sequence[ClientResult], metric: Metric) -> None:
+def draw_shared(ax: Axes, drawn: Sequence[ClientResult], metric: Metric) -> None:
     """Mark the shared model's figures, unless all are missing or equal to the clients' own."""
-    shared = [client.shared_figure for client in shown]
-    own = [client.figure for client in shown]
+    shared = [client.shared_figure for client in drawn]
+    own = [client.figure for client in drawn]
     if shared == own or all(figure is None for figure in shared):
         return
     values = []
@@ -293,7 +292,9 @@ def points_of(results: Sequence[ClientResult], size: Size) -> list[Point]:
     """Return the points of the clients whose figure and size are known."""
     points = []
     for client in with_figure(results):
-        value = client.params if size == "params" else client.macs
+        value = client.macs
+        if size == "params":
+            value = client.params
         if value is not None:
             points.append(Point(float(value), figure_of(client)))
     return points
@@ -334,7 +335,12 @@ def gain(measured: GainMatrix, metric: Metric) -> Figure:
     A client's own network is framed.
     """
     matrix = metric.scale * np.array(measured.matrix, dtype=float)  # None becomes NaN
-    return networks_on_data(measured.clients, matrix, axis_name(metric), metric.lower_is_better)
+    return networks_on_data(
+        measured.clients,
+        matrix,
+        axis_name(metric),
+        lower_is_better=metric.lower_is_better,
+    )
 
 
 def gain_beside(
@@ -351,18 +357,23 @@ def networks_on_data(
     clients: Sequence[int],
     matrix: np.ndarray,
     label: str,
+    *,
     lower_is_better: bool,
 ) -> Figure:
     names = [str(client) for client in clients]
     side = min(PAGE, max(2.4, 1.2 + 0.3 * len(names)))
     fig = Figure(figsize=(side + 0.5, side))
     ax = fig.subplots()
-    colours = "Blues_r" if lower_is_better else "Blues"
+    colours = "Blues"
+    if lower_is_better:
+        colours = "Blues_r"
     image = ax.imshow(matrix, cmap=colours, interpolation="nearest")
     if len(names) <= MOST_WRITTEN:
         low, high = image.get_clim()
         middle = low + 0.6 * (high - low)
-        dark = matrix < middle if lower_is_better else matrix > middle
+        dark = matrix > middle
+        if lower_is_better:
+            dark = matrix < middle
         write_cells(ax, matrix, dark, gain_text)
     for own in range(len(names)):
         corner = (own - 0.5, own - 0.5)
@@ -456,7 +467,9 @@ def draw_seeds(ax: Axes, seeds: Mapping[str, Sequence[float]], metric: Metric) -
     names = [short(name, LONGEST_METHOD) for name in seeds]
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)  # the first on top
-    better = "lower is better" if metric.lower_is_better else "higher is better"
+    better = "higher is better"
+    if metric.lower_is_better:
+        better = "lower is better"
     ax.set_xlabel(f"{axis_name(metric)}, mean over clients\n({better})")
 
 

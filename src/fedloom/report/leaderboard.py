@@ -90,7 +90,7 @@ def mixed_sentence(result: AutoResult, metric: Metric) -> str:
     """Write the mean figure if some clients use another contestant's model than the winner's."""
     if result.mixed is None:
         return ""
-    number = len(result.others)
+    number = len(result.clients_with_another_model)
     who = "1 client uses" if number == 1 else f"{number} clients use"
     figure = f"{metric.text(result.mixed.mean)}{metric.unit}"
     return (
@@ -159,7 +159,7 @@ def use_commands(winner: Path, result: AutoResult) -> list[str]:
         f"fedloom predict {run} --client {client} --data NEW",
     ]
     folders = {row.name: Path(path) for row, path in zip(result.methods, result.runs, strict=True)}
-    for choice in result.others:
+    for choice in result.clients_with_another_model:
         other = shlex.quote(str(winner.parent / folders[choice.chosen].name))
         commands.append(f"fedloom export {other} --client {choice.client} --format onnx")
     return commands

@@ -74,31 +74,31 @@ class View:
         """Rebuild the sections if a file has changed."""
         with self.lock:
             mark = self._mark()  # before reading: what is written meanwhile is seen next time
-            shown = self._read()
-            version = f"{mark}-{shown.standing}"
+            content = self._read()
+            version = f"{mark}-{content.standing}"
             if version == self.version:
                 return
-            if isinstance(shown, Story):
-                self.sections = page.sections(shown)
-                self.title = page.title(shown)
+            if isinstance(content, Story):
+                self.sections = page.sections(content)
+                self.title = page.title(content)
             else:
-                self.sections = methods.sections(shown, None)
-                self.title = methods.title(shown)
+                self.sections = methods.sections(content, None)
+                self.title = methods.title(content)
             self.version = version
-            self.standing = shown.standing
+            self.standing = content.standing
 
     def document(self) -> str:
         with self.lock:
-            shown = self._read()
-        if isinstance(shown, Story):
-            return page.run_page(shown, live=True)
-        return versus.versus_page(shown, self.folder.path, live=True)
+            content = self._read()
+        if isinstance(content, Story):
+            return page.run_page(content, live=True)
+        return versus.versus_page(content, self.folder.path, live=True)
 
     def _read(self) -> Story | Versus:
-        shown = self.reader.read()
-        if self.runs_here and shown.standing == "stopped":
-            return replace(shown, standing="running")
-        return shown
+        content = self.reader.read()
+        if self.runs_here and content.standing == "stopped":
+            return replace(content, standing="running")
+        return content
 
     def _mark(self) -> int:
         """Return a number that changes whenever one of the page's files does."""

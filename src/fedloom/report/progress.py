@@ -183,7 +183,7 @@ class Screen:
 
 
 @contextmanager
-def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
+def open_screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
     """Show progress on `stream`, by default standard error: standard output is for results."""
     if stream is None:
         stream = sys.stderr
@@ -197,10 +197,10 @@ def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
             TextColumn("{task.fields[status]}"),
         )
         with Progress(*columns, console=Console(file=stream), refresh_per_second=4) as progress:
-            shown = Screen(progress, None)
-            with listening(shown.working):
-                yield shown
+            screen = Screen(progress, None)
+            with listening(screen.working):
+                yield screen
     else:
-        shown = Screen(None, stream)
-        with listening(shown.working):
-            yield shown
+        screen = Screen(None, stream)
+        with listening(screen.working):
+            yield screen

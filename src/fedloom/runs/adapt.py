@@ -121,8 +121,8 @@ def adapt(
     source: int | None,
     tier: int | None = None,
     search: str | None = None,
-    shown: Screen,
-    tell: Callable[[RunFolder], None],
+    screen: Screen,
+    announce: Callable[[RunFolder], None],
     directory: str | None = None,
     skip_bad: bool = False,
     tuning: Tuning | None = None,
@@ -168,7 +168,7 @@ def adapt(
     split = None
     if samples is not None:
         split = fewer_samples(prepare(config).split, samples)
-    run = begin(config, optional(out), shown, tell, split)
+    run = begin(config, optional(out), screen, announce, split)
     given_options = tuning.given_options
     if transform is not None:
         given_options["transform"] = transform_json(parse_transform(TRANSFORM, transform))

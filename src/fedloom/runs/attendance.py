@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from fedloom.config.models import ClockConfig, FaultConfig, IntervalConfig
+from fedloom.config.file_rows import FaultConfig, IntervalConfig
+from fedloom.config.models import ClockConfig
 from fedloom.federation.server.availability import (
     Attendance,
     Fault,

@@ -116,9 +116,9 @@ class Auto(Comparison):
         return leaderboard_table(self.result, self.runs[0].metric, place)
 
 
-def continue_auto(folder: RunFolder, shown: Screen) -> Auto:
+def continue_auto(folder: RunFolder, screen: Screen) -> Auto:
     """Carry out a contest: read finished runs, resume started ones, and start the others."""
-    with comparison_runner(folder, shown) as runner:
+    with comparison_runner(folder, screen) as runner:
         return ContestRunner(runner, contest_of(runner.plan)).run()
 
 
@@ -180,7 +180,7 @@ class ContestRunner:
             run, _ = self.runner.run_one(name, method, self.plan.seeds[0], changes, split)
         except TooFewReplies:
             text = "no reply could be used any more: this contestant is left out"
-            self.runner.shown.listener(name)(Notice(text))
+            self.runner.screen.listener(name)(Notice(text))
             return None
         return run
 
@@ -324,11 +324,11 @@ def best_of(runs: Mapping[str, Run], count: int, limits: Limits) -> tuple[str, .
 def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) -> None:
     if any(row.chosen for row in rows):
         return
-    asked = ", ".join(f"{name}={most:g}" for name, most in limits.items())
+    limit_text = ", ".join(f"{name}={most:g}" for name, most in limits.items())
     smallest = min(rows, key=lambda row: row.macs or float("inf"))
     raise FedloomError(
         "--limit must leave at least one contestant",
-        f"no network is within {asked}",
+        f"no network is within {limit_text}",
         f"the smallest has {smallest.params:.0f} parameters and {smallest.macs:.0f} MACs",
     )
 

@@ -109,7 +109,7 @@ def pace_of(control: str, prepared: Prepared) -> Pace:
 
 
 def settle(
-    asked: AskedBudget | None,
+    requested: AskedBudget | None,
     pace: Pace,
     runs: float,
     least_share: float,
@@ -121,20 +121,20 @@ def settle(
     contestant needs at least `least_rounds` rounds of the control to decide and to train.
     """
     usual = pace.estimated.rounds
-    if asked is None:
+    if requested is None:
         budget = AskedBudget("macs", usual * pace.a_round("macs"))
         note = f"what {counted(usual, 'round')} of {pace.control} take"
-    elif asked.unit == MINUTES:
-        rounds = 60 * asked.amount / runs / pace.seconds_a_round
-        budget = AskedBudget("macs", rounds * pace.a_round("macs"), asked.limits)
-        minutes = f"{asked.amount:g} {'minute' if asked.amount == 1 else 'minutes'}"
+    elif requested.unit == MINUTES:
+        rounds = 60 * requested.amount / runs / pace.seconds_a_round
+        budget = AskedBudget("macs", rounds * pace.a_round("macs"), requested.limits)
+        minutes = f"{requested.amount:g} {'minute' if requested.amount == 1 else 'minutes'}"
         note = f"{minutes} on this machine for all of them, converted by a step that was timed here"
     else:
-        budget = asked
+        budget = requested
         note = "as requested"
     nominal = budget.amount / pace.a_round(budget.unit)
     needed = max(LEAST_ROUNDS / least_share, least_rounds)
-    check_room(budget, asked, nominal, pace, needed)
+    check_enough(budget, requested, nominal, pace, needed)
     config: dict[str, Any] = {"equal": budget.unit, "amount": budget.amount}
     config["rounds"] = math.ceil(MOST_ROUNDS_RATIO * nominal)
     if budget.unit == ROUNDS:
@@ -161,9 +161,9 @@ def in_words(budget: AskedBudget) -> str:
     return f"{number}{names[budget.unit]}"  # 2 TMACs
 
 
-def check_room(
+def check_enough(
     budget: AskedBudget,
-    asked: AskedBudget | None,
+    requested: AskedBudget | None,
     nominal: float,
     pace: Pace,
     needed: float,
@@ -173,11 +173,11 @@ def check_room(
         return
     rounds = math.ceil(needed)
     rule = f"the budget must last for {rounds} rounds of {pace.control}"
-    if asked is None:
+    if requested is None:
         raise FedloomError(rule, f"got --rounds {nominal:.0f}", f"try --rounds {rounds}")
-    if asked.unit == MINUTES:
-        least_minutes = ROUNDED_UP * asked.amount * needed / nominal
-        found = f"got {asked.amount:g} minutes, which last for {nominal:.1f}"
-        raise FedloomError(rule, found, f"{least_minutes:.3g} minutes suffice")
+    if requested.unit == MINUTES:
+        least_minutes = ROUNDED_UP * requested.amount * needed / nominal
+        problem = f"got {requested.amount:g} minutes, which last for {nominal:.1f}"
+        raise FedloomError(rule, problem, f"{least_minutes:.3g} minutes suffice")
     least = AskedBudget(budget.unit, ROUNDED_UP * rounds * pace.a_round(budget.unit))
     raise FedloomError(rule, f"got {in_words(budget)}", f"{in_words(least)} suffice")

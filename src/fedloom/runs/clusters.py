@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.config.histograms import NONE
-from fedloom.config.models import BY_LABELS, Experiment, TopologyConfig, is_cluster_file
+from fedloom.config.models import Experiment
+from fedloom.config.topology import BY_LABELS, TopologyConfig, is_cluster_file
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.clustering import check_assigned, read_clusters, size_for
 from fedloom.federation.protocol.method import Hierarchy

@@ -179,21 +179,21 @@ def shared_start(plan: Plan) -> dict[str, Json]:
     return {"init": settled(init, start).model_dump(mode="json", exclude_none=True)}
 
 
-def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
+def continue_comparison(folder: RunFolder, screen: Screen) -> Comparison:
     """Carry out a comparison: read finished runs, resume started ones, and start the others."""
-    with comparison_runner(folder, shown) as runner:
+    with comparison_runner(folder, screen) as runner:
         return runner.run()
 
 
 @contextmanager
-def comparison_runner(folder: RunFolder, shown: Screen) -> Iterator[ComparisonRunner]:
+def comparison_runner(folder: RunFolder, screen: Screen) -> Iterator[ComparisonRunner]:
     """Lock a comparison's folder, and start worker processes for all of its runs."""
     with folder.writing(), folder.lock():
         plan = read_plan(folder)
         pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
         try:
             pool.start()
-            yield ComparisonRunner(folder, plan, shown, pool)
+            yield ComparisonRunner(folder, plan, screen, pool)
         finally:
             pool.close()
 
@@ -213,7 +213,7 @@ class ComparisonRunner:
 
     folder: RunFolder
     plan: Plan
-    shown: Screen
+    screen: Screen
     pool: Pool
 
     def __post_init__(self) -> None:
@@ -294,7 +294,7 @@ class ComparisonRunner:
             # a folder without a configuration was left by a process that was killed
             shutil.rmtree(path, ignore_errors=True)
             folder, prepared = create(experiment(self.plan, method, seed, changes), path, split)
-        run = carry_out(folder, prepared, self.shown.listener(name), self.pool)
+        run = carry_out(folder, prepared, self.screen.listener(name), self.pool)
         return run, prepared.split
 
     def _first_terms(self) -> Terms:
@@ -365,7 +365,7 @@ class ComparisonRunner:
             run, _ = self.run_one(name, method, seed, changes, terms.split)
         except TooFewReplies:
             text = "too few replies could be used: this point of the grid cannot be judged"
-            self.shown.listener(name)(Notice(text))
+            self.screen.listener(name)(Notice(text))
             return None
         return run
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedloom.config.assigning import assign, plain
 from fedloom.config.flags import PATHS
-from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import Variant
 from fedloom.errors import FedloomError, unknown
 from fedloom.methods import recipe

@@ -15,7 +15,7 @@ from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import WireError, read_state
 from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.records.opening import FinishedRun
-from fedloom.records.searches import MODEL, found_search
+from fedloom.records.searches import MODEL, folder_of_search
 from fedloom.records.sections import tuned_model
 from fedloom.runs.configure import resolve_options
 from fedloom.types import Order, Setup, State, Task
@@ -80,7 +80,7 @@ def order_for_search(run: Path, name: str) -> Order:
     # imported here because it loads a whole method, which only its own runs need
     from fedloom.methods.fedoras_path import path_model
 
-    path = found_search(run, name) / MODEL
+    path = folder_of_search(run, name) / MODEL
     try:
         return path_model(read_state(path.read_bytes()))
     except (KeyError, OSError, WireError) as error:

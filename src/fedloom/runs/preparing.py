@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.config.models import BY_LABELS, DataConfig, Experiment, InitConfig
+from fedloom.config.models import DataConfig, Experiment, InitConfig
+from fedloom.config.topology import BY_LABELS
 from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
 from fedloom.data.checks import TABLES
 from fedloom.data.configured import (

@@ -146,5 +146,5 @@ def departure(stage: str, kind: str, fields: Fields) -> Departure:
     values = [*fields.meta, "weight"]
     sent = SentFields(tensors=list(fields.tensors), extra=list(fields.extra), values=values)
     if fields.optional:
-        sent = SentFields(**sent.given(), optional=list(fields.optional))
+        sent = SentFields(**sent.given_fields(), optional=list(fields.optional))
     return Departure(stage=stage, order=kind, fields=sent, seen_by="server")

@@ -3,80 +3,62 @@
 from __future__ import annotations
 
 import platform
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 
-import numpy as np
 import torch
 
 from fedloom.cost.devices import EQUAL
-from fedloom.data.partition import parse
-from fedloom.data.partitions.changes import transforms_of
-from fedloom.data.partitions.rule import Tint
-from fedloom.data.split import Split
-from fedloom.evaluate.summary import most, spread, summarise
-from fedloom.federation.protocol.evaluation import ClientEvaluation
-from fedloom.federation.protocol.method import Stage
+from fedloom.evaluate.summary import most, summarise
 from fedloom.federation.server.loop import Outcome
 from fedloom.federation.server.topology import Clustered
-from fedloom.metrics.figures import Figures
-from fedloom.metrics.metric import Metric, metric_of
-from fedloom.metrics.regression import MAE, pooled_mae
+from fedloom.metrics.metric import metric_of
 from fedloom.reading import Unreadable
 from fedloom.records.claims import claims_in
 from fedloom.records.classes import Classes
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import (
-    ClientResult,
-    RunResult,
-    Spread,
-    StageEnd,
-    cautions_of,
-    personal_gain_of,
-)
+from fedloom.records.result import RunResult, StageEnd, cautions_of, personal_gain_of
 from fedloom.records.result_parts import (
-    Capped,
-    ClientTransform,
     ClusterOfRun,
-    Confusion,
     Data,
     Input,
-    Latency,
-    LostState,
     OverLimit,
-    Phase,
-    RouteSummary,
     Simulated,
     SkippedFile,
     Start,
     StepBack,
     TopologyOfRun,
     Traffic,
-    Uphill,
     Versions,
 )
-from fedloom.records.rows import Evaluation, MetricsRow, are_by_formula
+from fedloom.records.rows import are_by_formula
 from fedloom.records.sections import Sections
 from fedloom.records.sites import own_test_shares
 from fedloom.records.totals import Totals
-from fedloom.runs import profiles
 from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
 from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.privacy import privacy
+from fedloom.runs.result_of_clients import (
+    client_result,
+    has_another_model,
+    own_figures,
+    spreads_beside,
+    summed_confusion,
+    with_latencies,
+)
+from fedloom.runs.result_of_rounds import (
+    Work,
+    capped,
+    in_phases,
+    lost_states,
+    stage_ends,
+    uphill,
+    work_of_clients,
+)
 from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
-from fedloom.types import Json, Task
 from fedloom.version import __version__
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a client's work took, over all rounds."""
-
-    seconds: float | None = None
-    memory: int | None = None  # its process's peak in bytes
 
 
 def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunResult:
@@ -137,110 +119,6 @@ def most_common_answer(folder: RunFolder) -> float | None:
         return None
 
 
-def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
-    """Which clients had lost their private state in which round, and what was done about it."""
-    events = []
-    for row in rows:
-        for client in row.fresh:
-            events.append(LostState(client=client, round=row.round, how="fresh"))
-        for refusal in row.refused:
-            if refusal.reason.startswith("lost: "):
-                events.append(LostState(client=refusal.client, round=row.round, how="refused"))
-    return events
-
-
-def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
-    """The clients whose weight --max-weight-share lowered.
-
-    Each has the number of such rounds, and the largest share that it claimed.
-    """
-    clients: dict[str, Capped] = {}
-    for row in rows:
-        for client, share in row.capped.items():
-            before = clients.get(str(client))
-            if before is None:
-                clients[str(client)] = Capped(rounds=1, share=share)
-            else:
-                clients[str(client)] = Capped(
-                    rounds=before.rounds + 1,
-                    share=max(share, before.share),
-                )
-    return clients
-
-
-def uphill(rows: Iterable[MetricsRow], options: Mapping[str, Json]) -> Uphill | None:
-    """In how many rounds a client's η₁‖g‖² was above 1, and the largest value.
-
-    None: in no round, or the run does not use the outer product, for which 1 is the bound.
-    """
-    if options.get("hessian", "outer") != "outer":
-        return None
-    bends = []
-    for row in rows:
-        bend = row.notes.get("bend")
-        if bend is not None and bend > 1:
-            bends.append(bend)
-    if not bends:
-        return None
-    return Uphill(rounds=len(bends), largest=max(bends))
-
-
-def work_of_clients(rows: Iterable[MetricsRow]) -> dict[int, Work]:
-    """What each client's work took.
-
-    Descriptions and evaluations, whose hop is below 0 in the ledger, do not count as work.
-    """
-    seconds: dict[int, list[float]] = {}
-    memory: dict[int, list[int]] = {}
-    for row in rows:
-        for line in row.ledger:
-            if line.hop < 0:
-                continue
-            if line.seconds is not None:
-                seconds.setdefault(line.client, []).append(line.seconds)
-            if line.memory is not None:
-                memory.setdefault(line.client, []).append(line.memory)
-    work = {}
-    for client, parts in seconds.items():
-        work[client] = Work(round(sum(parts), 3), most(memory.get(client, [])))
-    return work
-
-
-def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEnd]:
-    """The final figures of each of these stages, by its last evaluation."""
-    rounds: Counter[str] = Counter()
-    evaluations: dict[str, Evaluation] = {}
-    for row in rows:
-        rounds[row.stage] += 1
-        if row.evaluation is not None:
-            evaluations[row.stage] = row.evaluation
-    ends = []
-    for name in names:
-        if name in evaluations:
-            evaluation = evaluations[name]
-            end = StageEnd(
-                stage=name,
-                rounds=rounds[name],
-                part=evaluation.part,
-                figure=evaluation.value,
-                shared=evaluation.shared,
-            )
-            ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))
-    return ends
-
-
-def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Phase]:
-    """The rounds of each phase of a schedule, and its share of the budget in the paper."""
-    paper_shares: dict[str, float] = {}
-    for stage in stages:
-        paper_shares.update(stage.method.phases)
-    counts = Counter(row.phase for row in rows if "phase" in row.notes)
-    phases = []
-    for name, rounds in counts.items():
-        phases.append(Phase(phase=name, rounds=rounds, paper=paper_shares.get(name)))
-    return phases
-
-
 def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work]) -> RunResult:
     """The result's main part, from the final evaluation and the ledger."""
     metric = metric_of(prepared.task.kind)
@@ -294,33 +172,6 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     if config.init is None:
         return result
     return result.replace(init=Start(**config.init.model_dump(mode="json")))
-
-
-def own_figures(evaluations: Iterable[ClientEvaluation]) -> list[Figures]:
-    """Figures of the clients that replied, each with the model that it uses."""
-    figures = []
-    for evaluation in evaluations:
-        if evaluation.own.figures is not None:
-            figures.append(evaluation.own.figures)
-    return figures
-
-
-def has_another_model(evaluation: ClientEvaluation) -> bool:
-    """Whether a client's own model has other figures than the shared one."""
-    return evaluation.shared is not None and evaluation.own.figures != evaluation.shared
-
-
-def spreads_beside(clients: Sequence[Figures], metric: Metric) -> dict[str, Spread]:
-    """Spreads of the figures that are reported besides the metric."""
-    spreads = {}
-    for name in metric.beside:
-        values = [figures.of(name) for figures in clients]
-        if name == MAE:
-            over_clients = spread(values, lower_is_better=True)
-            spreads[name] = over_clients.replace(pooled=pooled_mae(clients))
-        else:
-            spreads[name] = spread(values)
-    return spreads
 
 
 def versions_here() -> Versions:
@@ -445,117 +296,3 @@ def input_of(prepared: Prepared) -> Input:
     if data.resize is None:
         return network_input
     return network_input.replace(resize=data.resize, fit=data.fit)
-
-
-def with_latencies(
-    prepared: Prepared, result: RunResult, evaluations: Sequence[ClientEvaluation]
-) -> RunResult:
-    """Add every client's latency by the profile of --profile, and which machine that is."""
-    name = prepared.config.evaluate.profile
-    if name is None:
-        return result
-    latencies = profiles.Latencies(prepared.task, name)
-    clients = []
-    for client, evaluation in zip(result.clients, evaluations, strict=True):
-        routes = evaluation.own.network.routes
-        if routes is None or client.is_searched:
-            latency = latencies.of_network(client.architecture)
-        else:
-            latency = latencies.of_paths(routes["paths"])
-        clients.append(
-            client.replace(
-                latency_ms=latency.mean,
-                latency_p95_ms=latency.p95,
-                latency_worst_ms=latency.worst,
-            )
-        )
-    machine = profiles.find(name).machine
-    return result.replace(clients=clients, latency=Latency(profile=name, **dict(machine)))
-
-
-def summed_confusion(task: Task, evaluations: Iterable[ClientEvaluation]) -> Confusion | None:
-    """The sum of the confusion matrices that clients reported."""
-    matrices = []
-    for evaluation in evaluations:
-        if evaluation.own.confusion is not None:
-            matrices.append(evaluation.own.confusion)
-    if not matrices:
-        return None
-    counts = np.sum(matrices, axis=0).tolist()
-    return Confusion(labels=list(task.labels), clients=len(matrices), counts=counts)
-
-
-def client_result(
-    prepared: Prepared,
-    evaluation: ClientEvaluation,
-    metric: Metric,
-    work: Mapping[int, Work],
-) -> ClientResult:
-    """A client's result by the final evaluation; without a reply, a reason and no figures."""
-    rest, test = prepared.split.client(evaluation.client)
-    personal = evaluation.own.figures or no_figures(metric)
-    shared = evaluation.shared or no_figures(metric)
-    network = evaluation.own.network
-    own_work = work.get(evaluation.client, Work())
-    client = ClientResult(
-        client=evaluation.client,
-        samples=len(rest) + len(test),
-        test_samples=len(test),
-        figure=personal.value,
-        interval=ends_of(personal.interval),
-        beside={name: personal.of(name) for name in metric.beside},
-        shared_figure=shared.value,
-        shared_interval=ends_of(shared.interval),
-        params=network.params,
-        macs=network.macs,
-        architecture=network.architecture,
-        head=network.head,
-        seconds=own_work.seconds,
-        memory=own_work.memory,
-    )
-    changes: dict[str, Json] = {}
-    if metric.counts_answers:
-        changes["answers"] = personal.answers
-        changes["shared_answers"] = shared.answers
-        changes["shared_balanced_accuracy"] = shared.of("balanced_accuracy")
-        if len(prepared.task.labels) == 2:
-            changes["shared_auc"] = shared.of("auc")
-    if evaluation.own.reason is not None:
-        changes["reason"] = evaluation.own.reason
-    transforms = transforms_in(prepared.split, evaluation.client)
-    if transforms is not None:
-        changes["transform"] = transforms
-    changes.update(spread_of_costs(network.routes))
-    return client.replace(**changes)
-
-
-def spread_of_costs(routes: Json) -> dict[str, Json]:
-    """Costs of a model whose samples take different paths; empty if all take the same."""
-    if routes is None:
-        return {}
-    changes = {"macs": round(routes["macs"]), "routes": RouteSummary(**routes["routes"])}
-    for name in ("params_used", "macs_std", "macs_max", "shuffled_accuracy"):
-        changes[name] = routes[name]
-    return changes
-
-
-def transforms_in(split: Split, client: int) -> list[ClientTransform] | None:
-    """How this client's samples are transformed; None if the partition transforms no samples."""
-    rule = parse(split.partition)
-    if all(isinstance(change, Tint) for change in rule.changes):
-        return None
-    transforms = []
-    for transform in transforms_of(rule, client, len(split)):
-        transforms.append(ClientTransform(name=transform.name, amount=transform.amount))
-    return transforms
-
-
-def no_figures(metric: Metric) -> Figures:
-    return Figures(metric.name, samples=0, correct=0, value=None, interval=None, beside={})
-
-
-def ends_of(interval: tuple[float, float] | None) -> list[float] | None:
-    """The interval as a list, for JSON."""
-    if interval is None:
-        return None
-    return list(interval)

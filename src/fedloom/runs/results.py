@@ -196,7 +196,7 @@ class Run(FinishedRun):
         """
         from torch.utils.data import Dataset
 
-        from fedloom.data.readers.torch_dataset import kept
+        from fedloom.data.readers.torch_dataset import save_dataset
         from fedloom.runs.search import SearchRequest, search
 
         request = SearchRequest(
@@ -208,7 +208,7 @@ class Run(FinishedRun):
             tune=tune,
         )
         if isinstance(data, Dataset):
-            data = kept(data)
+            data = save_dataset(data)
         if data is not None:
             request = replace(request, data=str(data))
         if data_dir is not None:

@@ -29,24 +29,24 @@ from fedloom.runs.same_space import check_space_again
 def begin(
     config: Experiment,
     out: Path | None,
-    shown: Screen,
-    tell: Callable[[RunFolder], None],
+    screen: Screen,
+    announce: Callable[[RunFolder], None],
     split: Split | None = None,
 ) -> Run:
     """Carry out a new run in this process and its workers.
 
-    `tell` is called with the run's folder before it starts. `split` is used if it is given;
+    `announce` is called with the run's folder before it starts. `split` is used if it is given;
     otherwise one is made.
     """
     require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, split, alone=True)
-    tell(folder)
-    return carry_out(folder, prepared, shown.listener(folder.path.name))
+    announce(folder)
+    return carry_out(folder, prepared, screen.listener(folder.path.name))
 
 
-def go_on(folder: RunFolder, shown: Screen) -> Run:
+def go_on(folder: RunFolder, screen: Screen) -> Run:
     """Resume a run that was started before, in this process and its workers."""
-    return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+    return carry_out(folder, reopen(folder), screen.listener(folder.path.name))
 
 
 def open_tidied(folder: RunFolder) -> Run:

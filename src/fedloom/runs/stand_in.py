@@ -234,19 +234,12 @@ class StandIn:
         """Let the stand-in carry out the order, timed if it is a stage's first or an evaluation."""
         is_first = probes is not None and probes.timed is None
         is_timed = is_first or probes is None
-        size = PROBE if is_timed else LATER_PROBE
-        read = self.versions.get(order.client)
-        write = None
-        if not hop.is_evaluation:
-            self.written += 1
-            write = f"{self.written}.0"
-        stamp = replace(
-            self._stamp(hop.stage, read, hop.round, hop.number),
-            write=write,
-            # answers are used again, so all states that they read must stay
-            keep=tuple(sorted({*self.versions.values(), *self.looks})),
-        )
-        own_order = replace(order, client=self.client, stamp=stamp)
+        size = LATER_PROBE
+        if is_timed:
+            size = PROBE
+        version = self.versions.get(order.client)
+        new_version = self._new_version(hop)
+        own_order = self._own_order(hop, order, version, new_version)
         site = self.sites[size]
         if is_timed:
             carry_out(site, own_order)  # to warm up
@@ -256,10 +249,9 @@ class StandIn:
         reply = read_reply(bytearray(b"".join(chunks)))
         samples = max(1, min(size, self.counts[self.client].of(order)))
         samples = seen_in(hop.stage, order, samples)
-        version = read
-        if reply.wrote and write is not None:
-            version = write
-            self.looks[write] = look_of_state(self.store.read(self.client, write))
+        if reply.wrote and new_version is not None:
+            version = new_version
+            self.looks[version] = look_of_state(self.store.read(self.client, version))
         macs_a_sample = (envelope.macs or 0) / samples
         seconds = envelope.seconds / samples
         if probes is not None:
@@ -281,6 +273,23 @@ class StandIn:
             if macs_a_sample:
                 self.seconds_a_mac = seconds / macs_a_sample
         return answer
+
+    def _new_version(self, hop: Hop) -> str | None:
+        """The version of the state that the order may write; None: an evaluation writes none."""
+        if hop.is_evaluation:
+            return None
+        self.written += 1
+        return f"{self.written}.0"
+
+    def _own_order(self, hop: Hop, order: Order, read: str | None, write: str | None) -> Order:
+        """The order, addressed to the stand-in itself, which reads and writes these versions."""
+        stamp = replace(
+            self._stamp(hop.stage, read, hop.round, hop.number),
+            write=write,
+            # answers are used again, so all states that they read must stay
+            keep=tuple(sorted({*self.versions.values(), *self.looks})),
+        )
+        return replace(order, client=self.client, stamp=stamp)
 
     def _measure_network(self, hop: Hop, version: str | None) -> float:
         """By what factor a client's network may be larger, if a search decides otherwise.

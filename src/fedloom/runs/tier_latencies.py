@@ -6,7 +6,8 @@ limits and paths that it began with, even if a profile has changed, and clients 
 
 from __future__ import annotations
 
-from fedloom.config.models import LatencyConfig, TierConfig, TiersConfig
+from fedloom.config.file_rows import LatencyConfig, TierConfig
+from fedloom.config.models import TiersConfig
 from fedloom.cost.latencies import operation_latencies
 from fedloom.cost.steps import model_of
 from fedloom.errors import FedloomError

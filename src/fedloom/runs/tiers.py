@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedloom import reading
-from fedloom.config.models import (
-    DeviceConfig,
-    DevicesConfig,
-    LatencyConfig,
-    TierConfig,
-    TierInFile,
-    TiersConfig,
-    validated,
-)
+from fedloom.config.file_rows import DeviceConfig, LatencyConfig, TierConfig, TierInFile
+from fedloom.config.models import DevicesConfig, TiersConfig, validated
 from fedloom.cost.devices import Device, devices_of, is_file, tiers_by_speed
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
@@ -119,23 +112,32 @@ def deal_of(
     limits = limits_of(config, tiered, seed)
     shares = shares_of(config, len(limits), tiered.rule)
     tiers = []
-    for number, limit in enumerate(limits, start=1):
-        name = ""
-        unsupported = list(config.unsupported)
-        latency = unit_costs(config.latency, tiered)
-        if config.table is not None:
-            described = config.table[number - 1]
-            name = described.name
-            for operation in described.unsupported:
-                check_operation(operation, tiered)
-            unsupported.extend(described.unsupported)
-            latency = unit_costs(described.latency, tiered)
-        tier = Tier(number, limit, shares[number - 1], name, tuple(unsupported), latency)
+    for number, (limit, share) in enumerate(zip(limits, shares, strict=True), start=1):
+        tier = tier_of(config, tiered, number, limit, share)
         check_latency(tier)
         tiers.append(tier)
     for tier in tiers:
         check_leaves_a_path(tier, tiered)
-    return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed, devices)))
+    return TierDeal(tuple(tiers), tuple(tier_of_clients(config, shares, clients, seed, devices)))
+
+
+def tier_of(
+    config: TiersConfig,
+    tiered: Tiered,
+    number: int,
+    limit: Mapping[str, float],
+    share: float,
+) -> Tier:
+    """One tier, with its name, its unsupported operations and its latencies, if it has its own."""
+    if config.table is None:
+        unsupported = tuple(config.unsupported)
+        return Tier(number, limit, share, "", unsupported, unit_costs(config.latency, tiered))
+    described = config.table[number - 1]
+    for operation in described.unsupported:
+        check_operation(operation, tiered)
+    unsupported = (*config.unsupported, *described.unsupported)
+    latency = unit_costs(described.latency, tiered)
+    return Tier(number, limit, share, described.name, unsupported, latency)
 
 
 def unit_costs(latency: LatencyConfig | None, tiered: Tiered) -> UnitCosts | None:
@@ -189,43 +191,60 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
     latency = unit_costs(config.latency, tiered)
     if unit == LATENCY and latency is None:
         raise no_profile("there is none")
-    texts: list[str] = []
     if config.limits is None:
         numbers = tiered.rule.limits_of(tiered.table, unit, seed, latency)
+        check_rising(numbers, unit)
     elif config.limits.isdigit():
-        count = int(config.limits)
-        if count < 1:
-            raise FedloomError("--tiers must ask for at least one tier", "got 0", "try --tiers 2")
-        tier_rule = tiered.rule.for_tiers(count)
-        numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
-        if len(numbers) < count:
-            raise FedloomError(
-                f"--tiers {count} must give as many different limits",
-                f"the paths of this space are so alike in {unit} that there are {len(numbers)}",
-                "ask for fewer, or give limits yourself",
-            )
+        numbers = limits_for(int(config.limits), tiered, unit, seed, latency)
+        check_rising(numbers, unit)
     else:
-        costs = tiered.table.in_unit(unit, latency)
-        texts = [text.strip() for text in config.limits.replace("/", ",").split(",")]
-        numbers = [parse_limit(text, costs) for text in texts]
-    check_limits(numbers, unit, texts, tiered)
+        numbers = parse_limits(config.limits, tiered, unit, latency)
     limits: list[dict[str, float]] = []
     for number in numbers:
         limits.append({unit: number})
     return limits
 
 
-def check_limits(numbers: list[float], unit: str, texts: Sequence[str], tiered: Tiered) -> None:
-    """Refuse limits that do not rise.
+def limits_for(
+    tiers: int,
+    tiered: Tiered,
+    unit: LimitUnit,
+    seed: int,
+    latency: UnitCosts | None,
+) -> list[float]:
+    """The limits that the space's rule gives so many tiers."""
+    if tiers < 1:
+        raise FedloomError("--tiers must ask for at least one tier", "got 0", "try --tiers 2")
+    numbers = tiered.rule.for_tiers(tiers).limits_of(tiered.table, unit, seed, latency)
+    if len(numbers) < tiers:
+        raise FedloomError(
+            f"--tiers {tiers} must give as many different limits",
+            f"the paths of this space are so alike in {unit} that there are {len(numbers)}",
+            "ask for fewer, or give limits yourself",
+        )
+    return numbers
+
+
+def parse_limits(
+    text: str,
+    tiered: Tiered,
+    unit: LimitUnit,
+    latency: UnitCosts | None,
+) -> list[float]:
+    """Parse limits such as `121M,222M,max`, which must rise.
 
     A fixed network may cost less than a limit that is meant for other methods. Then a final `max`
     is raised to that limit.
     """
-    if tiered.choice == "width" and texts and texts[-1] == LARGEST:
+    costs = tiered.table.in_unit(unit, latency)
+    texts = [part.strip() for part in text.replace("/", ",").split(",")]
+    numbers = [parse_limit(part, costs) for part in texts]
+    if tiered.choice == "width" and texts[-1] == LARGEST:
         check_rising(numbers[:-1], unit)
         numbers[-1] = max(numbers)
-        return
+        return numbers
     check_rising(numbers, unit)
+    return numbers
 
 
 def parse_limit(text: str, costs: UnitCosts) -> float:
@@ -337,7 +356,7 @@ def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
     return shares
 
 
-def assigned(
+def tier_of_clients(
     config: TiersConfig,
     shares: Sequence[float],
     clients: int,
@@ -345,34 +364,44 @@ def assigned(
     devices: Sequence[Device] | None,
 ) -> list[int]:
     """The tier of every client: by the configuration, by its device's speed, or drawn by shares."""
-    if config.assigned is None:
-        if devices is None:
-            return dealt(shares, clients, seed)
+    if config.assigned is not None:
+        check_assigned(config.assigned, clients, len(shares), devices)
+        return list(config.assigned)
+    if devices is not None:
         return tiers_by_speed(devices, shares, seed)
+    return dealt(shares, clients, seed)
+
+
+def check_assigned(
+    assigned: Sequence[int],
+    clients: int,
+    tiers: int,
+    devices: Sequence[Device] | None,
+) -> None:
+    """Refuse a file of tiers that does not fit the clients and the tiers."""
     if devices is not None:
         raise FedloomError(
             "a client's tier must be decided in one way",
             "got --tier-file and --devices",
             "leave one of them out",
         )
-    if len(config.assigned) != clients:
+    if len(assigned) != clients:
         raise FedloomError(
             f"--tier-file must name a tier for each of the {clients} clients",
-            f"it has {len(config.assigned)}",
+            f"it has {len(assigned)}",
             "correct it",
         )
-    highest = max(config.assigned)
-    if highest > len(shares):
+    highest = max(assigned)
+    if highest > tiers:
         raise FedloomError(
-            f"--tier-file must name tiers from 1 to {len(shares)}",
+            f"--tier-file must name tiers from 1 to {tiers}",
             f"it names {highest}",
             "correct it, or give more limits",
         )
-    empty = set(range(1, len(shares) + 1)) - set(config.assigned)
+    empty = set(range(1, tiers + 1)) - set(assigned)
     if empty:
         raise FedloomError(
             "every tier must have a client",
             f"tier {min(empty)} has none in --tier-file",
             "correct it, or leave the tier out",
         )
-    return list(config.assigned)

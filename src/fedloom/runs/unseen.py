@@ -175,8 +175,8 @@ def adapt_unseen(
     transform: str,
     *,
     source: Source,
-    shown: Screen,
-    tell: Callable[[RunFolder], None],
+    screen: Screen,
+    announce: Callable[[RunFolder], None],
     samples: int | None = None,
     tuning: Tuning | None = None,
     seed: int = 0,
@@ -218,7 +218,7 @@ def adapt_unseen(
         "init": init,
     }
     config: Experiment = validated(Experiment, tree)
-    run = begin(config, optional(out), shown, tell, split)
+    run = begin(config, optional(out), screen, announce, split)
     parameters = parameters_of(run, len(clients))
     return Unseen(run, source, exact, samples, tuning, clients, parameters)
 
@@ -256,8 +256,8 @@ def unseen_split(
     parts = []
     for client in clients:
         rest, test = before.split.client(client)
-        held = size_of_held(len(rest), before.hold)
-        parts.append(ClientPart(test, rest[: len(rest) - held]))
+        validation = size_of_held(len(rest), before.hold)
+        parts.append(ClientPart(test, rest[: len(rest) - validation]))
     if samples is not None:
         sizes = [len(part.rest) for part in parts]
         if samples > min(sizes):

@@ -34,13 +34,13 @@ def test_where_it_is(monkeypatch, tmp_path):
 def test_an_array_is_made_once(folder):
     calls = []
     for _ in range(3):
-        np.testing.assert_array_equal(cache.kept_array("key", lambda: made(calls=calls)), ROWS)
+        np.testing.assert_array_equal(cache.cached_array("key", lambda: made(calls=calls)), ROWS)
     assert (len(calls), os.listdir(folder)) == (1, ["key.npy"])
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x80\x04N.", "cut", "pickle"])
 def test_a_damaged_file_is_made_again(folder, damage):
-    cache.kept_array("key", made)
+    cache.cached_array("key", made)
     file = folder / "key.npy"
     whole = file.read_bytes()
     file.unlink()
@@ -48,7 +48,7 @@ def test_a_damaged_file_is_made_again(folder, damage):
         np.save(file, np.array([{}], dtype=object), allow_pickle=True)
     else:
         file.write_bytes(whole[:-1] if damage == "cut" else damage)
-    np.testing.assert_array_equal(cache.kept_array("key", made), ROWS)
+    np.testing.assert_array_equal(cache.cached_array("key", made), ROWS)
 
 
 def test_keys_and_versions(tmp_path):
@@ -65,13 +65,13 @@ def test_a_failure_leaves_nothing(folder):
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):
-        cache.kept_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, broken()))
+        cache.cached_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, broken()))
     assert os.listdir(folder) == []
 
 
 def test_too_few_rows_are_noticed():
     with pytest.raises(FedloomError, match="it was damaged right after it was written"):
-        cache.kept_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, [ROWS[:3]]))
+        cache.cached_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, [ROWS[:3]]))
 
 
 def test_what_a_kill_left_goes_after_a_day(folder):
@@ -81,13 +81,13 @@ def test_what_a_kill_left_goes_after_a_day(folder):
     for file in (old, new):
         file.touch()
     os.utime(old, (1, 1))
-    cache.kept_array("key", made)
+    cache.cached_array("key", made)
     assert sorted(os.listdir(folder)) == [new.name, "key.npy"]
 
 
 def make_it(barrier, queue):
     barrier.wait(timeout=30)
-    queue.put(float(cache.kept_array("key", made).sum()))
+    queue.put(float(cache.cached_array("key", made).sum()))
 
 
 def test_processes_that_need_the_same_array_at_once(folder):

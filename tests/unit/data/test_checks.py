@@ -13,7 +13,7 @@ WINDOWS = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]])
 
 
 def opened(monkeypatch, **facts):
-    monkeypatch.setattr("fedloom.data.sources.find", lambda *_: Source("made", **facts))
+    monkeypatch.setattr("fedloom.data.sources.read_named", lambda *_: Source("made", **facts))
     return open_source("made")
 
 
@@ -49,7 +49,7 @@ def test_text_that_is_none(monkeypatch):
     assert "of shape (3, 4, 1)" in refused(WINDOWS[..., None])
     assert "must name its symbols" in refused(WINDOWS, ())
     monkeypatch.setattr(
-        "fedloom.data.sources.find",
+        "fedloom.data.sources.read_named",
         lambda *_: Source("t", WINDOWS, [1, 2, 0], SYMBOLS, kind="text"),
     )
     assert "--data t is, but they are given" in refusal(open_source, "t", mean=[1.0])

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedloom.config.models import LatencyConfig, TiersConfig
+from fedloom.config.file_rows import LatencyConfig
+from fedloom.config.models import TiersConfig
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Declined

@@ -237,10 +237,10 @@ def parse(text: str) -> tuple[Step, ...]:
     """Reads `name[:amount…][+…]`, in the order of application. `none` has no steps."""
     if text.strip() == "none":
         return ()
-    return tuple(step(text, part.strip()) for part in text.split("+"))
+    return tuple(parse_step(text, part.strip()) for part in text.split("+"))
 
 
-def step(text: str, part: str) -> Step:
+def parse_step(text: str, part: str) -> Step:
     name, *amounts = part.split(":")
     if name not in OPERATIONS:
         names = list(OPERATIONS)

@@ -19,14 +19,13 @@ from fedloom.data.fetching.digests import (
     broken,
     measure,
     opened,
-    present,
     read_record,
     record_of,
     sha256_of,
-    unpacked_name,
 )
 from fedloom.data.fetching.places import home
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
+from fedloom.data.packed import present, unpacked_name
 from fedloom.errors import FedloomError
 
 MOST_LINES = 20  # of missing or damaged files, in a table
@@ -72,9 +71,9 @@ class Report:
         }
 
 
-def inspect(dataset: DataSet, folder: Path, shown: Silent) -> Report:
+def inspect(dataset: DataSet, folder: Path, screen: DownloadScreen) -> Report:
     """Checks all files of a data set in a folder."""
-    shown.say(f"checking {folder}")
+    screen.say(f"checking {folder}")
     record = read_record(folder)
     findings = [content_finding(content, folder) for content in dataset.contents]
     findings += recorded_findings(dataset, folder, record)
@@ -208,7 +207,7 @@ def matches(folder: Path, pattern: str) -> bool:
     return any(True for _ in folder.glob(pattern))
 
 
-def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:
+def examine(place: str, data_dir: str | None, screen: DownloadScreen) -> list[Report]:
     """Checks the data set of this name, or all known data sets in this folder."""
     path = Path(place).expanduser()
     if place in catalogue.CATALOGUE and (data_dir is not None or not path.is_dir()):

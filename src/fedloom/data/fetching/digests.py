@@ -19,7 +19,6 @@ from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 
 CHUNK = 1 << 20
-PACKED = ("", ".gz", ".xz")  # tried in this order, as the readers do
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by damaged packed files
 
 
@@ -44,19 +43,6 @@ def opened(path: Path) -> BufferedIOBase:
     if path.suffix == ".xz":
         return lzma.open(path)
     return open(path, "rb")
-
-
-def present(folder: Path, name: str) -> Path | None:
-    """Returns the file of this name, packed or not, if there is one."""
-    for packed in PACKED:
-        file = folder / f"{name}{packed}"
-        if file.is_file():
-            return file
-    return None
-
-
-def unpacked_name(name: str) -> str:
-    return name.removesuffix(".gz").removesuffix(".xz")
 
 
 def measure(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from fedloom.data.fetching.catalogue import Remote
 from fedloom.data.fetching.digests import broken
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
 from fedloom.errors import FedloomError
 from fedloom.version import __version__
 
@@ -104,7 +104,7 @@ class Part:
             file.unlink(missing_ok=True)
 
 
-def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> None:
+def fetch(remote: Remote, target: Path, screen: DownloadScreen, patience: Patience) -> None:
     """Downloads a file from the first of its URLs that works.
 
     `target` is complete and verified afterwards, or absent.
@@ -113,11 +113,11 @@ def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> No
     for url in remote.urls:
         part = Part(target.with_name(f"{target.name}.part"), url)
         try:
-            fetch_from(part, remote, shown, patience)
+            fetch_from(part, remote, screen, patience)
         except Unfetched as failure:
             failures.append(failure)
             if url != remote.urls[-1]:
-                shown.say(f"{failure} Trying the next mirror.")
+                screen.say(f"{failure} Trying the next mirror.")
             continue
         with disk(target):
             os.replace(part.path, target)
@@ -126,16 +126,16 @@ def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> No
     raise failures[0]
 
 
-def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
+def fetch_from(part: Part, remote: Remote, screen: DownloadScreen, patience: Patience) -> None:
     """Downloads a file from one URL and verifies it."""
     if part.size and part.facts() is not None:
-        shown.say(f"{remote.name}: continuing after {part.size} bytes")
-    download(part, remote, shown, patience)
+        screen.say(f"{remote.name}: continuing after {part.size} bytes")
+    download(part, remote, screen, patience)
     mismatch = broken(part.path, remote.checksums)
     if mismatch is not None and part.glued:
-        shown.say(f"{remote.name}: its pieces do not fit; starting over")
+        screen.say(f"{remote.name}: its pieces do not fit; starting over")
         part.drop()
-        download(part, remote, shown, patience)
+        download(part, remote, screen, patience)
         mismatch = broken(part.path, remote.checksums)
     if mismatch is not None:
         part.drop()
@@ -146,13 +146,13 @@ def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) ->
         )
 
 
-def download(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
+def download(part: Part, remote: Remote, screen: DownloadScreen, patience: Patience) -> None:
     """Makes attempts until the file is complete, or several in a row brought no new byte."""
     fruitless = 0  # attempts in a row
     largest = part.size
     while True:
         try:
-            return transfer(part, remote, shown, patience)
+            return transfer(part, remote, screen, patience)
         except TROUBLE as error:
             fruitless += 1
             if part.size > largest:
@@ -171,7 +171,7 @@ def when_to_try(part: Part) -> str:
     return f"try again later; {kept}"
 
 
-def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
+def transfer(part: Part, remote: Remote, screen: DownloadScreen, patience: Patience) -> None:
     """Makes one attempt to download the missing bytes, or all of them."""
     before = part.facts()
     have = part.size if before is not None else 0
@@ -190,7 +190,7 @@ def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> N
         check_size(part, remote, extent.total)
         validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
         part.begin(extent.start, Facts(part.url, extent.total, validator))
-        size = receive(response, part, extent.start, remote, shown)
+        size = receive(response, part, extent.start, remote, screen)
     expected = extent.total
     if expected is None and remote.exact:
         expected = remote.size
@@ -256,7 +256,7 @@ def receive(
     part: Part,
     start: int,
     remote: Remote,
-    shown: Silent,
+    screen: DownloadScreen,
 ) -> int:
     """Appends the response to the part, and returns the size of the part.
 
@@ -275,7 +275,7 @@ def receive(
                 raise Unfetched(rule, "the server sent more", "it has changed: try again later")
             with disk(part.path):
                 file.write(block)
-            shown.step(remote.name, size, remote.size)
+            screen.step(remote.name, size, remote.size)
         os.fsync(file.fileno())
     return size
 

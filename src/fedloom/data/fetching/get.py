@@ -19,17 +19,16 @@ from fedloom.data.fetching.catalogue import DataSet, Remote
 from fedloom.data.fetching.check import Report, advice, inspect, unpacking
 from fedloom.data.fetching.digests import (
     broken,
-    present,
     read_record,
     record_of,
     sha256_of,
-    unpacked_name,
     write_record,
 )
 from fedloom.data.fetching.fetch import Patience, disk, fetch
 from fedloom.data.fetching.places import home as home  # the default of --data-dir
-from fedloom.data.fetching.shown import Silent, megabytes
+from fedloom.data.fetching.screen import DownloadScreen, megabytes
 from fedloom.data.fetching.unpack import unpack
+from fedloom.data.packed import present, unpacked_name
 from fedloom.errors import FedloomError
 
 
@@ -48,20 +47,23 @@ class Outcome:
         dataset = self.report.dataset
         folder = self.report.folder
         checksums = dataset.remotes[0].checksums
-        published = " and ".join(f"{one.algorithm} of {one.source}" for one in checksums)
+        sources = [f"{checksum.algorithm} of {checksum.source}" for checksum in checksums]
+        published = " and ".join(sources)
         state = "is"
         if self.fetched and published:
             state = f"matches the {published} and is now"
-        use = f"Use it with `{usage(dataset, folder)}`."
+        use = f"Use it with `{command_to_run(dataset, folder)}`."
         return f"{dataset.name} {state} in {folder}: {verdict(self.report)}. {use}"
 
 
-def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> Outcome:
+def obtain(
+    dataset: DataSet, directory: Path, screen: DownloadScreen, patience: Patience
+) -> Outcome:
     """Downloads a data set into a folder below `directory`, unless it is complete there already."""
     folder = directory / dataset.folder
     with disk(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    with alone(directory):
+    with locked(directory):
         if folder.exists() and any(folder.iterdir()):
             report = inspect(dataset, folder, screen)
             if not report.bad:
@@ -69,7 +71,7 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
             if report.damaged or dataset.archive is not None:
                 rule = f"{folder} must be complete or absent"
                 raise FedloomError(rule, first_fault(report), advice(report))
-        enough_room(dataset, directory)
+        check_room(dataset, directory)
         if dataset.archive is None:
             obtain_files(dataset, folder, screen, patience)
         else:
@@ -89,7 +91,9 @@ def first_fault(report: Report) -> str:
 # Files that are not in an archive
 
 
-def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patience) -> None:
+def obtain_files(
+    dataset: DataSet, folder: Path, screen: DownloadScreen, patience: Patience
+) -> None:
     """Downloads each file, unless its content is there and was checked, however it is packed."""
     with disk(folder):
         folder.mkdir(exist_ok=True)
@@ -105,7 +109,7 @@ def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patie
         record(remote, target, screen)
 
 
-def record(remote: Remote, file: Path, screen: Silent) -> None:
+def record(remote: Remote, file: Path, screen: DownloadScreen) -> None:
     """Records the sha256 of a downloaded file, or compares it with that of the first download."""
     recorded = read_record(file.parent)
     digest = sha256_of(file)
@@ -120,7 +124,7 @@ def record(remote: Remote, file: Path, screen: Silent) -> None:
         write_record(file.parent, {**recorded, remote.name: digest})
 
 
-def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience) -> None:
+def fetch_into(folder: Path, remote: Remote, screen: DownloadScreen, patience: Patience) -> None:
     """Downloads a file. A folder that stays empty is removed: it would look like data."""
     try:
         fetch(remote, folder / remote.name, screen, patience)
@@ -132,7 +136,9 @@ def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience)
 # An archive
 
 
-def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> None:
+def obtain_archive(
+    dataset: DataSet, directory: Path, screen: DownloadScreen, patience: Patience
+) -> None:
     """Downloads an archive, unpacks it, and moves its folder into place.
 
     The record is written before that: if the folder exists, so does its record.
@@ -187,14 +193,14 @@ def refuse_foreign(remote: Remote, path: Path) -> None:
         raise FedloomError(rule, f"it has {mismatch.digest}", "remove it and fetch it again")
 
 
-def tell_recorded(remote: Remote, screen: Silent, subject: str) -> None:
+def tell_recorded(remote: Remote, screen: DownloadScreen, subject: str) -> None:
     if not remote.checksums:
         recorded = f"{subject} recorded as the one to compare with from now on"
         screen.say(f"{remote.name}: no checksum is published; {recorded}")
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Locks a folder: two calls that write the same file would damage it.
 
     The lock ends with its process.
@@ -214,7 +220,7 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def enough_room(dataset: DataSet, directory: Path) -> None:
+def check_room(dataset: DataSet, directory: Path) -> None:
     """Refuses to start if the disk has too little room for the data set."""
     present_bytes = 0
     for remote in dataset.remotes:
@@ -240,50 +246,57 @@ def download_folder(dataset: DataSet, directory: Path) -> Path:
 # Texts for the user
 
 
-def by_hand(dataset: DataSet, directory: Path) -> dict[str, Any]:
-    """Returns which files to download from where, and where to put them."""
-    folder = download_folder(dataset, directory)
-    return {
-        "name": dataset.name,
-        "about": dataset.about,
-        "home": dataset.home,
-        "licence": dataset.licence,
-        "files": [file_by_hand(remote, folder) for remote in dataset.remotes],
-        "then": again(dataset, directory),
-    }
+@dataclass(frozen=True)
+class ManualDownload:
+    """Which files to download by hand from where, and where to put them."""
+
+    dataset: DataSet
+    directory: Path
+
+    def target(self, remote: Remote) -> Path:
+        return download_folder(self.dataset, self.directory) / remote.name
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.dataset.name,
+            "about": self.dataset.about,
+            "home": self.dataset.home,
+            "licence": self.dataset.licence,
+            "files": [self._file_json(remote) for remote in self.dataset.remotes],
+            "then": command_to_get(self.dataset, self.directory),
+        }
+
+    def _file_json(self, remote: Remote) -> dict[str, Any]:
+        return {
+            "urls": list(remote.urls),
+            "put": str(self.target(remote)),
+            "bytes": remote.size,
+            "checksums": [vars(checksum) for checksum in remote.checksums],
+        }
+
+    def in_words(self) -> str:
+        dataset = self.dataset
+        origin = f"Home: {dataset.home}. Licence: {dataset.licence}."
+        lines = [f"{dataset.name}: {dataset.about}. {origin}", "By hand:"]
+        for remote in dataset.remotes:
+            lines.append(f"  fetch  {' or '.join(remote.urls)}")
+            lines.append(f"  to     {self.target(remote)}  ({megabytes(remote.size)})")
+            for checksum in remote.checksums:
+                digest = f"{checksum.algorithm} {checksum.digest}"
+                lines.append(f"         {digest}, from {checksum.source}")
+        lines.append(f"  then   {command_to_get(dataset, self.directory)}")
+        return "\n".join(lines)
 
 
-def file_by_hand(remote: Remote, folder: Path) -> dict[str, Any]:
-    return {
-        "urls": list(remote.urls),
-        "put": str(folder / remote.name),
-        "bytes": remote.size,
-        "checksums": [vars(checksum) for checksum in remote.checksums],
-    }
+def command_to_get(dataset: DataSet, directory: Path) -> str:
+    return f"fedloom data get {dataset.name}{data_dir_option(directory)}"
 
 
-def in_words(plan: dict[str, Any]) -> str:
-    origin = f"Home: {plan['home']}. Licence: {plan['licence']}."
-    lines = [f"{plan['name']}: {plan['about']}. {origin}", "By hand:"]
-    for file in plan["files"]:
-        lines.append(f"  fetch  {' or '.join(file['urls'])}")
-        lines.append(f"  to     {file['put']}  ({megabytes(file['bytes'])})")
-        for checksum in file["checksums"]:
-            digest = f"{checksum['algorithm']} {checksum['digest']}"
-            lines.append(f"         {digest}, from {checksum['source']}")
-    lines.append(f"  then   {plan['then']}")
-    return "\n".join(lines)
+def command_to_run(dataset: DataSet, folder: Path) -> str:
+    return f"fedloom run fedavg --data {dataset.name}{data_dir_option(folder.parent)}"
 
 
-def again(dataset: DataSet, directory: Path) -> str:
-    return f"fedloom data get {dataset.name}{place(directory)}"
-
-
-def usage(dataset: DataSet, folder: Path) -> str:
-    return f"fedloom run fedavg --data {dataset.name}{place(folder.parent)}"
-
-
-def place(directory: Path) -> str:
+def data_dir_option(directory: Path) -> str:
     """Returns the option --data-dir, unless the folder is its default."""
     if directory == home().absolute():
         return ""

@@ -16,7 +16,7 @@ from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 
 from fedloom.data.fetching.catalogue import Archive
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
 from fedloom.errors import FedloomError
 
 BLOCK = 1 << 16
@@ -41,7 +41,7 @@ class Limited:
         return block
 
 
-def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[str, str]:
+def unpack(archive: Path, into: Path, expected: Archive, screen: DownloadScreen) -> dict[str, str]:
     """Writes all members to the new folder `into`.
 
     Returns the SHA-256 of each file, by its name within the folder `expected.inner`.
@@ -58,7 +58,7 @@ def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[
                     digest = write(members, member, into, archive)
                     if digest is not None:
                         digests[str(PurePosixPath(member.name))] = digest
-                    shown.step(f"unpacking {archive.name}", done, expected.bytes)
+                    screen.step(f"unpacking {archive.name}", done, expected.bytes)
             while limited.read():
                 pass  # only the end of the file proves that it is complete
     except UNREADABLE as error:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.partitions.margins import equal_sizes, owners, rounded, scaled
-from fedloom.data.partitions.rule import Ask, Rule, client_count, counted
+from fedloom.data.partitions.rule import Assignment, PartitionRequest, Rule, client_count, counted
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
@@ -28,19 +28,19 @@ def within_float64(alpha: float) -> float:
     return min(max(alpha, 1e-12), 1e12)
 
 
-def dirichlet(ask: Ask) -> tuple[np.ndarray, int]:
+def dirichlet(request: PartitionRequest) -> Assignment:
     """Label skew by class (Hsu et al. 2019, unbalanced as in FedNAS).
 
     Each class is cut by its own Dir(α).
     """
-    clients = client_count(ask)
-    alpha = ask.rule.value
+    clients = client_count(request)
+    alpha = request.rule.value
     assert alpha is not None  # `concentration` gave one
-    drawn = draw(ask, clients, alpha, DRAWS)
+    drawn = draw(request, clients, alpha, DRAWS)
     if drawn.sizes is None:
-        advice = f"try {fitting(ask, clients, alpha)}"
-        raise FedloomError(ask.requirement, f"none of {drawn.attempts} draws did", advice)
-    return owners(ask, drawn.sizes), clients
+        advice = f"try {fitting(request, clients, alpha)}"
+        raise FedloomError(request.requirement, f"none of {drawn.attempts} draws did", advice)
+    return Assignment(owners(request, drawn.sizes), clients)
 
 
 class Drawn(NamedTuple):
@@ -53,17 +53,17 @@ class Drawn(NamedTuple):
     attempts: int
 
 
-def draw(ask: Ask, clients: int, alpha: float, draws: int) -> Drawn:
-    _, totals = np.unique(ask.y, return_counts=True)
+def draw(request: PartitionRequest, clients: int, alpha: float, draws: int) -> Drawn:
+    _, totals = np.unique(request.y, return_counts=True)
     alpha = within_float64(alpha)
     fewest_short = clients
     for attempt in range(draws):
-        generator = rng(ask.seed, "partition", "dirichlet", attempt)
+        generator = rng(request.seed, "partition", "dirichlet", attempt)
         shares = generator.dirichlet(np.full(clients, alpha), len(totals))
         cuts = np.floor(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
         cuts[:, -1] = totals  # the cumulated shares may only reach 1 − 1e-16
         sizes = np.diff(cuts, axis=1, prepend=0)
-        short = int((sizes.sum(axis=0) < ask.min_samples).sum())
+        short = int((sizes.sum(axis=0) < request.min_samples).sum())
         if short == 0:
             return Drawn(sizes, attempt + 1)
         fewest_short = min(fewest_short, short)
@@ -74,38 +74,38 @@ def draw(ask: Ask, clients: int, alpha: float, draws: int) -> Drawn:
     return Drawn(None, draws)
 
 
-def fitting(ask: Ask, clients: int, alpha: float) -> str:
+def fitting(request: PartitionRequest, clients: int, alpha: float) -> str:
     """Suggests settings near this one that work. They are tried here with the same seed."""
     fits = 1  # one client always fits
     fails = clients
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        if draw(ask, middle, alpha, TRIES).sizes is not None:
+        if draw(request, middle, alpha, TRIES).sizes is not None:
             fits = middle
         else:
             fails = middle
     for larger in ALPHAS:
-        if larger > alpha and draw(ask, clients, larger, TRIES).sizes is not None:
+        if larger > alpha and draw(request, clients, larger, TRIES).sizes is not None:
             return f"{counted(fits)} or {Rule('dirichlet', larger)}"
     return counted(fits)
 
 
-def dirichlet_equal(ask: Ask) -> tuple[np.ndarray, int]:
+def dirichlet_equal(request: PartitionRequest) -> Assignment:
     """Label skew by client, with clients of equal size (as in FedorAS).
 
     Each client draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019. For C classes of
     equal size this is Dir(α, …, α). The drawn shares do not add up to the existing class sizes, so
     they are scaled by class and by client in turns until they do, which changes them least.
     """
-    clients = client_count(ask)
-    alpha = ask.rule.value
+    clients = client_count(request)
+    alpha = request.rule.value
     assert alpha is not None
-    _, totals = np.unique(ask.y, return_counts=True)
-    samples = len(ask.indices)
+    _, totals = np.unique(request.y, return_counts=True)
+    samples = len(request.indices)
     spread = [within_float64(alpha * len(totals) * int(total) / samples) for total in totals]
-    shares = rng(ask.seed, "partition", "dirichlet-equal").dirichlet(spread, clients).T
+    shares = rng(request.seed, "partition", "dirichlet-equal").dirichlet(spread, clients).T
     wish = 1 + np.floor(FINENESS * shares)  # above 0: a class that nobody drew is shared by all
     sizes = equal_sizes(samples, clients)
     goal = scaled(wish, totals, sizes)
     goal = goal * (sizes / goal.sum(axis=0))
-    return owners(ask, rounded(goal, totals, sizes)), clients
+    return Assignment(owners(request, rounded(goal, totals, sizes)), clients)

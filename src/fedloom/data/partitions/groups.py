@@ -7,70 +7,71 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from fedloom.data.partitions.margins import equal_sizes, seats
-from fedloom.data.partitions.rule import Ask, client_count
+from fedloom.data.partitions.rule import Assignment, PartitionRequest, client_count
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
 
-def sites(ask: Ask) -> tuple[np.ndarray, int]:
+def sites(request: PartitionRequest) -> Assignment:
     """Every site of the data is one client."""
-    if ask.source.groups is None:
+    if request.source.groups is None:
         rule = "`--partition sites` must have data that comes in sites"
         advice = "give a folder with one .npz per site as --data"
-        raise FedloomError(rule, f"{ask.source.name} has none", advice)
-    names = ask.source.group_names
-    if ask.clients not in (None, len(names)):
+        raise FedloomError(rule, f"{request.source.name} has none", advice)
+    names = request.source.group_names
+    if request.clients not in (None, len(names)):
         rule = f"`--partition sites` must have one client per site, {len(names)} in all"
         advice = "leave --clients out, or mix the sites, as --partition dirichlet:0.2 does"
-        raise FedloomError(rule, f"got {ask.clients}", advice)
-    owner = ask.source.groups[ask.indices]
+        raise FedloomError(rule, f"got {request.clients}", advice)
+    owner = request.source.groups[request.indices]
     sizes = np.bincount(owner, minlength=len(names))
-    if sizes.min() < ask.min_samples:
-        rule = f"each site must have at least {ask.min_samples} samples"
+    if sizes.min() < request.min_samples:
+        rule = f"each site must have at least {request.min_samples} samples"
         problem = f"{names[sizes.argmin()]} has {sizes.min()}"
         raise FedloomError(rule, problem, "leave this site out or lower min_samples")
-    return owner, len(names)
+    return Assignment(owner, len(names))
 
 
-def natural(ask: Ask) -> tuple[np.ndarray, int]:
+def natural(request: PartitionRequest) -> Assignment:
     """Every group is one client.
 
     If more clients are asked for, large groups are cut into shards; if fewer, whole groups are
     joined.
     """
-    if ask.source.groups is None:
+    if request.source.groups is None:
         rule = "`--partition natural` must have data that says who each sample comes from"
-        raise FedloomError(rule, f"{ask.source.name} does not", "try iid or dirichlet:0.5")
-    group = ask.source.groups[ask.indices]
-    sizes = np.bincount(group, minlength=len(ask.source.group_names))
+        raise FedloomError(rule, f"{request.source.name} does not", "try iid or dirichlet:0.5")
+    group = request.source.groups[request.indices]
+    sizes = np.bincount(group, minlength=len(request.source.group_names))
     clients = len(sizes)
-    if ask.clients is not None:
-        clients = client_count(ask)
+    if request.clients is not None:
+        clients = client_count(request)
     if clients > len(sizes):
-        return cut(ask, group, sizes, clients), clients
+        return Assignment(cut(request, group, sizes, clients), clients)
     if clients < len(sizes):
-        return join(ask, sizes, clients)[group], clients
-    if sizes.min() < ask.min_samples:
-        raise too_small(ask, sizes)
-    return group, clients
+        return Assignment(join(request, sizes, clients)[group], clients)
+    if sizes.min() < request.min_samples:
+        raise too_small(request, sizes)
+    return Assignment(group, clients)
 
 
-def too_small(ask: Ask, sizes: np.ndarray) -> FedloomError:
+def too_small(request: PartitionRequest, sizes: np.ndarray) -> FedloomError:
     smallest = int(sizes.argmin())
-    rule = f"each {ask.source.grouping} must have at least {ask.min_samples} samples to be a client"
-    short = int((sizes < ask.min_samples).sum())
-    example = f"{ask.source.group_names[smallest]} has {sizes[smallest]}"
+    grouping = request.source.grouping
+    rule = f"each {grouping} must have at least {request.min_samples} samples to be a client"
+    short = int((sizes < request.min_samples).sum())
+    example = f"{request.source.group_names[smallest]} has {sizes[smallest]}"
     problem = f"{short} of {len(sizes)} have fewer ({example})"
     advice = "another partition"
     if sizes[smallest] >= 4:
         advice = f"--min-samples {sizes[smallest]}"
-    fits = most_joined(ask, sizes)
+    fits = most_joined(request, sizes)
     if fits:
         advice = f"--clients {fits}, which joins them, or {advice}"
     return FedloomError(rule, problem, f"try {advice}")
 
 
-def most_joined(ask: Ask, sizes: np.ndarray) -> int:
+def most_joined(request: PartitionRequest, sizes: np.ndarray) -> int:
     """Returns the largest number of clients that have enough samples if whole groups are joined.
 
     It is 0 if not even a single client has enough.
@@ -79,27 +80,27 @@ def most_joined(ask: Ask, sizes: np.ndarray) -> int:
     fails = len(sizes)
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        samples = np.bincount(joined(ask, sizes, middle), weights=sizes)
-        if samples.min() >= ask.min_samples:
+        samples = np.bincount(joined(request, sizes, middle), weights=sizes)
+        if samples.min() >= request.min_samples:
             fits = middle
         else:
             fails = middle
     return fits
 
 
-def join(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
-    owner = joined(ask, sizes, clients)
-    if np.bincount(owner, weights=sizes, minlength=clients).min() < ask.min_samples:
-        raise too_small(ask, sizes)
+def join(request: PartitionRequest, sizes: np.ndarray, clients: int) -> np.ndarray:
+    owner = joined(request, sizes, clients)
+    if np.bincount(owner, weights=sizes, minlength=clients).min() < request.min_samples:
+        raise too_small(request, sizes)
     return owner
 
 
-def joined(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
+def joined(request: PartitionRequest, sizes: np.ndarray, clients: int) -> np.ndarray:
     """Returns the client of each group.
 
     The largest groups come first, and each goes to the client that has the fewest samples so far.
     """
-    draws = rng(ask.seed, "partition", "natural")
+    draws = rng(request.seed, "partition", "natural")
     owner = np.empty(len(sizes), np.int64)
     heap = [(0, int(tie), client) for client, tie in enumerate(draws.permutation(clients))]
     heapify(heap)
@@ -110,19 +111,21 @@ def joined(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
     return owner
 
 
-def cut(ask: Ask, group: np.ndarray, sizes: np.ndarray, clients: int) -> np.ndarray:
+def cut(
+    request: PartitionRequest, group: np.ndarray, sizes: np.ndarray, clients: int
+) -> np.ndarray:
     """Cuts groups into one shard per client, and returns the client of each sample.
 
     A shard holds samples of a single group, and the largest groups are cut into the most shards.
     """
-    draws = rng(ask.seed, "partition", "natural")
+    draws = rng(request.seed, "partition", "natural")
     counts = seats(sizes, clients, draws.permutation(len(sizes)), 1, np.maximum(sizes, 1))
     shards_by_group = []
     for size, count in zip(sizes, counts, strict=True):
         shards_by_group.append(equal_sizes(int(size), int(count)))
     shards = np.concatenate(shards_by_group)
-    if shards.min() < max(1, ask.min_samples):
-        raise too_fine(ask, sizes)
+    if shards.min() < max(1, request.min_samples):
+        raise too_fine(request, sizes)
     order = draws.permutation(len(group))
     by_group = order[np.argsort(group[order], kind="stable")]
     owner = np.empty(len(group), np.int64)
@@ -130,16 +133,16 @@ def cut(ask: Ask, group: np.ndarray, sizes: np.ndarray, clients: int) -> np.ndar
     return owner
 
 
-def too_fine(ask: Ask, sizes: np.ndarray) -> FedloomError:
-    least = max(1, ask.min_samples)
+def too_fine(request: PartitionRequest, sizes: np.ndarray) -> FedloomError:
+    least = max(1, request.min_samples)
     short = int((sizes < least).sum())
-    groups = f"{len(sizes)} {ask.source.grouping}s"
+    groups = f"{len(sizes)} {request.source.grouping}s"
     if not short:
         problem = f"clients are shards of {groups}, which must not be mixed"
         most = int((sizes // least).sum())
-        return FedloomError(ask.requirement, problem, f"try --clients {most} or fewer")
+        return FedloomError(request.requirement, problem, f"try --clients {most} or fewer")
     problem = f"{short} of {groups} have fewer samples than that"
-    fits = most_joined(ask, sizes)
+    fits = most_joined(request, sizes)
     if not fits:
-        return FedloomError(ask.requirement, problem, "try iid")
-    return FedloomError(ask.requirement, problem, f"try --clients {fits}, which joins them")
+        return FedloomError(request.requirement, problem, "try iid")
+    return FedloomError(request.requirement, problem, f"try --clients {fits}, which joins them")

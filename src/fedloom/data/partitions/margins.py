@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedloom.data.partitions.rule import Ask
+from fedloom.data.partitions.rule import PartitionRequest
 from fedloom.rng import rng
 
 TURNS = 500  # of scaling, at most; a few are enough unless the wish is far from the sums
@@ -28,14 +28,14 @@ def equal_sizes(samples: int, clients: int) -> np.ndarray:
     return sizes
 
 
-def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
+def owners(request: PartitionRequest, table: np.ndarray) -> np.ndarray:
     """Returns the client of each sample, by a table [class, client] of the classes that occur.
 
     Which sample of a class goes to which client is random.
     """
-    order = rng(ask.seed, "partition", "order").permutation(len(ask.indices))
+    order = rng(request.seed, "partition", "order").permutation(len(request.indices))
     # Class after class, shuffled within each.
-    by_class = order[np.argsort(ask.y[order], kind="stable")]
+    by_class = order[np.argsort(request.y[order], kind="stable")]
     clients = np.tile(np.arange(table.shape[1]), len(table))
     owner = np.empty(len(order), np.int64)
     owner[by_class] = np.repeat(clients, table.ravel())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,8 +79,15 @@ class Rule:
         return any(isinstance(change, Tint) for change in self.changes)
 
 
+class Assignment(NamedTuple):
+    """Which client each sample goes to."""
+
+    owner: np.ndarray  # [n], the client of each sample
+    clients: int
+
+
 @dataclass(frozen=True)
-class Ask:
+class PartitionRequest:
     """A request to a partition: all that it decides from."""
 
     rule: Rule
@@ -107,21 +115,21 @@ def plain(value: float) -> str:
     return str(value).removesuffix(".0")
 
 
-def client_count(ask: Ask) -> int:
+def client_count(request: PartitionRequest) -> int:
     """Returns the number of clients. Refuses it if there are too few samples."""
-    clients = ask.clients
+    clients = request.clients
     if clients is None or clients < 1:
-        rule = f"`--partition {ask.rule}` must have at least 1 client"
+        rule = f"`--partition {request.rule}` must have at least 1 client"
         raise FedloomError(rule, f"got {clients}", "give --clients")
-    samples = len(ask.indices)
-    if clients * max(1, ask.min_samples) > samples:
+    samples = len(request.indices)
+    if clients * max(1, request.min_samples) > samples:
         problem = f"there are {samples} samples"
-        raise FedloomError(ask.requirement, problem, how_to_fit(ask, samples))
+        raise FedloomError(request.requirement, problem, how_to_fit(request, samples))
     return clients
 
 
-def how_to_fit(ask: Ask, samples: int) -> str:
-    most = samples // max(1, ask.min_samples)
+def how_to_fit(request: PartitionRequest, samples: int) -> str:
+    most = samples // max(1, request.min_samples)
     if most:
         return f"try {counted(most)} or fewer"
     if samples >= LEAST_MIN_SAMPLES:

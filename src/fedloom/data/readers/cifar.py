@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedloom.data.packed import present, unpacked_name
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 PIXELS = 3 * 32 * 32
-PACKED = ("", ".gz", ".xz")  # tried in this order
 PICKLE = b"\x80"  # its first opcode; as a label byte it is out of range in both data sets
 FINE = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
@@ -120,12 +120,8 @@ def cifar100(directory: Path | None = None) -> Source:
 
 def is_batch(file: Path) -> bool:
     """Whether a file is named like one of CIFAR's, the refused Python version included."""
-    name = unpacked_name(file)
+    name = unpacked_name(file.name)
     return name.endswith(".bin") or name.startswith("data_batch_") or name == "test_batch"
-
-
-def unpacked_name(file: Path) -> str:
-    return file.name.removesuffix(".gz").removesuffix(".xz")
 
 
 # A whole data set
@@ -148,11 +144,9 @@ def files_in(folder: Path, kind: Kind) -> dict[str, Path]:
     """Returns the files of a data set that a folder has, by their published names."""
     files: dict[str, Path] = {}
     for name in kind.files:
-        for packed in PACKED:
-            file = folder / f"{name}{packed}"
-            if file.is_file():
-                files[name] = file
-                break
+        file = present(folder, name)
+        if file is not None:
+            files[name] = file
     return files
 
 
@@ -220,7 +214,7 @@ def official(kind: Kind, files: Sequence[Path], sizes: Sequence[int]) -> np.ndar
     """
     parts = []
     for file in files:
-        name = unpacked_name(file)
+        name = unpacked_name(file.name)
         if name not in kind.files:
             return None
         is_test = name == kind.files[-1]

@@ -1,20 +1,18 @@
 """The handwritten digits that come with scikit-learn.
 
-Their file is read as `sklearn.datasets.load_digits` reads it, but without importing the package:
-the import alone takes as long as that of torch, for one table of 1,797 rows.
+Their file is read as `sklearn.datasets.load_digits` reads it, but without importing the package.
 """
 
 from __future__ import annotations
 
 import gzip
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+from fedloom.data.readers.scikit_files import scikit_file
 from fedloom.data.source import Source
 
-PLACE = Path("datasets", "data", "digits.csv.gz")  # in scikit-learn's folder
 SIDE = 8  # pixels
 
 
@@ -30,22 +28,11 @@ def digits(directory: Path | None = None) -> Source:
 
 def digits_table() -> np.ndarray:
     """Returns an array [sample, 64 pixels and the class]."""
-    file = digits_file()
-    if file is None:
+    file = scikit_file("digits.csv.gz")
+    if file is None:  # this version of scikit-learn keeps the digits elsewhere
         return table_from_package()
     with gzip.open(file, "rt", encoding="utf-8") as text:
         return np.loadtxt(text, delimiter=",")
-
-
-def digits_file() -> Path | None:
-    """Returns scikit-learn's own file. None: this version of it keeps the digits elsewhere."""
-    package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        return None
-    file = Path(package.origin).parent / PLACE
-    if not file.is_file():
-        return None
-    return file
 
 
 def table_from_package() -> np.ndarray:

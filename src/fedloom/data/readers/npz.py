@@ -226,7 +226,7 @@ def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> n
             place = Place(file, content_offset(file, info) + head.size)
             return map_rows(place, head.dtype, head.shape)
         key = cache.key_of("npz 1", cache.version_of(file), name)
-        return cache.kept_array(key, lambda: content_of(stream, head))
+        return cache.cached_array(key, lambda: content_of(stream, head))
 
 
 def head_of(stream: IO[bytes]) -> Head | None:
@@ -327,7 +327,7 @@ def joined(arrays: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
     shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
     key = cache.key_of("joined 1", [cache.version_of(file) for file in files])
     rows = cache.Rows(shape, arrays[0].dtype, all_blocks(arrays))
-    return cache.kept_array(key, lambda: rows)
+    return cache.cached_array(key, lambda: rows)
 
 
 def all_blocks(arrays: list[np.ndarray]) -> Iterator[np.ndarray]:

@@ -49,13 +49,19 @@ class Form(NamedTuple):
         return np.dtype(np.float32)
 
 
+class Constants(NamedTuple):
+    """Mean and standard deviation over all pixels, one per channel; empty for bytes."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
 class Pictures(NamedTuple):
     """The images of all files that could be read."""
 
     x: np.ndarray  # [n,c,h,w]
     places: np.ndarray  # the indices of these images among the given files
-    mean: tuple[float, ...]  # over all pixels, one per channel; empty for bytes
-    std: tuple[float, ...]
+    constants: Constants
     skipped: tuple[SkippedFile, ...]
 
 
@@ -84,8 +90,8 @@ def picture_source(
         pictures.x,
         y[pictures.places],
         names,
-        pictures.mean,
-        pictures.std,
+        pictures.constants.mean,
+        pictures.constants.std,
         groups=groups,
         group_names=group_names,
         grouping=grouping,
@@ -107,7 +113,7 @@ def decoded(files: Sequence[str], rules: ImageRules = AS_THEY_ARE) -> Pictures:
 
     def read(places: list[int]) -> np.ndarray:
         chosen = [files[place] for place in places]
-        return cache.kept_array(
+        return cache.cached_array(
             key_of(chosen, listing, rules),
             lambda: rows_of(chosen, rules),
         )
@@ -122,8 +128,8 @@ def decoded(files: Sequence[str], rules: ImageRules = AS_THEY_ARE) -> Pictures:
         skip_bad=rules.skip_bad,
     )
     key = key_of([files[place] for place in whole.places], listing, rules)
-    mean, std = constants_of(whole.x, key)
-    return Pictures(whole.x, np.array(whole.places), mean, std, whole.skipped)
+    constants = constants_of(whole.x, key)
+    return Pictures(whole.x, np.array(whole.places), constants, whole.skipped)
 
 
 def key_of(files: Sequence[str], listing: Listing, rules: ImageRules) -> str:
@@ -250,12 +256,12 @@ def fitted(image: np.ndarray, form: Form, rules: ImageRules) -> np.ndarray:
 # Normalisation of values that are not bytes
 
 
-def constants_of(x: np.ndarray, key: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def constants_of(x: np.ndarray, key: str) -> Constants:
     """Returns mean and standard deviation over all pixels, per channel. Bytes need none."""
     if x.dtype == np.uint8:
-        return (), ()
-    table = cache.kept_array(f"{key}-constants", lambda: measured(x))
-    return tuple(table[0].tolist()), tuple(table[1].tolist())
+        return Constants()
+    mean, std = cache.cached_array(f"{key}-constants", lambda: measured(x))
+    return Constants(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def measured(x: np.ndarray) -> cache.Rows:

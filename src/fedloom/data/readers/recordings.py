@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.data.cache import Rows, kept_array
+from fedloom.data.cache import Rows, cached_array
 from fedloom.data.progress import with_progress
 from fedloom.data.readers.bad_files import (
     BadFiles,
@@ -117,7 +117,7 @@ def features_of(
         chosen = [clips[place] for place in places]
         shape = (len(chosen), 1, BANDS, FRAMES)
         name = f"speech-{key_of(chosen, listing, settings)}"
-        return kept_array(name, lambda: Rows(shape, dtype, rows(chosen, settings)))
+        return cached_array(name, lambda: Rows(shape, dtype, rows(chosen, settings)))
 
     clips_of_files = [clip for clip in clips if str(clip.file) in listing.versions]
     return read_whole_files(

@@ -1,21 +1,19 @@
 """The tables that come with scikit-learn: breast-cancer, wine and diabetes.
 
-Their files are read as `sklearn.datasets` reads them, but without importing the package: the import
-alone takes as long as that of torch.
+Their files are read as `sklearn.datasets` reads them, but without importing the package.
 """
 
 from __future__ import annotations
 
 import gzip
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+from fedloom.data.readers.scikit_files import scikit_file
 from fedloom.data.tables.table import Column, Numbers, Table, Texts, as_texts, table_of
 from fedloom.errors import FedloomError
 
-FOLDER = Path("datasets", "data")  # in scikit-learn's folder
 CELL_FEATURES = (
     "radius",
     "texture",
@@ -85,10 +83,8 @@ def classes_table(name: str, file: str, features: list[str], classes: tuple[str,
 
 
 def file_of(name: str) -> Path:
-    package = find_spec("sklearn")
-    if package is not None and package.origin is not None:
-        file = Path(package.origin).parent / FOLDER / name
-        if file.is_file():
-            return file
-    rule = f"scikit-learn must have its file {name}"
-    raise FedloomError(rule, "it is not there", "install scikit-learn again")
+    file = scikit_file(name)
+    if file is None:
+        rule = f"scikit-learn must have its file {name}"
+        raise FedloomError(rule, "it is not there", "install scikit-learn again")
+    return file

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedloom.data.checks import symbol_type
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
@@ -166,12 +167,8 @@ def alphabet_of(file: Path, texts: Iterable[str]) -> str:
 
 
 def numbered(text: str, alphabet: str) -> np.ndarray:
-    """Returns each symbol's place in the alphabet, as uint8 if it fits, else int32.
-
-    These are the smallest types that torch computes with.
-    """
-    dtype = np.uint8 if len(alphabet) <= 256 else np.int32
-    table = np.zeros(ord(alphabet[-1]) + 1, dtype)
+    """Returns each symbol's place in the alphabet, as uint8 if it fits, else int32."""
+    table = np.zeros(ord(alphabet[-1]) + 1, symbol_type(len(alphabet)))
     table[[ord(symbol) for symbol in alphabet]] = np.arange(len(alphabet))
     symbols = np.empty(len(text), table.dtype)
     for start in range(0, len(text), CHUNK):

@@ -91,7 +91,7 @@ class Spool:
                         np.lib.format.write_array(member, np.array(values), allow_pickle=False)
 
 
-def kept(dataset: Dataset[Any]) -> Path:
+def save_dataset(dataset: Dataset[Any]) -> Path:
     """Writes a data set to an .npz in the cache, and returns that file."""
     name = type(dataset).__name__
     folder = cache.folder()

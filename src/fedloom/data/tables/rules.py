@@ -37,7 +37,7 @@ class TableRules:
 USUAL = TableRules()
 
 
-def found_column(wanted: str, names: Sequence[str]) -> str | None:
+def matching_column(wanted: str, names: Sequence[str]) -> str | None:
     """Returns the column of this name, or else the only one that differs from it in case alone."""
     if wanted in names:
         return wanted

@@ -11,7 +11,7 @@ import numpy as np
 from fedloom.data.labels import class_order
 from fedloom.data.source import Source
 from fedloom.data.tables.encoding import Encoding
-from fedloom.data.tables.rules import CLIENT, TableRules, found_column
+from fedloom.data.tables.rules import CLIENT, TableRules, matching_column
 from fedloom.data.tables.sums import (
     Agreement,
     TableSums,
@@ -185,7 +185,7 @@ def rows_of(labelled: Labelled, chosen: np.ndarray) -> Labelled:
 def with_label(table: Table, rules: TableRules) -> Labelled:
     """Divides the columns of a table by purpose, and checks them."""
     names = list(table.columns)
-    label_name = found_column(rules.label_name, names)
+    label_name = matching_column(rules.label_name, names)
     if label_name is None:
         raise without_label(table, rules)
     label = table.columns[label_name]
@@ -195,7 +195,7 @@ def with_label(table: Table, rules: TableRules) -> Labelled:
     check_complete(table, label_name, "drop such rows, or fill it in")
     check_no_identifier(table.where, label_name, label)
     clients = None
-    client_name = found_column(CLIENT, names)
+    client_name = matching_column(CLIENT, names)
     if client_name is not None and client_name != label_name:
         check_complete(table, client_name, "fill it in, or rename the column")
         clients = as_texts(table.columns[client_name])
@@ -255,7 +255,7 @@ def likely_label(wanted: str, names: Sequence[str]) -> str | None:
     if near:
         return near[0]
     for other in OTHER_LABELS:
-        same = found_column(other, names)
+        same = matching_column(other, names)
         if same is not None:
             return same
     return nearest(wanted, names)

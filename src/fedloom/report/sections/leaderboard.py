@@ -198,7 +198,7 @@ def use(versus: Versus) -> Safe:
 def others_table(auto_result: AutoResult) -> Safe | None:
     """Return a table of the clients for which another contestant's model is clearly better."""
     rows: list[list[Child]] = []
-    for client in auto_result.others:
+    for client in auto_result.clients_with_another_model:
         counts = [str(client.only_chosen), str(client.only_common), str(client.samples)]
         rows.append([f"client {client.client}", client.chosen, *counts])
     if not rows:

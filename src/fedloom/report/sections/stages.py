@@ -153,9 +153,21 @@ class ScoreFigure:
 
 
 BY_ACCURACY = ScoreFigure(
-    "accuracy", " %", False, (0.0, 1.0), lambda score: score.accuracy, percent
+    "accuracy",
+    " %",
+    lower_is_better=False,
+    bounds=(0.0, 1.0),
+    of=lambda score: score.accuracy,
+    text=percent,
 )
-BY_LOSS = ScoreFigure("loss", "", True, None, lambda score: score.loss, value_text)
+BY_LOSS = ScoreFigure(
+    "loss",
+    "",
+    lower_is_better=True,
+    bounds=None,
+    of=lambda score: score.loss,
+    text=value_text,
+)
 
 
 def tried_paths(story: Story) -> Safe | None:

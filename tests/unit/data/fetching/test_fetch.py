@@ -12,14 +12,14 @@ import pytest
 from fedloom.data.fetching import fetch as module
 from fedloom.data.fetching.catalogue import Checksum, Remote
 from fedloom.data.fetching.fetch import Patience, Unfetched, fetch
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
 from fedloom.errors import FedloomError
 
 BODY = bytes(range(256)) * 1000
 HURRIED = Patience(stall=0.3, attempts=2, pause=0.001)
 
 
-class Heard(Silent):
+class Heard(DownloadScreen):
     def __init__(self):
         self.said = []
         self.steps = []
@@ -55,7 +55,7 @@ def interrupted(loopback, remote, target, count):
     """A part of `count` bytes, as a stopped download leaves it."""
     loopback.tricks += [{"truncate": count}, {"status": 404}]
     with pytest.raises(Unfetched, match=f"404 Not Found; try again later; {count} bytes are kept"):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert left(target) == ["file.part", "file.part.json"]
     loopback.requests.clear()
 
@@ -71,7 +71,7 @@ def test_a_whole_file_is_fetched_once_and_nothing_else_is_left(loopback, remote,
 
 def test_a_truncated_answer_is_continued_where_it_ended(loopback, remote, target):
     loopback.tricks += [{"truncate": 1000}, {"truncate": 5}]
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY
     assert ranges(loopback) == [None, "bytes=1000-", "bytes=1005-"]
 
@@ -89,13 +89,13 @@ def test_a_part_that_is_complete_is_not_asked_for_again(loopback, remote, target
     interrupted(loopback, remote, target, len(BODY) - 1)
     with open(target.parent / "file.part", "ab") as file:
         file.write(BODY[-1:])
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert loopback.requests == [] and target.read_bytes() == BODY
 
 
 def test_a_server_that_stalls_is_left_and_asked_again(loopback, remote, target):
     loopback.tricks.append({"stall": 3000})
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY
     assert ranges(loopback) == [None, "bytes=3000-"]
 
@@ -105,20 +105,20 @@ def test_a_server_that_always_stalls_ends_in_one_sentence(loopback, remote, targ
     with pytest.raises(
         Unfetched, match=r"but the server sent nothing for 0\.3 seconds, again and again; try again"
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
 
 
 def test_a_server_that_ignores_ranges_restarts(loopback, remote, target):
     interrupted(loopback, remote, target, 2000)
     loopback.tricks.append({"ignore range": True})
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == ["bytes=2000-"]
 
 
 def test_a_server_that_ignores_ranges_and_truncates_is_given_up(loopback, remote, target):
     loopback.tricks += [{"ignore range": True, "truncate": 500}] * 9
     with pytest.raises(Unfetched, match=f"ended after 500 of {len(BODY)} bytes"):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert len(loopback.requests) == 3
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_changed_between_attempts_is_not_glued(loopback, remote, tar
     loopback.files["/file"] = bytes(len(BODY))
     interrupted(loopback, remote, target, 2000)
     loopback.files["/file"] = BODY
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY
     assert ranges(loopback) == (["bytes=2000-"] if validators else ["bytes=2000-", None])
 
@@ -140,7 +140,7 @@ def test_a_file_that_changed_between_attempts_is_not_glued(loopback, remote, tar
 def test_a_file_that_changes_within_one_call_is_not_glued(loopback, remote, target):
     loopback.validators = False
     loopback.tricks.append({"corrupt": True, "truncate": 2000})
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [None, "bytes=2000-", None]
 
 
@@ -150,7 +150,7 @@ def test_a_file_of_another_length_is_not_glued_even_without_validators(loopback,
     loopback.files["/file"] = BODY + b"more"
     interrupted(loopback, changing, target, 2000)
     loopback.files["/file"] = BODY
-    fetch(changing, target, Silent(), HURRIED)
+    fetch(changing, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == ["bytes=2000-", None]
 
 
@@ -161,20 +161,20 @@ def test_a_file_that_became_shorter_than_its_part_starts_over(loopback, remote, 
     loopback.validators = False
     note = target.parent / "file.part.json"
     note.write_text(note.read_text().replace('"validator"', '"forgotten"'))
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [f"bytes={len(BODY) + 9}-", None]
 
 
 def test_a_weak_validator_is_no_ground_to_go_on(loopback, remote, target):
     loopback.tricks.append({"truncate": 100, "etag": 'W/"same"'})
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [None, None]
 
 
 def test_a_part_of_another_url_is_not_continued(loopback, remote, target):
     interrupted(loopback, remote, target, 100)
     loopback.files["/other"] = BODY
-    fetch(replace(remote, urls=(f"{loopback.root}other",)), target, Silent(), HURRIED)
+    fetch(replace(remote, urls=(f"{loopback.root}other",)), target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [None]
 
 
@@ -182,7 +182,7 @@ def test_a_part_of_another_url_is_not_continued(loopback, remote, target):
 def test_a_spoilt_note_only_costs_the_part(loopback, remote, target, note):
     interrupted(loopback, remote, target, 100)
     (target.parent / "file.part.json").write_text(note)
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [None]
 
 
@@ -192,14 +192,14 @@ def test_a_corrupted_file_is_refused_with_the_checksum_and_its_source(loopback, 
         Unfetched,
         match=r"must have the sha256 \w{64} \(its keeper\), but the downloaded file has \w{64}",
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert left(target) == []
 
 
 def test_a_corrupted_part_is_thrown_away_and_fetched_whole(loopback, remote, target):
     loopback.tricks += [{"corrupt": True, "truncate": 3000}, {"status": 404}]
     with pytest.raises(Unfetched):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     heard = Heard()
     fetch(remote, target, heard, HURRIED)
     assert target.read_bytes() == BODY
@@ -210,14 +210,14 @@ def test_a_corrupted_part_is_thrown_away_and_fetched_whole(loopback, remote, tar
 def test_a_refusal_is_final(loopback, remote, target, status):
     loopback.tricks.append({"status": status})
     with pytest.raises(Unfetched, match=f"must be fetched, but the server answers {status} "):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert len(loopback.requests) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_passing_failure_is_tried_again(loopback, remote, target, status):
     loopback.tricks.append({"status": status})
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and len(loopback.requests) == 2
 
 
@@ -226,7 +226,7 @@ def test_a_failure_that_does_not_pass_ends(loopback, remote, target):
     with pytest.raises(
         Unfetched, match="the server answers 500 Internal Server Error; try again later"
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert len(loopback.requests) == 2
 
 
@@ -236,7 +236,7 @@ def test_a_wrong_content_length_is_refused_before_anything_comes(loopback, remot
     with pytest.raises(
         Unfetched, match=f"must be {len(BODY)} bytes, but the server offers {length}"
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert left(target) == []
 
 
@@ -244,13 +244,13 @@ def test_an_error_page_does_not_cost_the_part(loopback, remote, target):
     interrupted(loopback, remote, target, 4000)
     loopback.tricks.append({"ignore range": True, "length": 20, "truncate": 20})
     with pytest.raises(Unfetched, match="the server offers 20"):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert (target.parent / "file.part").stat().st_size == 4000
 
 
 def test_without_a_content_length_the_known_size_tells_a_cut_from_an_end(loopback, remote, target):
     loopback.tricks += [{"no length": True, "truncate": 2000}, {"no length": True}]
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback) == [None, "bytes=2000-"]
 
 
@@ -262,7 +262,7 @@ def test_more_than_the_file_can_have_is_not_written(loopback, remote, target, ex
         Unfetched,
         match=f"must be {'' if exact else 'about '}{len(BODY)} bytes, but the server sent more",
     ):
-        fetch(replace(remote, exact=exact), target, Silent(), HURRIED)
+        fetch(replace(remote, exact=exact), target, DownloadScreen(), HURRIED)
     assert (target.parent / "file.part").stat().st_size == 0
 
 
@@ -291,7 +291,7 @@ def test_an_unknown_host_is_told_at_once(remote, target, monkeypatch):
     with pytest.raises(
         Unfetched, match=r"its host is not found, so there may be no network here \(Name or"
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert len(attempts) == 1
 
 
@@ -300,7 +300,7 @@ def test_a_server_that_is_not_there_is_told(remote, target):
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
     with pytest.raises(Unfetched, match="Connection refused"):
-        fetch(replace(remote, urls=(url,)), target, Silent(), HURRIED)
+        fetch(replace(remote, urls=(url,)), target, DownloadScreen(), HURRIED)
 
 
 def test_a_full_disk_is_told_and_not_tried_again(loopback, remote, target, monkeypatch):
@@ -311,7 +311,7 @@ def test_a_full_disk_is_told_and_not_tried_again(loopback, remote, target, monke
     with pytest.raises(
         FedloomError, match=r"file must be writable, but no space left on device; make room"
     ):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
     assert len(loopback.requests) == 1
 
 
@@ -319,11 +319,11 @@ def test_a_full_disk_is_told_and_not_tried_again(loopback, remote, target, monke
 def test_a_disk_that_fills_up_while_bytes_come_is_told(loopback, remote, target):
     (target.parent / "file.part").symlink_to("/dev/full")
     with pytest.raises(FedloomError, match=r"file\.part must be writable, but "):
-        fetch(remote, target, Silent(), HURRIED)
+        fetch(remote, target, DownloadScreen(), HURRIED)
 
 
 def test_ctrl_c_keeps_the_part(loopback, remote, target):
-    class Impatient(Silent):
+    class Impatient(DownloadScreen):
         def step(self, label, done, total):
             raise KeyboardInterrupt
 
@@ -331,5 +331,5 @@ def test_ctrl_c_keeps_the_part(loopback, remote, target):
         fetch(remote, target, Impatient(), HURRIED)
     kept = (target.parent / "file.part").stat().st_size
     assert kept > 0
-    fetch(remote, target, Silent(), HURRIED)
+    fetch(remote, target, DownloadScreen(), HURRIED)
     assert target.read_bytes() == BODY and ranges(loopback)[-1] == f"bytes={kept}-"

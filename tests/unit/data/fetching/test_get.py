@@ -22,7 +22,7 @@ from fedloom.data.fetching.check import inspect
 from fedloom.data.fetching.fetch import Patience, Unfetched
 from fedloom.data.fetching.get import obtain
 from fedloom.data.fetching.places import availability, fetched, home
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
@@ -92,7 +92,7 @@ def known(monkeypatch, plain, packed, tmp_path):
 
 
 def test_plain_files_come_with_a_record_of_their_checksums(plain, tmp_path):
-    outcome = obtain(plain, tmp_path, Silent(), HURRIED)
+    outcome = obtain(plain, tmp_path, DownloadScreen(), HURRIED)
     assert outcome.fetched and not outcome.report.bad
     assert (tmp_path / "plain/one").read_bytes() == ONE
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "plain.sha256"]
@@ -107,7 +107,7 @@ def test_plain_files_come_with_a_record_of_their_checksums(plain, tmp_path):
 
 
 def test_an_archive_is_unpacked_whole_and_then_removed(packed, tmp_path):
-    outcome = obtain(packed, tmp_path, Silent(), HURRIED)
+    outcome = obtain(packed, tmp_path, DownloadScreen(), HURRIED)
     assert outcome.fetched and [one.state for one in outcome.report.findings] == ["ok", "recorded"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "packed-folder",
@@ -119,24 +119,24 @@ def test_an_archive_is_unpacked_whole_and_then_removed(packed, tmp_path):
 @pytest.mark.parametrize("which", ["plain", "packed"])
 def test_what_is_there_and_right_is_left_alone(which, loopback, tmp_path, request):
     dataset = request.getfixturevalue(which)
-    obtain(dataset, tmp_path, Silent(), HURRIED)
+    obtain(dataset, tmp_path, DownloadScreen(), HURRIED)
     loopback.requests.clear()
-    outcome = obtain(dataset, tmp_path, Silent(), HURRIED)
+    outcome = obtain(dataset, tmp_path, DownloadScreen(), HURRIED)
     assert not outcome.fetched and loopback.requests == []
 
 
 def test_only_what_is_missing_is_fetched(plain, loopback, tmp_path):
-    obtain(plain, tmp_path, Silent(), HURRIED)
+    obtain(plain, tmp_path, DownloadScreen(), HURRIED)
     (tmp_path / "plain/one").unlink()
     loopback.requests.clear()
-    assert obtain(plain, tmp_path, Silent(), HURRIED).fetched
+    assert obtain(plain, tmp_path, DownloadScreen(), HURRIED).fetched
     assert len(loopback.requests) == 1 and (tmp_path / "plain/one").read_bytes() == ONE
 
 
 def test_a_file_that_is_packed_otherwise_is_not_fetched_again(plain, loopback, tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain/one.gz").write_bytes(gzip.compress(ONE))
-    obtain(plain, tmp_path, Silent(), HURRIED)
+    obtain(plain, tmp_path, DownloadScreen(), HURRIED)
     assert len(loopback.requests) == 1
 
 
@@ -146,7 +146,7 @@ def test_files_brought_by_hand_need_no_server(plain, packed, loopback, tmp_path)
     (tmp_path / "plain/two.gz").write_bytes(loopback.files["/two.gz"])
     (tmp_path / "set.tar.gz").write_bytes(loopback.files["/set.tar.gz"])
     for dataset in (plain, packed):
-        assert not obtain(dataset, tmp_path, Silent(), HURRIED).report.bad
+        assert not obtain(dataset, tmp_path, DownloadScreen(), HURRIED).report.bad
     assert loopback.requests == []
     assert (tmp_path / "set.tar.gz").exists()  # it is the user's
 
@@ -157,27 +157,27 @@ def test_a_wrong_file_brought_by_hand_is_refused_and_stays(packed, tmp_path):
         FedloomError,
         match=r"set\.tar\.gz must have the md5 \w{32} \(its keeper\), but it has \w{32}",
     ):
-        obtain(packed, tmp_path, Silent(), HURRIED)
+        obtain(packed, tmp_path, DownloadScreen(), HURRIED)
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz"]
 
 
 def test_damaged_files_are_named_and_not_overwritten(plain, packed, loopback, tmp_path):
     for dataset, file in ((plain, "plain/one"), (packed, "packed-folder/b")):
-        obtain(dataset, tmp_path, Silent(), HURRIED)
+        obtain(dataset, tmp_path, DownloadScreen(), HURRIED)
         (tmp_path / file).write_bytes(b"x" * 300)
         loopback.requests.clear()
         with pytest.raises(
             FedloomError,
             match=r"must be complete or absent, but \w+ is damaged: .*; remove .* then `fed",
         ):
-            obtain(dataset, tmp_path, Silent(), HURRIED)
+            obtain(dataset, tmp_path, DownloadScreen(), HURRIED)
         assert loopback.requests == [] and (tmp_path / file).read_bytes() == b"x" * 300
 
 
 def test_where_no_checksum_is_published_the_first_download_counts(
     plain, loopback, tmp_path, capsys
 ):
-    class Heard(Silent):
+    class Heard(DownloadScreen):
         said = []
 
         def say(self, text):
@@ -194,14 +194,14 @@ def test_where_no_checksum_is_published_the_first_download_counts(
     with pytest.raises(
         FedloomError, match=f"two.gz must have the sha256 {recorded}, as at the first download"
     ):
-        obtain(changing, tmp_path, Silent(), HURRIED)
+        obtain(changing, tmp_path, DownloadScreen(), HURRIED)
 
 
 def test_an_archive_without_checksum_is_compared_with_the_first_one(packed, loopback, tmp_path):
     changing = replace(
         packed, remotes=(replace(packed.remotes[0], checksums=(), exact=False),), contents=()
     )
-    obtain(changing, tmp_path, Silent(), HURRIED)
+    obtain(changing, tmp_path, DownloadScreen(), HURRIED)
     for file in (tmp_path / "packed-folder").iterdir():
         file.unlink()
     loopback.files["/set.tar.gz"] = tar(inner__a=ONE, inner__b=ONE)
@@ -209,7 +209,7 @@ def test_an_archive_without_checksum_is_compared_with_the_first_one(packed, loop
         FedloomError,
         match="b must be what it was at the first download, but it has changed or gone",
     ):
-        obtain(changing, tmp_path, Silent(), HURRIED)
+        obtain(changing, tmp_path, DownloadScreen(), HURRIED)
     assert list((tmp_path / "packed-folder").iterdir()) == []
 
 
@@ -217,7 +217,7 @@ def test_a_call_that_was_killed_while_unpacking_leaves_nothing_in_the_way(packed
     killed = tmp_path / ".packed-folder.unpacking/inner"
     killed.mkdir(parents=True)
     (killed / "a").write_bytes(b"half")
-    obtain(packed, tmp_path, Silent(), HURRIED)
+    obtain(packed, tmp_path, DownloadScreen(), HURRIED)
     assert not killed.parent.exists() and (tmp_path / "packed-folder/a").read_bytes() == ONE
 
 
@@ -230,7 +230,7 @@ def test_an_unsafe_archive_leaves_no_folder(packed, loopback, tmp_path):
     with pytest.raises(
         FedloomError, match=r"must be safe to unpack, but '\.\./out' leads out of its folder"
     ):
-        obtain(unsafe, tmp_path, Silent(), HURRIED)
+        obtain(unsafe, tmp_path, DownloadScreen(), HURRIED)
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz"]
 
 
@@ -238,7 +238,9 @@ def test_an_archive_without_its_folder_is_refused(packed, tmp_path):
     with pytest.raises(
         FedloomError, match=r"set\.tar\.gz must hold the folder outer, but it does not"
     ):
-        obtain(replace(packed, archive=Archive("outer", 700, 4)), tmp_path, Silent(), HURRIED)
+        obtain(
+            replace(packed, archive=Archive("outer", 700, 4)), tmp_path, DownloadScreen(), HURRIED
+        )
     assert not (tmp_path / "packed-folder").exists()
 
 
@@ -246,7 +248,12 @@ def test_too_little_room_is_told_before_anything_is_fetched(packed, loopback, tm
     with pytest.raises(
         FedloomError, match=r"must have room for 1e\+09 GB, but .* are free; make room"
     ):
-        obtain(replace(packed, archive=Archive("inner", 10**18, 4)), tmp_path, Silent(), HURRIED)
+        obtain(
+            replace(packed, archive=Archive("inner", 10**18, 4)),
+            tmp_path,
+            DownloadScreen(),
+            HURRIED,
+        )
     assert loopback.requests == []
 
 
@@ -258,7 +265,7 @@ def test_two_calls_do_not_share_a_folder(plain, loopback, tmp_path):
             FedloomError,
             match=r"`fedloom data get` must work alone in .* another one is working there; wait",
         ):
-            obtain(plain, tmp_path, Silent(), HURRIED)
+            obtain(plain, tmp_path, DownloadScreen(), HURRIED)
     finally:
         os.close(handle)
     assert loopback.requests == []
@@ -267,13 +274,13 @@ def test_two_calls_do_not_share_a_folder(plain, loopback, tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(plain, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(FedloomError, match=r"file/below must be writable, but not a directory"):
-        obtain(plain, tmp_path / "file/below", Silent(), HURRIED)
+        obtain(plain, tmp_path / "file/below", DownloadScreen(), HURRIED)
 
 
 def test_a_set_of_which_nothing_came_leaves_no_folder(plain, loopback, tmp_path):
     loopback.tricks.append({"status": 404})
     with pytest.raises(Unfetched):
-        obtain(plain, tmp_path, Silent(), HURRIED)
+        obtain(plain, tmp_path, DownloadScreen(), HURRIED)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -395,9 +402,9 @@ def test_counts_tell_a_tree_that_is_not_whole(tmp_path):
     tree = DataSet("tree", "a tree", "tree", "here", "free", (), counts=(Count("*/*.png", 2),))
     (tmp_path / "tree/a").mkdir(parents=True)
     (tmp_path / "tree/a/1.png").write_bytes(b"x")
-    assert inspect(tree, tmp_path / "tree", Silent()).bad[0].text == "1 files, must be 2"
+    assert inspect(tree, tmp_path / "tree", DownloadScreen()).bad[0].text == "1 files, must be 2"
     (tmp_path / "tree/a/2.png").write_bytes(b"x")
-    assert [one.state for one in inspect(tree, tmp_path / "tree", Silent()).findings] == [
+    assert [one.state for one in inspect(tree, tmp_path / "tree", DownloadScreen()).findings] == [
         "unverified"
     ]
 

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from fedloom.data.fetching.catalogue import Archive
-from fedloom.data.fetching.shown import Silent
+from fedloom.data.fetching.screen import DownloadScreen
 from fedloom.data.fetching.unpack import unpack
 from fedloom.errors import FedloomError
 
@@ -34,7 +34,7 @@ def packed(tmp_path, *members):
 def refused(tmp_path, *members, expected=EXPECTED):
     into = tmp_path / "into"
     with pytest.raises(FedloomError) as error:
-        unpack(packed(tmp_path, *members), into, expected, Silent())
+        unpack(packed(tmp_path, *members), into, expected, DownloadScreen())
     assert {path.name for path in tmp_path.iterdir()} <= {"set.tar.gz", "into"}
     return str(error.value)
 
@@ -46,7 +46,7 @@ def test_files_and_folders_are_unpacked_and_hashed(tmp_path):
         member("./a/b.txt", content=b"one"),
         member("c", content=b"two"),
     )
-    digests = unpack(path, tmp_path / "into", EXPECTED, Silent())
+    digests = unpack(path, tmp_path / "into", EXPECTED, DownloadScreen())
     assert (tmp_path / "into/a/b.txt").read_bytes() == b"one"
     assert (tmp_path / "into/c").read_bytes() == b"two"
     assert digests == {
@@ -57,14 +57,14 @@ def test_files_and_folders_are_unpacked_and_hashed(tmp_path):
 
 def test_names_are_those_within_the_inner_folder(tmp_path):
     path = packed(tmp_path, member("set/a", content=b"one"), member("readme", content=b"two"))
-    assert list(unpack(path, tmp_path / "into", Archive("set", 1000, 4), Silent())) == ["a"]
+    assert list(unpack(path, tmp_path / "into", Archive("set", 1000, 4), DownloadScreen())) == ["a"]
 
 
 def test_modes_and_owners_of_the_archive_do_not_come_along(tmp_path):
     info, content = member("a", content=b"one")
     info.mode = 0o6777
     info.uid = 4321
-    unpack(packed(tmp_path, (info, content)), tmp_path / "into", EXPECTED, Silent())
+    unpack(packed(tmp_path, (info, content)), tmp_path / "into", EXPECTED, DownloadScreen())
     stat = (tmp_path / "into/a").stat()
     assert stat.st_mode & 0o6111 == 0 and stat.st_uid != 4321
 
@@ -115,7 +115,7 @@ def test_a_bomb_in_a_header_is_refused_without_filling_memory(tmp_path):
     with pytest.raises(
         FedloomError, match=r"set\.tar\.gz must be safe to unpack, but it unpacks to far more bytes"
     ):
-        unpack(path, tmp_path / "into", EXPECTED, Silent())
+        unpack(path, tmp_path / "into", EXPECTED, DownloadScreen())
 
 
 def test_a_bomb_after_the_end_is_refused(tmp_path):
@@ -123,7 +123,7 @@ def test_a_bomb_after_the_end_is_refused(tmp_path):
     with gzip.open(path, "ab") as raw:
         raw.write(bytes(1_000_000))
     with pytest.raises(FedloomError, match="far more bytes"):
-        unpack(path, tmp_path / "into", EXPECTED, Silent())
+        unpack(path, tmp_path / "into", EXPECTED, DownloadScreen())
 
 
 def test_a_file_that_is_in_it_twice_is_refused(tmp_path):
@@ -140,10 +140,10 @@ def test_a_cut_archive_is_refused_by_name(tmp_path, cut):
     with pytest.raises(
         FedloomError, match=r"set\.tar\.gz must be a complete \.tar\.gz, but EOFError"
     ):
-        unpack(path, tmp_path / "into", EXPECTED, Silent())
+        unpack(path, tmp_path / "into", EXPECTED, DownloadScreen())
 
 
 def test_what_is_no_archive_is_refused_by_name(tmp_path):
     (tmp_path / "set.tar.gz").write_bytes(b"<html>")
     with pytest.raises(FedloomError, match=r"must be a complete \.tar\.gz, but BadGzipFile"):
-        unpack(tmp_path / "set.tar.gz", tmp_path / "into", EXPECTED, Silent())
+        unpack(tmp_path / "set.tar.gz", tmp_path / "into", EXPECTED, DownloadScreen())

@@ -1,8 +1,10 @@
 """The digits, read without scikit-learn's code."""
 
+from pathlib import Path
+
 import numpy as np
 
-from fedloom.data.readers import digits
+from fedloom.data.readers import digits, scikit_files
 
 
 def test_they_are_what_scikit_learn_gives():
@@ -17,6 +19,6 @@ def test_they_are_what_scikit_learn_gives():
 
 def test_another_version_may_keep_its_file_elsewhere(monkeypatch):
     usual = digits.digits_table()
-    monkeypatch.setattr(digits, "PLACE", "elsewhere/digits.csv.gz")
-    assert digits.digits_file() is None
+    monkeypatch.setattr(scikit_files, "FOLDER", Path("elsewhere"))
+    assert scikit_files.scikit_file("digits.csv.gz") is None
     assert np.array_equal(digits.digits_table(), usual)

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import fedloom
 from fedloom.data.progress import listening
-from fedloom.data.readers.torch_dataset import kept
+from fedloom.data.readers.torch_dataset import save_dataset
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 
@@ -42,7 +42,7 @@ class Streamed(IterableDataset):
 
 
 def opened(dataset):
-    return open_source(str(kept(dataset)))
+    return open_source(str(save_dataset(dataset)))
 
 
 def test_tensors():
@@ -90,15 +90,19 @@ def test_a_stream_and_how_far_it_is():
     ]
     heard = []
     with listening(lambda *facts: heard.append(facts)):
-        kept(Listed([(torch.zeros(4, 4), 0)] * 3))
+        save_dataset(Listed([(torch.zeros(4, 4), 0)] * 3))
     assert heard[-1] == ("reading the data set", 3, 3)
 
 
 def test_the_name_is_of_the_content(cache):
     items = [(torch.full((4, 4), number), number % 2) for number in range(6)]
-    first = kept(Listed(items))
-    assert kept(Listed(list(items))) == first
-    others = {kept(Listed(items[::-1])), kept(Listed(items, ["a", "b"])), kept(Listed(items[:-1]))}
+    first = save_dataset(Listed(items))
+    assert save_dataset(Listed(list(items))) == first
+    others = {
+        save_dataset(Listed(items[::-1])),
+        save_dataset(Listed(items, ["a", "b"])),
+        save_dataset(Listed(items[:-1])),
+    }
     assert len(others | {first}) == 4
     assert sorted(file.suffix for file in cache.iterdir()) == [".npz"] * 4
 
@@ -107,7 +111,7 @@ def test_a_large_one_is_mapped_from_its_file(monkeypatch):
     monkeypatch.setattr("fedloom.data.readers.npz.LARGE", 1)
     from fedloom.data.mapped import place_of
 
-    file = kept(TensorDataset(torch.rand(20, 1, 6, 5), torch.arange(20) % 2))
+    file = save_dataset(TensorDataset(torch.rand(20, 1, 6, 5), torch.arange(20) % 2))
     place = place_of(open_source(str(file)).x)
     assert place is not None
     assert place.file == file
@@ -146,7 +150,7 @@ def test_a_large_one_is_mapped_from_its_file(monkeypatch):
 )
 def test_bad_data_sets(cache, items, expected):
     with pytest.raises(FedloomError) as caught:
-        kept(Listed(items))
+        save_dataset(Listed(items))
     assert expected in str(caught.value)
     assert not any(cache.iterdir())
 
@@ -155,7 +159,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "file"))
     with pytest.raises(FedloomError, match="set FEDLOOM_CACHE to another"):
-        kept(Streamed())
+        save_dataset(Streamed())
 
 
 def test_search_and_compare_take_one_and_resume(cache):
@@ -176,5 +180,5 @@ def test_search_and_compare_take_one_and_resume(cache):
         match=r"the cache was emptied: give the same torch data set to fedloom\.search",
     ):
         fedloom.resume(run.path)
-    kept(Streamed())
+    save_dataset(Streamed())
     assert fedloom.resume(run.path).accuracy == run.accuracy

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-class Silent:
-    """Shows nothing."""
+class DownloadScreen:
+    """Where the progress of downloads is shown. This one shows nothing."""
 
     def say(self, text: str) -> None:
         """Shows a sentence that stays on the screen."""
@@ -21,7 +21,7 @@ class Silent:
         """Shows how many bytes of a file are done."""
 
 
-class Lines(Silent):
+class Lines(DownloadScreen):
     """Prints plain lines, about ten per file at most."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -40,7 +40,7 @@ class Lines(Silent):
             self.say(f"{label}: {megabytes(done)} of {megabytes(total)}")
 
 
-class Bar(Silent):
+class Bar(DownloadScreen):
     """Shows a progress bar per file."""
 
     def __init__(self, progress: Progress) -> None:
@@ -64,10 +64,10 @@ def megabytes(size: int) -> str:
 
 
 @contextmanager
-def shown(*, quiet: bool) -> Iterator[Silent]:
+def download_screen(*, quiet: bool) -> Iterator[DownloadScreen]:
     """Shows progress on standard error, because standard output is for results."""
     if quiet:
-        yield Silent()
+        yield DownloadScreen()
     elif sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import (
