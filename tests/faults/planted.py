@@ -102,8 +102,8 @@ FIRST = (
         "A stage at equal MACs or bytes goes on until its budget is spent, instead of ending "
         "where it is nearest.",
         "federation/server/loop.py",
-        "at.spent + at.last_cost / 2 > at.budget",
-        "at.spent > at.budget",
+        "spent + checkpoint.last_cost / 2 > budget",
+        "spent > budget",
         (LOOP,),
     ),
     Fault(
@@ -124,7 +124,7 @@ FIRST = (
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
         "runs/rehearsal.py",
-        "sizes[look] = size_of(self._stamped(stage, order, hop))",
+        "sizes[look] = encoded_size(self._stamped(stage, order, hop))",
         "sizes[look] = Body(order.tensors).size",
         ("unit/test_estimate.py",),
     ),
@@ -245,15 +245,15 @@ FURTHER = (
     ),
     Fault(
         "The best round's checkpoint is deleted with the older ones.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "needed.add(best.round)",
         "pass",
         (CHECKPOINT,),
     ),
     Fault(
         "Rows of metrics beyond the checkpoint stay when a run is resumed.",
-        "federation/server/checkpoint.py",
-        "cut_to(self.metrics, at.rows)",
+        "federation/server/archive.py",
+        "cut_to(self.metrics, checkpoint.rows)",
         "pass",
         (CHECKPOINT,),
     ),
@@ -282,7 +282,7 @@ FURTHER = (
     Fault(
         "A later stage gets its share of the whole budget, not of what is left.",
         "federation/server/loop.py",
-        "remaining = self.settings.budget - at.charged",
+        "remaining = self.settings.budget - checkpoint.charged",
         "remaining = self.settings.budget",
         (LOOP,),
     ),
@@ -897,14 +897,14 @@ SUBTLE = (
     ),
     Fault(
         "A client's test samples count for the weight that it may claim.",
-        "federation/server/exchange.py",
+        "federation/server/reply_checks.py",
         "trained_on = samples.train",
         "trained_on = samples.total",
         (BOUNDS,),
     ),
     Fault(
         "An evaluation may be of more samples than its client has.",
-        "federation/server/exchange.py",
+        "federation/server/reply_checks.py",
         "            most_samples = samples.total\n",
         "",
         (BOUNDS,),
@@ -912,15 +912,15 @@ SUBTLE = (
     Fault(
         "A late evaluation counts against the training budget.",
         "federation/server/loop.py",
-        "totals = evaluation_of(exchange.bookings())",
-        "totals = exchange.totals(lan=False)",
+        "totals = evaluation_of(exchange.accounts.bookings())",
+        "totals = exchange.accounts.totals()",
         (LOOP,),
     ),
     Fault(
         "The final figures are those of the last round, although the best one was asked for.",
         "federation/server/loop.py",
-        "return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)",
-        "return replace(at, stage=stage)",
+        "                state=handed_on.state,\n                versions=handed_on.versions,\n",
+        "",
         (LOOP,),
     ),
     Fault(
@@ -1101,8 +1101,8 @@ GUARDS = (
     ),
     Fault(
         "A run goes on from a checkpoint whose rows of metrics are gone.",
-        "federation/server/checkpoint.py",
-        "if len(rows) < at.rows:",
+        "federation/server/archive.py",
+        "if len(rows) < checkpoint.rows:",
         "if len(rows) < 0:",
         (CHECKPOINT,),
     ),
@@ -1266,7 +1266,7 @@ SUPERNETS = (
     Fault(
         "A round that asks nobody frees checkpoints that were held because most clients failed.",
         "federation/server/loop.py",
-        "        if asks_nobody:\n            return at.held\n",
+        "        if asks_nobody:\n            return checkpoint.held\n",
         "",
         ("unit/federation/test_rounds_without_clients.py",),
     ),
@@ -1315,14 +1315,14 @@ SUPERNETS = (
     ),
     Fault(
         "Tensors that were changed in place are taken for those of an earlier checkpoint.",
-        "federation/server/checkpoint.py",
+        "federation/server/origins.py",
         "is_same = self.tensor() is tensor and version_of(tensor) == self.version",
         "is_same = self.tensor() is tensor",
         (f"{CHECKPOINT}::test_tensors_that_are_others_are_written",),
     ),
     Fault(
         "The checkpoint that has the tensors of later ones is deleted.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "            needed.add(elsewhere)\n",
         "",
         (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
@@ -1330,29 +1330,29 @@ SUPERNETS = (
     Fault(
         "Nothing is left to go back to where the checkpoint that has everybody's tensors is "
         "damaged.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "            if second is not None:\n                needed.add(second)\n",
         "",
         (f"{CHECKPOINT}::test_where_the_tensors_are_damaged_the_run_goes_back_before_them",),
     ),
     Fault(
         "Unchanged tensors are written again with every checkpoint.",
-        "federation/server/checkpoint.py",
-        "            elsewhere=self._elsewhere(at),\n",
+        "federation/server/archive.py",
+        "            elsewhere=self._elsewhere(checkpoint),\n",
         "",
         (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
     ),
     Fault(
         "A stage leaves the state of its last round, where the best one goes on.",
         "federation/server/loop.py",
-        "self.archive.leave(leaves, chosen.state)",
-        "self.archive.leave(leaves, at.state)",
+        "self.archive.keep_stage_state(leaves, handed_on.state)",
+        "self.archive.keep_stage_state(leaves, checkpoint.state)",
         ("unit/federation/test_left_states.py",),
     ),
     Fault(
         "What a stage left before it was taken back stays in the folder.",
         "federation/server/loop.py",
-        "                self.archive.forget_left(stage.leaves)\n                continue\n",
+        "                self.archive.forget_stage_state(stage.leaves)\n                continue\n",
         "                continue\n",
         ("unit/federation/test_left_states.py",),
     ),
@@ -1380,8 +1380,8 @@ SUPERNETS = (
     ),
     Fault(
         "A method is not asked what it has against a reply.",
-        "federation/server/exchange.py",
-        "return admission.refuse_by_method(method, order, reply, trained_on)",
+        "federation/server/reply_checks.py",
+        "return admission.refuse_by_method(self.method, order, reply, trained_on)",
         "return None",
         ("unit/federation/test_method_checks.py",),
     ),
@@ -2102,8 +2102,8 @@ BY_THE_CLOCK = (
     Fault(
         "Schedules follow the rounds alone, whatever is spent of other limits.",
         "federation/server/loop.py",
-        "spent=max(at.spent, spent_by_limits),",
-        "spent=at.spent,",
+        "spent=max(checkpoint.spent, spent_by_limits),",
+        "spent=checkpoint.spent,",
         (ROUNDS_BY_CLOCK,),
     ),
     Fault(
@@ -2227,8 +2227,8 @@ CLUSTERS = (
     Fault(
         "Every round draws a cohort, whatever clusters there are.",
         "federation/server/loop.py",
-        "            kept = clustering.clients\n",
-        "            kept = None\n",
+        "            cohort = clustering.clients\n",
+        "            cohort = None\n",
         (RUNS_IN_CLUSTERS,),
     ),
     Fault(

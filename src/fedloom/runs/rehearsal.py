@@ -29,22 +29,24 @@ from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
 from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.evaluating import evaluation_order
 from fedloom.federation.server.exchange import asks_everybody, describe_order
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import HopClient, Transfer
-from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
+from fedloom.federation.server.loop import MOST_EVALUATED
+from fedloom.federation.server.parcels import encoded_size
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
+from fedloom.federation.server.stage_checks import check_change
 from fedloom.federation.server.topology import (
-    Clustered,
     Flat,
+    HopResult,
     Situation,
     Timing,
     Topology,
-    Worked,
     planned_clusters,
-    size_of,
     with_grouping,
 )
 from fedloom.files import Chunk
@@ -432,7 +434,7 @@ class Rehearsal:
         by_limits = progress.allowance.share_spent(self.spent.totals) * progress.budget
         number = self.round + 1
         topology = self._topology(stage)
-        clustering = topology.holding(self.clustering, stage.name, number)
+        clustering = topology.valid_clustering(self.clustering, stage.name, number)
         clustered_clients = None
         if clustering is not None:
             clustered_clients = clustering.clients
@@ -471,7 +473,7 @@ class Rehearsal:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
-                sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
+                sizes[look] = encoded_size(self._stamped(stage, order, EVALUATE))
             costs.append(self._price(stage, order, answer, sizes[look]))
             replies.append(replace(answer.reply, client=order.client))
         self.evaluation = self.evaluation.plus(self._together(costs))
@@ -577,11 +579,11 @@ class Rehearsal:
         sent = Transfer()
         works_of_hops: list[tuple[HopWork, ...]] = []
 
-        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> HopResult:
             replies, works, hop_cost = self._work(stage, state, hop_orders, hop, progress)
             costs.append(hop_cost)
             works_of_hops.append(works)
-            return Worked(replies, works, timing(works, ()))
+            return HopResult(replies, works, timing(works, ()))
 
         gathered = topology.gather(orders, exchange, self._situation(stage, view, clock))
         self.clustering = gathered.clustering or self.clustering
@@ -646,7 +648,7 @@ class Rehearsal:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, hop, progress)
             if look not in sizes:
-                sizes[look] = size_of(self._stamped(stage, order, hop))
+                sizes[look] = encoded_size(self._stamped(stage, order, hop))
             costs.append(self._price(stage, order, answer, sizes[look]))
             works.append(self._hop_work(stage, order, answer, sizes[look]))
             places.append(Place(order.client, replace(answer.reply, client=order.client)))
@@ -739,7 +741,7 @@ class Rehearsal:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
-                sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
+                sizes[look] = encoded_size(self._stamped(stage, order, EVALUATE))
             costs.append(self._price(stage, order, answer, sizes[look]))
         self.evaluations += 1
         self.evaluation = self.evaluation.plus(self._together(costs))
@@ -780,7 +782,7 @@ class Rehearsal:
         question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
         chunks, _ = carry_out(whole, order)
-        down = size_of(order)
+        down = encoded_size(order)
         up = size_of_chunks(chunks)
         cost = Cost(down=down, up=up, most_bytes=down + up, describing=down + up)
         return read_reply(b"".join(chunks)), cost

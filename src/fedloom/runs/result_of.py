@@ -18,8 +18,8 @@ from fedloom.data.split import Split
 from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.loop import Outcome
-from fedloom.federation.server.topology import Clustered
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.metrics.regression import MAE, pooled_mae

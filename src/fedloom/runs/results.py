@@ -22,7 +22,8 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.evaluation import ClientEvaluation
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import PERPLEXITY

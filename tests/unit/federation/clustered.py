@@ -9,7 +9,7 @@ from fedloom.cost.devices import Device
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.clock import HopTimes, HopWork
 from fedloom.federation.server.spool import Place, Spooled
-from fedloom.federation.server.topology import Situation, Worked
+from fedloom.federation.server.topology import HopResult, Situation
 from fedloom.files import write_whole
 from fedloom.types import Order, Reply, Round
 
@@ -73,4 +73,4 @@ class Exchange:
             path = self.folder / f"{hop}.{client}.reply"
             write_whole(path, reply_chunks(reply), durable=False)
             places.append(Place(client, path))
-        return Worked(Spooled(tuple(places)), tuple(works), times)
+        return HopResult(Spooled(tuple(places)), tuple(works), times)

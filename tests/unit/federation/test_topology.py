@@ -10,9 +10,10 @@ from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.clock import Departure, HopWork, RoundClock
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
-from fedloom.federation.server.clusters import Clustering, Formed
+from fedloom.federation.server.clustered import Clustered, parse_topology
+from fedloom.federation.server.clusters import Clustering, FormedCluster
 from fedloom.federation.server.ledger import HopClient
-from fedloom.federation.server.topology import Clustered, Flat, parse_topology
+from fedloom.federation.server.topology import Flat
 from fedloom.types import Order
 
 ORDERS = orders_of(range(4))
@@ -266,10 +267,10 @@ def test_the_cohort_of_a_clustering_stays(tmp_path):
     topology = Clustered(2, recluster=3)
     clustering = topology.gather(ORDERS, Exchange(tmp_path), situation_of(4)).clustering
     assert clustering.clients == (0, 1, 2, 3)
-    assert topology.holding(clustering, "train", 6) is clustering
-    assert topology.holding(clustering, "train", 7) is None  # a new one is drawn
-    assert topology.holding(clustering, "search", 5) is None
-    assert Flat().holding(clustering, "train", 5) is None
+    assert topology.valid_clustering(clustering, "train", 6) is clustering
+    assert topology.valid_clustering(clustering, "train", 7) is None  # a new one is drawn
+    assert topology.valid_clustering(clustering, "search", 5) is None
+    assert Flat().valid_clustering(clustering, "train", 5) is None
 
 
 def test_somebody_in_no_cluster_makes_them_anew(tmp_path):
@@ -284,7 +285,7 @@ def test_somebody_in_no_cluster_makes_them_anew(tmp_path):
 
 
 def test_a_checkpoint_keeps_a_clustering():
-    clusters = (Formed(0, (3, 1), (1, 3), 0.25, (4, 5)), Formed(7, (2,)))
+    clusters = (FormedCluster(0, (3, 1), (1, 3), 0.25, (4, 5)), FormedCluster(7, (2,)))
     clustering = Clustering("search", 11, clusters)
     assert Clustering.from_json(clustering.to_json()) == clustering
     assert Clustering.from_json(None) is None
@@ -385,7 +386,9 @@ def test_delay_takes_two_and_four(tmp_path, replies_as_large_as_orders):
     ("ranking", "seconds"), [((0, 1, 2), 14.0), ((1, 0, 2), 9.0), ((2, 0, 1), 7.5)]
 )
 def test_the_round_by_aggregator(tmp_path, replies_as_large_as_orders, ranking, seconds):
-    clustering = Clustering("train", 1, (Formed(0, (0, 1, 2), ranking), Formed(1, (3, 4), (3, 4))))
+    clustering = Clustering(
+        "train", 1, (FormedCluster(0, (0, 1, 2), ranking), FormedCluster(1, (3, 4), (3, 4)))
+    )
     exchange = Exchange(tmp_path, megabytes={0: 2, 1: 2, 2: 2}, macs=dict.fromkeys(range(3), 10**9))
     orders = orders_of(range(3))
     situation = situation_of(2, clock=RoundClock(DEVICES), clustering=clustering)
@@ -583,7 +586,7 @@ def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
 
 def test_every_lost_aggregator_is_a_step_of_its_own():
     """Two in a row, as where the second has nobody to collect from; transfers in a row are one."""
-    cluster = ClusterRound(Formed(0, (0,)), [], RoundClock(), Heartbeats(), 1)
+    cluster = ClusterRound(FormedCluster(0, (0,)), [], RoundClock(), Heartbeats(), 1)
     for doing, seconds in (
         ("heartbeat", 20.0),
         ("heartbeat", 20.0),

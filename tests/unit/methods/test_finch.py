@@ -14,7 +14,8 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import Body, bytes_in_message
 from fedloom.federation.server.availability import Attendance
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.topology import Flat
 from fedloom.learning.training import batch_norms
 from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.methods.onenas import OneNasOptions, Search
 from fedloom.runs.configure import resolve_options
 from fedloom.spaces.choice import Mixture

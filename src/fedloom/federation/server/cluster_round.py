@@ -27,7 +27,7 @@ from fedloom.federation.server.clock import (
     hop_seconds,
     member_visits,
 )
-from fedloom.federation.server.clusters import Formed
+from fedloom.federation.server.clusters import FormedCluster
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.receiving import plain_numbers
 from fedloom.federation.server.spool import TAKEN_OVER, Spooled
@@ -74,7 +74,7 @@ class Takeover:
 class ClusterRound:
     """The state of one cluster while a round runs."""
 
-    cluster: Formed
+    cluster: FormedCluster
     orders: list[Order]  # of the members that take part, as planned
     clock: RoundClock
     heartbeats: Heartbeats

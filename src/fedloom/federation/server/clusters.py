@@ -20,7 +20,7 @@ SKETCH = 256  # the length of the sketch of an update
 
 
 @dataclass(frozen=True)
-class Formed:
+class FormedCluster:
     """One cluster, which stays as it is until the next clustering."""
 
     number: int
@@ -49,7 +49,7 @@ class Formed:
         }
 
     @classmethod
-    def from_json(cls, raw: Json) -> Formed:
+    def from_json(cls, raw: Json) -> FormedCluster:
         histogram = None
         if raw["histogram"] is not None:
             histogram = tuple(raw["histogram"])
@@ -68,7 +68,7 @@ class Clustering:
 
     stage: str
     since: int  # the round in which the clusters were formed
-    clusters: tuple[Formed, ...]
+    clusters: tuple[FormedCluster, ...]
 
     @property
     def numbers(self) -> dict[int, int]:
@@ -120,7 +120,7 @@ class Clustering:
     def from_json(cls, raw: Json) -> Clustering | None:
         if raw is None:
             return None
-        clusters = tuple(Formed.from_json(cluster) for cluster in raw["clusters"])
+        clusters = tuple(FormedCluster.from_json(cluster) for cluster in raw["clusters"])
         return cls(raw["stage"], raw["since"], clusters)
 
 
