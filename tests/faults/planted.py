@@ -70,7 +70,7 @@ FIRST = (
     ),
     Fault(
         "A message may claim more bytes for a tensor than its shape has.",
-        "federation/protocol/wire.py",
+        "federation/protocol/packing.py",
         "if offsets[1] - offset != math.prod(shape)",
         "if offsets[1] - offset < math.prod(shape)",
         (WIRE,),
@@ -223,14 +223,14 @@ FURTHER = (
     # Messages
     Fault(
         "A header may name one key twice, and the last one wins.",
-        "federation/protocol/wire.py",
+        "federation/protocol/strict_json.py",
         "if len(fields) < len(pairs):",
         "if not pairs and fields:",
         (WIRE,),
     ),
     Fault(
         "A byte of a boolean tensor that is neither 0 nor 1 reaches torch.",
-        "federation/protocol/wire.py",
+        "federation/protocol/packing.py",
         "if entry.dtype == torch.bool:",
         "if entry.dtype is None:",
         (WIRE,),
@@ -449,7 +449,7 @@ FURTHER = (
     Fault(
         "The figure of the shared model is that of the client's own.",
         "federation/client/site.py",
-        "shared = score(predict_shared, part, run.task, self.device)",
+        "shared = figures_on(predict_shared, part, run.task, self.device)",
         "shared = personal",
         (SITE, "unit/methods/test_ditto.py"),
     ),
@@ -1210,7 +1210,7 @@ SUPERNETS = (
     Fault(
         "A tensor that may come back is taken in whatever shape it has.",
         "federation/protocol/admission.py",
-        "self.tensors = {**self.required, **allowed(order, fields)}",
+        "self.tensors = {**self.required, **optional_tensors(order, fields)}",
         "self.tensors = self.required",
         (ADMISSION,),
     ),
@@ -1467,8 +1467,8 @@ FEDORAS = (
     ),
     Fault(
         "What the whole supernet would have taken is told without its lines in the header.",
-        "federation/protocol/wire.py",
-        "size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)",
+        "federation/protocol/packing.py",
+        "size_of(entries) + sum(len(table_line(entry)) + 1 for entry in entries)",
         "size_of(entries)",
         (STAGES,),
     ),
@@ -2074,7 +2074,7 @@ BY_THE_CLOCK = (
     Fault(
         "A round that everybody left stops the run.",
         "federation/server/exchange.py",
-        "if len(accepted) < least <= len(accepted) + len(times.losses):",
+        "if len(accepted) < least <= len(accepted) + len(times.lost_work):",
         "if False:",
         (ROUNDS_BY_CLOCK,),
     ),

@@ -238,7 +238,7 @@ def test_the_strings_are_really_read():
 def test_the_modules_are_really_read():
     imports = all_imports(late=True)
     assert "fedloom.rng" in imports["fedloom.types"]
-    assert "fedloom.federation.protocol.wire" in imports["fedloom.federation.protocol.aggregate"]
+    assert "fedloom.federation.protocol.packing" in imports["fedloom.federation.protocol.aggregate"]
     assert "fedloom.data.samples" not in imports["fedloom.types"]  # for the type checker alone
     assert "fedloom.runs.experiment" in imports["fedloom.commands.run"]  # inside a function
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.protocol.wire import bytes_in_message
+from fedloom.federation.protocol.packing import bytes_in_message
 from fedloom.methods.finch_options import FinchOptions
 from fedloom.records.rows import ClusterNote
 from fedloom.searchers.allocation import ResourceCost, allotted, worths_of

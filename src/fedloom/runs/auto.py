@@ -43,7 +43,7 @@ from fedloom.evaluate.leaderboard import (
     winner_of_client,
 )
 from fedloom.evaluate.verdict import CONTROL, in_words, verdict
-from fedloom.federation.client.site import scored
+from fedloom.federation.client.site import scores_on
 from fedloom.federation.server.events import Notice
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import AutoResult, ClientWinner, LeaderboardRow, OnTest, Spent
@@ -625,7 +625,7 @@ def right_answers(run: Run) -> Right:
                 continue
             part = site.data(client.client).validation
             predict = finished.served(client.client).predictor()
-            scores = scored(predict, part, finished.task, site.device)
+            scores = scores_on(predict, part, finished.task, site.device)
             right[client.client] = goodness(scores, part.y.numpy(), run.record.judged_by)
     return right
 

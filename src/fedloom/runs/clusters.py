@@ -12,7 +12,8 @@ from typing import Any
 from fedloom.config.histograms import NONE
 from fedloom.config.models import BY_LABELS, Experiment, TopologyConfig, is_cluster_file
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.clustering import check_assigned, read_clusters, size_for
+from fedloom.federation.protocol.cluster_files import check_assigned, read_clusters
+from fedloom.federation.protocol.clustering import size_for
 from fedloom.federation.protocol.method import Hierarchy
 from fedloom.federation.server.cluster_round import Heartbeats
 from fedloom.federation.server.clustered import ROUND, UPDATES, Clustered, parse_topology

@@ -21,7 +21,8 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import read_state, state_chunks
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.files import write_whole

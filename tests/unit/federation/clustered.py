@@ -66,7 +66,7 @@ class Exchange:
         self.times.append(times)
         places = []
         for client, order in by_client.items():
-            if client in refused or client in times.losses:
+            if client in refused or client in times.lost_work:
                 continue
             tensors = {"w": order.tensors["w"] + client, "n": torch.tensor(10 * hop + client)}
             reply = Reply(client, tensors, client + 1.0, {"loss": float(client), "note": "x"})

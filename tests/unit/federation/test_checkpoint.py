@@ -11,7 +11,8 @@ import torch
 
 from fedloom import files
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.protocol.wire import WireError, state_chunks
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import archive as archiving
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack

@@ -15,7 +15,7 @@ from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.server.accounts import means_of
-from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.clock import HopTimes, HopWork, LostWork
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Replied
 from fedloom.federation.server.exchange import (
@@ -248,7 +248,7 @@ def test_replies_that_the_clock_loses_are_refused(tmp_path):
     def one_leaves(works, refused):
         assert refused == {2}
         assert [work.client for work in works] == [0, 1, 2]
-        losses = {1: Loss("dropped", "left: it went away", 7, 0)}
+        losses = {1: LostWork("dropped", "left: it went away", 7, 0)}
         return HopTimes(2.5, {0: 1.0, 1: 2.0, 2: 2.5}, losses)
 
     exchange = exchange_in(tmp_path, Scripted({2: not_a_number}))
@@ -265,7 +265,7 @@ def test_replies_that_the_clock_loses_are_refused(tmp_path):
 
 def test_a_round_without_enough_replies_by_the_clock_is_lost(tmp_path):
     def late(works, refused):
-        return HopTimes(1.0, {0: 1.0}, {0: Loss("late", "late: by a second", 100, 9)})
+        return HopTimes(1.0, {0: 1.0}, {0: LostWork("late", "late: by a second", 100, 9)})
 
     exchange = exchange_in(tmp_path, Scripted())
     assert len(exchange.work(orders(0), 0, late).replies) == 0

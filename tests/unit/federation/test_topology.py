@@ -426,7 +426,7 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     assert row.lan_down == 8 * MB and row.lan_up == (4 + 4 + 2) * MB
     # What 0 and 1 had sent up to 2 came to nothing.
     assert gathered.traffic.replaced == 1 and gathered.traffic.wasted_bytes == 4 * MB
-    assert exchange.times[1].losses[2].kind == "dropped"
+    assert exchange.times[1].lost_work[2].kind == "dropped"
 
 
 def test_the_rest_of_the_round_is_at_the_new_ones_speed(tmp_path, replies_as_large_as_orders):
@@ -454,7 +454,7 @@ def test_of_a_cluster_that_sends_nothing_all_hops_are_wasted(tmp_path):
     row = gathered.clusters[1]
     assert (row.lan_down, row.lan_up, row.wan_down, row.wan_up) == (2 * MB, MB, MB, 0)
     own_bytes = gathered.transfers[HopClient(1, 3)].down  # and no reply
-    own_macs = sum(exchange.times[1].losses[client].macs for client in (3, 4))
+    own_macs = sum(exchange.times[1].lost_work[client].macs for client in (3, 4))
     assert gathered.traffic.wasted_bytes == 4 * MB - own_bytes
     assert gathered.traffic.wasted_macs == row.macs - own_macs == 10**9
     assert gathered.traffic.late == 0
@@ -464,7 +464,7 @@ def test_a_member_that_leaves_while_nobody_gathers_is_lost_too(tmp_path):
     """After 26.5 s 1 takes over; 0 went away at 10 s, with its reply of hop 1."""
     stays = {0: 10.0}
     gathered, exchange = example(tmp_path, departures={2: Departure(1)}, stays=stays)
-    assert exchange.times[1].losses.keys() == {0, 2}
+    assert exchange.times[1].lost_work.keys() == {0, 2}
     assert gathered.replies[0].client == 1 and gathered.replies[0].count["w"] == 1
 
 
@@ -481,7 +481,7 @@ def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(
     """0 leaves in hop 0, with 2 MB down and half of its MACs."""
     gathered, exchange = example(tmp_path, deadline=5.0, departures={0: Departure(0, 0.5)})
     row = gathered.clusters[0]
-    loss = exchange.times[0].losses[0]
+    loss = exchange.times[0].lost_work[0]
     assert gathered.traffic.late == 2 + 2  # the other cluster is late too
     other = gathered.clusters[1]
     assert gathered.traffic.wasted_macs + loss.macs == row.macs + other.macs

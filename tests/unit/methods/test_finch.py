@@ -12,7 +12,8 @@ from fedloom.cost.devices import Device
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.federation.protocol.wire import Body, bytes_in_message
+from fedloom.federation.protocol.packing import bytes_in_message
+from fedloom.federation.protocol.wire import Body
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.topology import Flat

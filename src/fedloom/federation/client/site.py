@@ -39,7 +39,8 @@ from fedloom.federation.protocol.method import (
     Stage,
     fields_of,
 )
-from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
+from fedloom.federation.protocol.packing import Buffer
+from fedloom.federation.protocol.wire import read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.figures import Figures
@@ -54,7 +55,7 @@ SCORED_POSITIONS = 1 << 18  # pixels in a batch of images that is scored: 256 im
 LEAST_SCORED = 32  # samples in a batch that is scored
 MOST_SCORED = 1024
 MOST_TASKS = 4  # tasks whose stages a site remembers
-MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
+MOST_CONFUSION_CLASSES = 100  # classes; a larger confusion matrix is neither small nor readable
 
 
 def unchanged(order: Order, reply: Reply) -> Reply:
@@ -246,19 +247,19 @@ class Site:
             part = data.validation
         part.check_part(f"the {name} part")
         predict = method.predictor(order, data.train, own, run)
-        scores = scored(predict, part, run.task, self.device)
+        scores = scores_on(predict, part, run.task, self.device)
         personal = measured(scores, part.y.numpy(), run.task)
         shared = None
         if method.shares:
             shared = personal
             if own is not None:
                 predict_shared = method.predictor(order, data.train, None, run)
-                shared = score(predict_shared, part, run.task, self.device)
+                shared = figures_on(predict_shared, part, run.task, self.device)
         evaluation = EvaluationReply(personal, shared)
         if not order.meta["final"]:
             return Reply(order.client, meta=evaluation.to_meta()), None
         asked = order.meta.get("confusion", True)
-        if asked and self.sends_confusion and can_be_confused(run.task):
+        if asked and self.sends_confusion and has_confusion_matrix(run.task):
             counts = confusion(scores, part.y.numpy(), len(run.task.labels))
             evaluation = replace(evaluation, confusion=counts)
         network = predict
@@ -280,13 +281,13 @@ class StoreFailed(Exception):
     """A client's state could not be saved on the site's disk."""
 
 
-def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
+def figures_on(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
     """The metrics of a model on a part of the data."""
-    return measured(scored(predict, part, task, device), part.y.numpy(), task)
+    return measured(scores_on(predict, part, task, device), part.y.numpy(), task)
 
 
 @torch.no_grad()
-def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
+def scores_on(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
     """The scores that a model gives the samples of a part, one row per sample."""
     with weights_stay():
         rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
@@ -304,12 +305,12 @@ def scoring_batch(shape: tuple[int, ...]) -> int:
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
 
-def can_be_confused(task: Task) -> bool:
+def has_confusion_matrix(task: Task) -> bool:
     """Whether a confusion matrix makes sense for a task.
 
     It must be judged by accuracy, and must not have too many classes.
     """
-    return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
+    return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSION_CLASSES
 
 
 def facts_of(net: nn.Module, task: Task) -> NetworkFacts:

@@ -33,7 +33,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import EvaluationReply
 from fedloom.federation.protocol.histograms import refuse_histogram
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.protocol.wire import Layout, Packed
+from fedloom.federation.protocol.packing import Layout, Packed
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
@@ -52,8 +52,9 @@ class Expected:
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.fields = fields
-        self.required = wanted(order, fields)
-        self.tensors = {**self.required, **allowed(order, fields)}  # all that may come back
+        self.required = required_tensors(order, fields)
+        # All that may come back.
+        self.tensors = {**self.required, **optional_tensors(order, fields)}
         self.most_bytes = self._most_bytes(len(order.tensors))
         # The layout of replies that have the right tensors, and the counters among these.
         self.layout: Layout | None = None
@@ -100,12 +101,12 @@ def refuse_by_method(method: Method, order: Order, reply: Reply, samples: int) -
         return f"it could not be checked ({type(error).__name__}: {error})"
 
 
-def wanted(order: Order, fields: Fields) -> Tensors:
+def required_tensors(order: Order, fields: Fields) -> Tensors:
     """The tensors of the order that a reply must return."""
     return {name: tensor for name, tensor in order.tensors.items() if matches(name, fields.tensors)}
 
 
-def allowed(order: Order, fields: Fields) -> Tensors:
+def optional_tensors(order: Order, fields: Fields) -> Tensors:
     """The tensors of the order that a reply may return or leave out."""
     tensors = {}
     for name, tensor in order.tensors.items():
@@ -397,8 +398,8 @@ def refuse_description(
     if tuple(meta["shape"]) != task.shape:
         return f"its samples have shape {meta['shape']}, the run expects {list(task.shape)}"
     if tuple(meta["labels"]) != task.labels:
-        wanted_labels = f"{list(task.labels[:5])}…, in this order"
-        return f"its labels are {meta['labels'][:5]}…, the run expects {wanted_labels}"
+        expected_labels = f"{list(task.labels[:5])}…, in this order"
+        return f"its labels are {meta['labels'][:5]}…, the run expects {expected_labels}"
     return refuse_histogram(meta.get("histogram"), histograms, len(task.labels))
 
 

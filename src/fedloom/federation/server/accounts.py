@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fedloom.federation.server.clock import Loss
+from fedloom.federation.server.clock import LostWork
 from fedloom.federation.server.ledger import Booking, HopClient, Transfer, work_of
 from fedloom.federation.server.spool import Receipt
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
@@ -25,7 +25,7 @@ class Accounts:
     # Receipts of this round from before it was resumed, kept for the deaths they record.
     forgotten: list[Receipt] = field(default_factory=list)
     clusters: dict[int, int | None] = field(default_factory=dict)  # by client
-    losses: dict[HopClient, Loss] = field(default_factory=dict)
+    lost_work: dict[HopClient, LostWork] = field(default_factory=dict)
     # In clusters, over which links the bytes of each client went.
     transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
@@ -70,17 +70,17 @@ class Accounts:
         for receipt in self.receipts:
             if receipt.hop >= 0:
                 asked += 1
-            if HopClient(receipt.hop, receipt.client) in self.losses:
+            if HopClient(receipt.hop, receipt.client) in self.lost_work:
                 sent = self._sent(receipt)
                 wasted_bytes += sent.down + sent.up
-        kinds = [loss.kind for loss in self.losses.values()]
+        kinds = [loss.kind for loss in self.lost_work.values()]
         return replace(
             work_of(self.bookings()),
             asked=asked,
             dropped=kinds.count("dropped"),
             late=kinds.count("late"),
             wasted_bytes=wasted_bytes,
-            wasted_macs=sum(loss.macs for loss in self.losses.values()),
+            wasted_macs=sum(loss.macs for loss in self.lost_work.values()),
         )
 
     def succeeded(self) -> bool:
@@ -88,7 +88,7 @@ class Accounts:
         worked = 0
         accepted = 0
         for receipt in self.receipts:
-            if receipt.hop < 0 or HopClient(receipt.hop, receipt.client) in self.losses:
+            if receipt.hop < 0 or HopClient(receipt.hop, receipt.client) in self.lost_work:
                 continue
             worked += 1
             if receipt.reason is None:

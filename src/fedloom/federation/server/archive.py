@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import checked_state_chunks, read_state
 from fedloom.federation.server.checkpoint import Best, Checkpoint, Elsewhere, TakenBack
 from fedloom.federation.server.origins import Origins
 from fedloom.files import cut_to, remove_leftovers, write_whole

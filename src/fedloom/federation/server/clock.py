@@ -178,23 +178,6 @@ def cluster_seconds(
     return wan_down / gathering.wan_down + inside + wan_up / gathering.wan_up
 
 
-def quickest_aggregator(
-    hops: Sequence[Sequence[HopWork]],
-    devices: Sequence[Device],
-    candidates: Collection[int],
-    wan_down: int,
-    wan_up: int,
-    phases: Phases,
-) -> int:
-    """The candidate that makes the cluster's round shortest; among equals, the lowest id."""
-
-    def order(candidate: int) -> tuple[float, int]:
-        seconds = cluster_seconds(hops, devices, candidate, wan_down, wan_up, phases)
-        return seconds, candidate
-
-    return min(candidates, key=order)
-
-
 # One round, with clients that leave or answer too late
 
 
@@ -207,7 +190,7 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostWork:
     """Work of a hop whose result cannot be used."""
 
     kind: Literal["dropped", "late"]
@@ -223,7 +206,7 @@ class HopTimes:
     seconds: float = 0.0  # how long the hop took
     # By client, how long it took until the client's reply arrived or the client left.
     of_client: Mapping[int, float] = field(default_factory=dict)
-    losses: Mapping[int, Loss] = field(default_factory=dict)  # by client
+    lost_work: Mapping[int, LostWork] = field(default_factory=dict)  # by client
     # In a round without clusters, what the slowest client and the one in the middle did.
     paces: tuple[Pace, ...] = ()
 
@@ -275,12 +258,12 @@ class RoundClock:
             if work.client in leaving and at <= close.seconds:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"left: it went away after {at:.6g} simulated seconds, during its work"
-                losses[work.client] = Loss("dropped", reason, macs, 0)
+                losses[work.client] = LostWork("dropped", reason, macs, 0)
             elif work.client in leaving or work.client not in close.in_time:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"late: {close.reason}, and this one takes {at:.6g}"
                 up = 0 if work.client in leaving else work.up
-                losses[work.client] = Loss("late", reason, macs, up)
+                losses[work.client] = LostWork("late", reason, macs, up)
         longest = max(of_client.values(), default=0.0)
         ordered = {work.client: of_client[work.client] for work in works}
         seconds = min(longest, close.seconds)
@@ -291,7 +274,7 @@ class RoundClock:
         self,
         works: Sequence[HopWork],
         of_client: Mapping[int, float],
-        losses: Mapping[int, Loss],
+        losses: Mapping[int, LostWork],
         seconds: float,
     ) -> tuple[Pace, ...]:
         """What the slowest client and the one in the middle did.

@@ -30,7 +30,7 @@ from fedloom.federation.protocol.method import Method
 from fedloom.federation.server.clock import (
     HopTimes,
     HopWork,
-    Loss,
+    LostWork,
     RoundClock,
     cluster_seconds,
     flat_seconds,
@@ -415,13 +415,13 @@ def speeds_of(orders: Sequence[Order], clock: RoundClock) -> dict[int, float]:
 def together(times: Sequence[HopTimes]) -> HopTimes:
     """The times of one hop over all clusters, which work in parallel."""
     of_client: dict[int, float] = {}
-    losses: dict[int, Loss] = {}
+    lost_work: dict[int, LostWork] = {}
     seconds = 0.0
     for of_cluster in times:
         of_client.update(of_cluster.of_client)
-        losses.update(of_cluster.losses)
+        lost_work.update(of_cluster.lost_work)
         seconds = max(seconds, of_cluster.seconds)
-    return HopTimes(seconds, of_client, losses)
+    return HopTimes(seconds, of_client, lost_work)
 
 
 def parse_topology(text: str) -> Topology:

@@ -117,7 +117,7 @@ class Exchange:
         self.accounts.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
         least = self.settings.min_replies
-        if len(accepted) < least <= len(accepted) + len(times.losses):
+        if len(accepted) < least <= len(accepted) + len(times.lost_work):
             self.is_lost = True
             return HopResult(Spooled(()), works, times)
         for receipt in accepted:
@@ -138,10 +138,10 @@ class Exchange:
         timed = []
         for receipt in receipts:
             receipt = replace(receipt, simulated=times.of_client.get(receipt.client))
-            loss = times.losses.get(receipt.client)
+            loss = times.lost_work.get(receipt.client)
             if loss is not None:
                 receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
-                self.accounts.losses[HopClient(receipt.hop, receipt.client)] = loss
+                self.accounts.lost_work[HopClient(receipt.hop, receipt.client)] = loss
                 name = self.settings.called(receipt.client)
                 log.info("round %d: %s refused: %s", self.number, name, loss.reason)
             timed.append(receipt)

@@ -17,8 +17,8 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.packing import WireError
 from fedloom.federation.protocol.parcels import Engine
-from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
+from fedloom.federation.protocol.packing import Entry, Layout, Packed, arranged
 from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.packing import Buffer, WireError
 from fedloom.federation.protocol.parcels import Parcel, Slot
-from fedloom.federation.protocol.wire import Buffer, WireError, read_reply
+from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.spool import Receipt
 from fedloom.files import checksum as checksum_of
