@@ -419,8 +419,8 @@ FURTHER = (
     Fault(
         "SPIDER's personal model is not pulled to the received weights.",
         "methods/spider.py",
-        "pull = pull_towards(order.tensors, options.pull) if options.pull else None",
-        "pull = None",
+        "            pull = pull_towards(order.tensors, options.pull)\n",
+        "            pull = None\n",
         ("unit/methods/test_spider.py",),
     ),
     Fault(
@@ -2316,7 +2316,7 @@ SUB_SPACES = (
     ),
     Fault(
         "The worst candidate becomes the final network.",
-        "stages/groups.py",
+        "stages/group_training.py",
         "best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         "best = min(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         (f"{FINCH}::test_the_best_on_validation_is_stacked",),
@@ -2345,7 +2345,7 @@ SUB_SPACES = (
     ),
     Fault(
         "Pretraining does not end after its iterations.",
-        "stages/groups.py",
+        "stages/group_pretraining.py",
         "        if remaining <= 0:\n            return None\n",
         "        remaining = max(1, remaining)\n",
         (f"{FINCH}::test_pretraining_ends_after_its_iterations",),

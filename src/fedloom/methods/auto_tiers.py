@@ -40,17 +40,8 @@ from fedloom.learning.judging import Judged, held_back, judged
 from fedloom.learning.prior import fold_shift, shifted
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train
-from fedloom.learning.widths import (
-    Nested,
-    Plan,
-    WidthOptions,
-    inside_in,
-    inside_of,
-    key_of,
-    statistics_prefix,
-    tiered,
-    widths_in,
-)
+from fedloom.learning.width_costs import NestedNetwork, WidthOptions, inside_of, tiered
+from fedloom.learning.widths import Nested, inside_in, key_of, statistics_prefix, widths_in
 from fedloom.nets.nesting import is_statistic
 from fedloom.records.sections import Sections
 from fedloom.stages.decisions import (
@@ -262,10 +253,10 @@ class AutoTiers(InPhases, Nested):
 
     def _judge(self, order: Order, data: Samples, run: ClientRun) -> Reply:
         validation = held_back(data, self.options.held_back).validation
-        plan = Plan.of(run.task, self.options)
+        nested = NestedNetwork.of(run.task, self.options)
         sums = []
         for width in order.meta["widths"]:
-            weights = inside_of(plan, width, order.meta["width"]).take(order.tensors)
+            weights = inside_of(nested, width, order.meta["width"]).take(order.tensors)
             weights.update(without_prefix(statistics_prefix(width), order.tensors))
             net = self.model(run.task, width, weights)
             fold_shift(net, shift_of(self.options, data, run.task))

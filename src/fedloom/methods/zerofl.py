@@ -33,7 +33,8 @@ from fedloom.learning.sparse import (
     unpacked,
 )
 from fedloom.learning.training import final_weights, train
-from fedloom.learning.widths import Nested, WidthOptions, statistics_prefix, tiered
+from fedloom.learning.width_costs import WidthOptions, tiered
+from fedloom.learning.widths import Nested, statistics_prefix
 from fedloom.nets.nesting import is_statistic
 from fedloom.types import (
     Fields,

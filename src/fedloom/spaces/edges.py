@@ -101,14 +101,15 @@ class Edges(nn.Module):
         channels: int,
         strides: Sequence[int],
         size: tuple[int, int],
-        affine: bool,
-        overrides: Mapping[str, type[Op]],
         *,
+        affine: bool,
+        overrides: Mapping[str, type[Op]] | None = None,
         nodes_are_means: bool = False,
     ) -> None:
         """`pairs` are the source and target of every edge; `size` is the size of the cell's inputs.
 
-        With `nodes_are_means`, a node is the mean of its edges instead of their sum.
+        `overrides` are a space's own classes for operations, by name. With `nodes_are_means`, a
+        node is the mean of its edges instead of their sum.
         """
         super().__init__()
         self.nodes_are_means = nodes_are_means
@@ -122,8 +123,8 @@ class Edges(nn.Module):
             source_size = size if strides[edge] > 1 else self.out
             for number in live[edge]:
                 name = slot.options[number]
-                op = build_op(name, channels, strides[edge], source_size, affine)
-                if name in overrides:
+                op = build_op(name, channels, strides[edge], source_size, affine=affine)
+                if overrides is not None and name in overrides:
                     op = overrides[name]()
                 if op is not None:
                     ops[name] = op

@@ -43,9 +43,7 @@ def parameters_in(family: type[Space], text: str) -> Options:
     least = len(names) - family.optional_in_name
     if not least <= len(values) <= len(names):
         raise misnamed(family, text)
-    given = dict(
-        zip(names, values, strict=False)
-    )  # parameters that are left out get their defaults
+    given = dict(zip(names, values, strict=False))  # those left out get their defaults
     try:
         return family.schema.model_validate(given)
     except ValidationError as error:

@@ -26,7 +26,8 @@ from fedloom.runs.notices import of_reductions
 from fedloom.runs.privacy import departures_of
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
-from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, TrainGroup, region_of, right_answers
+from fedloom.stages.group_training import TrainGroup
+from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, region_of, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.engines import stamp_of
 from fedloom.testing.repeating import interrupted

@@ -48,10 +48,10 @@ class Cell(nn.Module):
         """
         super().__init__()
         if sizes[0] != sizes[1]:
-            self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine)
+            self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine=affine)
         else:
-            self.pre0 = ReluConv(before[0], channels, 1, 1, affine)
-        self.pre1 = ReluConv(before[1], channels, 1, 1, affine)
+            self.pre0 = ReluConv(before[0], channels, 1, 1, affine=affine)
+        self.pre1 = ReluConv(before[1], channels, 1, 1, affine=affine)
         slots = space.slots_of(kind)
         self.edges = Edges(
             space.edges,
@@ -60,8 +60,7 @@ class Cell(nn.Module):
             channels,
             strides_of(space, reduces),
             sizes[1],
-            affine,
-            {},
+            affine=affine,
         )
         self.nodes = space.nodes
 

@@ -63,8 +63,7 @@ class Cell(nn.Module):
             channels,
             strides_of(cell),
             sizes[1],
-            True,
-            {},
+            affine=True,
             nodes_are_means=space.node == "mean",
         )
 
@@ -83,8 +82,8 @@ def mean_of(*states: torch.Tensor) -> torch.Tensor:
 
 def skip_input(channels: int, sizes: tuple[MapSize, MapSize]) -> Op:
     if sizes[0] != sizes[1]:
-        return FactorizedReduce(channels, channels, sizes[0], True)
-    return ReluConv(channels, channels, 1, 1, True)
+        return FactorizedReduce(channels, channels, sizes[0], affine=True)
+    return ReluConv(channels, channels, 1, 1, affine=True)
 
 
 def strides_of(cell: StackedCell) -> list[int]:
