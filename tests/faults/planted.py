@@ -42,8 +42,8 @@ FIRST = (
         "kNN-Per chooses λ with the validation samples among the remembered ones, where each "
         "finds itself.",
         "methods/knn_per.py",
-        "seen.features[:cut],\n            labels[:cut],\n            seen.features[cut:],",
-        "seen.features,\n            labels,\n            seen.features[cut:],",
+        "outputs.features[:cut],\n            labels[:cut],\n            outputs.features[cut:],",
+        "outputs.features,\n            labels,\n            outputs.features[cut:],",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -1287,21 +1287,21 @@ SUPERNETS = (
     ),
     Fault(
         "A weight that trains beside a frozen one gets no gradient where operations are merged.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "            if any(weights_wanted):",
         "            if weights_wanted[0]:",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(
         "Weights learn from validation samples where both batches of a search step go in one pass.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "convs.weight_grad(outer[: reach.trained], x[: reach.trained], weight)",
         "convs.weight_grad(outer, x[: outer.shape[0]], weight)",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(
         "BN normalises training and validation samples together where they go in one pass.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "statistics = self._normalise(x[:trained], scale, y[:trained])",
         "statistics = self._normalise(x, scale, y)",
         ("unit/spaces/test_merged.py",),
@@ -2436,7 +2436,7 @@ PATHS = (
     Fault(
         "An exported network may be bounded in its number of samples by how large a map is worth "
         "making again.",
-        "nets/remade.py",
+        "nets/recomputed.py",
         "if not isinstance(elements, int):",
         "if False:",
         ("integration/test_exported_paths.py",),
@@ -2571,8 +2571,8 @@ AUTO = (
     Fault(
         "The worse half of a race goes on.",
         "methods/auto.py",
-        "(at_the_end[size], float(size)))[:kept]",
-        "(-at_the_end[size], float(size)))[:kept]",
+        "(at_the_end[size], float(size)))[:survivors]",
+        "(-at_the_end[size], float(size)))[:survivors]",
         ("unit/methods/test_auto.py",),
     ),
     Fault(

@@ -30,7 +30,7 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Recipe, Stage
-from fedloom.learning.judging import Judged, is_decisive
+from fedloom.learning.judging import ValidationSums, is_decisive
 from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
 from fedloom.methods.auto_frame import (
@@ -46,13 +46,7 @@ from fedloom.methods.auto_options import FIRST_LOOK, SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
 from fedloom.searchers.learning_curve import Point, expected
-from fedloom.stages.decisions import (
-    decision,
-    decisions_in,
-    judged_in,
-    sums_as_counts,
-    total,
-)
+from fedloom.stages.decisions import decision, decisions_in, sums_as_counts, sums_in, total
 from fedloom.stages.phases import (
     InPhases,
     Merging,
@@ -295,14 +289,16 @@ class Auto(InPhases, AutoClient):
         if progress < slices * self.options.slice_share:
             return state  # the first look: nothing is decided yet
         live = state.meta["live"]
-        kept = 1 if slices == SLICES else (len(live) + 1) // 2
+        survivors = (len(live) + 1) // 2
+        if slices == SLICES:
+            survivors = 1
         at_the_end = {size: expected_at_the_end(state, size) for size in live}
-        best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:kept]
+        best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:survivors]
         best.sort(key=float)
         loss = state.meta["loss"]
         counts = {}
         for place, size in enumerate(live):
-            sums = total([judged_in(reply, place) for reply in replies])
+            sums = total([sums_in(reply, place) for reply in replies])
             counts[size] = sums_as_counts(sums, loss)
             counts[size][f"expected {loss}"] = at_the_end[size]
         size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
@@ -359,7 +355,7 @@ def with_look(state: State, replies: Collection[Reply]) -> State:
     meta = state.meta
     curves = dict(meta["curves"])
     for place, size in enumerate(meta["live"]):
-        sums = total([judged_in(reply, place) for reply in replies])
+        sums = total([sums_in(reply, place) for reply in replies])
         curves[size] = [*curves[size], [meta["work"][size], nll_of(sums)]]
     raced = max(meta["work"].values())
     return with_meta(state, phase="race", curves=curves, raced=raced)
@@ -369,12 +365,12 @@ def expected_at_the_end(state: State, size: str) -> float:
     """The negative log-likelihood of a size that all the rest of the budget is spent on."""
     meta = state.meta
     work_so_far = sum(meta["work"].values())
-    rest = work_so_far * (meta["budget"] / meta["spent"] - 1)
+    remaining_work = work_so_far * (meta["budget"] / meta["spent"] - 1)
     curve = [Point(*point) for point in meta["curves"][size]]
-    return expected(curve, meta["work"][size] + rest)
+    return expected(curve, meta["work"][size] + remaining_work)
 
 
-def nll_of(sums: Judged) -> float:
+def nll_of(sums: ValidationSums) -> float:
     """The mean over samples; 0 without samples, so that no size is better than another."""
     return sums.nll / max(1, sums.samples)
 

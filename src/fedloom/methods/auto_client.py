@@ -15,7 +15,13 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method
 from fedloom.learning.averaging import received_statistics
 from fedloom.learning.formula import SampleCost, samples_of
-from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
+from fedloom.learning.judging import (
+    ValidationSums,
+    answers,
+    disagreement,
+    held_back,
+    validation_sums,
+)
 from fedloom.learning.prior import shifted
 from fedloom.learning.training import final_weights, train, weights_of
 from fedloom.methods.auto_frame import answering, built, of_size
@@ -77,9 +83,11 @@ class AutoClient(Method):
     ) -> tuple[Reply, None]:
         parts = held_back(data, self.options.held_back)
         samples = data if order.meta["whole"] else parts.train
-        sums = Judged(0.0, 0, 0)
+        sums = ValidationSums(0.0, 0, 0)
         if order.meta["validate"]:
-            sums = judged(self.network(order, data, None, run), parts.validation, run.device)
+            sums = validation_sums(
+                self.network(order, data, None, run), parts.validation, run.device
+            )
         trained = self._trained(order, samples, data, run, self.options.epochs)
         meta = {"loss": trained.loss, **sums._asdict()}
         return Reply(order.client, final_weights(trained.net), len(samples), meta), None
@@ -106,7 +114,7 @@ class AutoClient(Method):
         for size in order.meta["sizes"]:
             weights = of_size(size, order.tensors)
             net = answering(run.task, self.options, size, weights, data)
-            sums.append(judged(net, validation, run.device))
+            sums.append(validation_sums(net, validation, run.device))
         return sums_reply(order, data, sums), None
 
     def _try_changes(

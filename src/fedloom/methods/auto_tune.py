@@ -31,8 +31,8 @@ class Tune(FineTuned):
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None
         size = previous.meta["live"][0]
-        kept = ("tune", "stopped", "budget", "augment", "decisions")
-        meta = {name: previous.meta[name] for name in kept}
+        handed_on = ("tune", "stopped", "budget", "augment", "decisions")
+        meta = {name: previous.meta[name] for name in handed_on}
         # A round of fine-tuning costs as much as a round of cooling in which all clients work.
         paid: float = previous.meta["cooling"]
         return State(
@@ -62,13 +62,13 @@ class Tune(FineTuned):
         cost = r.spent / rounds
         return bool(r.spent + cost / 2 > self._most(state, r.budget))
 
-    def _most(self, state: State, left: float) -> float:
-        """What the stage may spend: what is left, or after a plateau `tune_share` of the run."""
+    def _most(self, state: State, remaining: float) -> float:
+        """What the stage may spend: what remains, or after a plateau `tune_share` of the run."""
         if not state.meta["stopped"]:
-            return left
+            return remaining
         share = self.options.tune_share
-        trained = state.meta["budget"] - left
-        return float(min(left, share / (1 - share) * trained))
+        trained = state.meta["budget"] - remaining
+        return float(min(remaining, share / (1 - share) * trained))
 
     def rate(self, r: Round) -> float:
         return self.options.tuning_rate

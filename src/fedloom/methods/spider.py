@@ -26,12 +26,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.proximal import pull_towards
-from fedloom.learning.training import (
-    least_samples,
-    recalibrate,
-    train,
-    weights_of,
-)
+from fedloom.learning.training import least_samples, recalibrate, train, weights_of
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.methods.spider_private import PrivateModel, decisions_of
 from fedloom.methods.spider_search import trained_by_gradient, with_due_decisions
@@ -40,17 +35,7 @@ from fedloom.searchers.schedule import phase_of
 from fedloom.spaces import space_for
 from fedloom.spaces.asking import shown
 from fedloom.spaces.mixed import Mixed, plain, supernet_model
-from fedloom.types import (
-    Fields,
-    Json,
-    Meta,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Task,
-)
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 
 @dataclass(frozen=True)

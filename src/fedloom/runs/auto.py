@@ -30,12 +30,12 @@ from fedloom.cost.limits import Limit
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.leaderboard import (
+    AnswerQuality,
     Contestant,
     Limits,
-    Right,
-    client_keeps,
+    client_fits_limits,
     figures_by_client,
-    keeps,
+    fits_limits,
     leaderboard,
     on_test,
     rank,
@@ -59,15 +59,7 @@ from fedloom.report.notebook import table_html
 from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.report.versus import write_comparison
-from fedloom.runs.auto_budget import (
-    MINUTES,
-    ROUNDED_UP,
-    ROUNDS,
-    AskedBudget,
-    Pace,
-    pace_of,
-    settle,
-)
+from fedloom.runs.auto_budget import MINUTES, ROUNDED_UP, ROUNDS, AskedBudget, Pace, pace_of, settle
 from fedloom.runs.auto_latency import sizes_within
 from fedloom.runs.comparison import Bench, Comparison, at_work, create_comparison
 from fedloom.runs.configure import configure
@@ -580,7 +572,7 @@ def within_limits(client: int, results: Mapping[str, RunResult], limits: Limits)
     names = []
     for name, result in results.items():
         client_result = result.client(client)
-        if client_result is not None and client_keeps(client_result, result, limits):
+        if client_result is not None and client_fits_limits(client_result, result, limits):
             names.append(name)
     return names
 
@@ -596,7 +588,7 @@ def best_of(runs: Mapping[str, Run], count: int, limits: Limits) -> tuple[str, .
         if run.record.validation is None:
             continue
         row = row_of(Contestant(method, run.record))
-        ranks[method] = (not keeps(run.record, limits), rank(row, run.metric))
+        ranks[method] = (not fits_limits(run.record, limits), rank(row, run.metric))
     kept = sorted(ranks, key=lambda method: ranks[method])[:count]
     return tuple(method for method in runs if method in kept)
 
@@ -613,7 +605,7 @@ def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) ->
     )
 
 
-def right_answers(run: Run) -> Right:
+def right_answers(run: Run) -> AnswerQuality:
     """How good each evaluated client's own model answers its validation samples, one by one."""
     finished = open_finished(run.path)
     site = finished.site
@@ -642,7 +634,7 @@ def goodness(scores: np.ndarray, y: np.ndarray, metric: Metric) -> np.ndarray:
     return good
 
 
-def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, Right]) -> Decision:
+def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, AnswerQuality]) -> Decision:
     counts: dict[str, dict[str, Json]] = {}
     for row in rows:
         answers = right[row.name].values()

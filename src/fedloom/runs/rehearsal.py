@@ -54,24 +54,9 @@ from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
 from fedloom.runs.clusters import topology_of
-from fedloom.runs.loop_settings import (
-    registered,
-    server_samples,
-    settings_of,
-    worker_count,
-)
+from fedloom.runs.loop_settings import registered, server_samples, settings_of, worker_count
 from fedloom.runs.preparing import Prepared
-from fedloom.types import (
-    ClientDescription,
-    Json,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    Stamp,
-    State,
-    Tensors,
-)
+from fedloom.types import ClientDescription, Json, Order, Reply, Round, Setup, Stamp, State, Tensors
 
 PROBE = 128  # samples for a stage's first order and for evaluations, which are timed
 LATER_PROBE = 32  # samples for other orders, of which only the MACs are counted

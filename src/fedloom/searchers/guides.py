@@ -30,7 +30,7 @@ DrawFor = Literal["sample", "batch"]
 
 
 @dataclass
-class Watched:
+class GuideFigures:
     """Sums of figures of a guide's logits, for a client's reply."""
 
     entropy: float = 0.0  # in nats
@@ -215,7 +215,7 @@ class Drawing:
     tau: float
     draw: DrawFor
     generator: torch.Generator
-    watched: Watched = field(default_factory=Watched)
+    watched: GuideFigures = field(default_factory=GuideFigures)
     # log π of every place in this pass, for a term of the loss.
     log_pi: list[torch.Tensor] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ from fedloom.learning.optimizers import Adam, Sgd, clip_gradients, forget_gradie
 from fedloom.learning.training import SgdOptions, mean_loss, training_batches
 from fedloom.nets.model import Model
 from fedloom.searchers.anticipation import Anticipated, Hessian, anticipate
-from fedloom.searchers.guides import DrawFor, Drawing, Guide, Watched
+from fedloom.searchers.guides import DrawFor, Drawing, Guide, GuideFigures
 
 BETAS = (0.5, 0.999)  # Adam's, as for FedNAS's α
 IsPersonal = Callable[[str], bool]  # whether the tensor of this name is personal
@@ -54,7 +54,7 @@ class Progress:
     losses: list[torch.Tensor] = field(default_factory=list)  # without the balance of samplers
     last_loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))  # of the last pass
     sizes: list[int] = field(default_factory=list)
-    watched: Watched = field(default_factory=Watched)
+    watched: GuideFigures = field(default_factory=GuideFigures)
     bend: float = 0.0  # the largest η₁‖g‖²
     aligned: list[float] = field(default_factory=list)
 

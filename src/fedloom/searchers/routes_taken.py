@@ -139,7 +139,7 @@ class Recording:
         return routes
 
 
-class Given:
+class FixedRoutes:
     """A routed choice with given routes: an option for every sample and slot."""
 
     def __init__(self, guided: Guided, paths: torch.Tensor) -> None:
@@ -212,8 +212,8 @@ def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float
     correct = 0
     for begin in range(0, count, AT_ONCE):
         chunk = slice(begin, begin + AT_ONCE)
-        given = Given(guided, torch.from_numpy(shuffled[chunk]))
-        answers = guided.model(part.x[chunk].to(device), given).argmax(dim=1).cpu()
+        fixed_routes = FixedRoutes(guided, torch.from_numpy(shuffled[chunk]))
+        answers = guided.model(part.x[chunk].to(device), fixed_routes).argmax(dim=1).cpu()
         correct += int((answers == part.y[chunk]).sum())
     return correct / count
 

@@ -17,19 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets import remade
-from fedloom.nets.remade import worth_recomputing
+from fedloom.nets import recomputed
+from fedloom.nets.recomputed import worth_recomputing
 from fedloom.spaces import merged
 from fedloom.spaces.choice import DispatchedOps, Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
 from fedloom.spaces.ops import Op, Takes, build_op, scaled
-from fedloom.spaces.routing import (
-    Nothing,
-    RoutedEdge,
-    RoutedSources,
-    groups_of,
-    joined,
-)
+from fedloom.spaces.routing import Nothing, RoutedEdge, RoutedSources, groups_of, joined
 from fedloom.spaces.space import NONE, Slot
 
 Value = Any  # a tensor, or a placeholder for one that is computed later
@@ -63,11 +57,11 @@ def make(state: torch.Tensor, takes: Takes, stride: int) -> torch.Tensor:
     """Computes the ReLU or the pool of a state."""
     if takes == "relu":
         if worth_recomputing(state):
-            return remade.relu(state)
+            return recomputed.relu(state)
         return functional.relu(state)
     if takes == "max":
         if worth_recomputing(state):
-            return remade.max_pool(state, stride)
+            return recomputed.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
 

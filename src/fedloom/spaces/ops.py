@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
 from fedloom.nets.folding import Folded, norm_alone, product
-from fedloom.nets.remade import norm, norm_relu, worth_recomputing
+from fedloom.nets.recomputed import norm, norm_relu, worth_recomputing
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 

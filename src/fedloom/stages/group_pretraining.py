@@ -10,12 +10,8 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, shared
-from fedloom.learning.averaging import (
-    server_step,
-)
-from fedloom.learning.training import (
-    weights_of,
-)
+from fedloom.learning.averaging import server_step
+from fedloom.learning.training import weights_of
 from fedloom.rng import rng
 from fedloom.searchers.local_search import Searched, local_search
 from fedloom.spaces.mixed import fresh_alpha
@@ -30,15 +26,7 @@ from fedloom.stages.groups import (
     kept_for_next_hop,
     memory_of_round,
 )
-from fedloom.types import (
-    Fields,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Tensors,
-)
+from fedloom.types import Fields, Order, Reply, Round, Setup, State, Tensors
 
 PROJECTED = 64  # dimensions that a classifier's update is projected to
 

@@ -9,9 +9,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Stage, shared
-from fedloom.learning.averaging import (
-    Averaged,
-)
+from fedloom.learning.averaging import Averaged
 from fedloom.records.result import FinalCandidate, FinalGroup
 from fedloom.records.sections import Sections
 from fedloom.spaces.mixed import model_of_space
@@ -19,14 +17,7 @@ from fedloom.spaces.owners import weightless
 from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Size
 from fedloom.stages.group_pretraining import PretrainStage
-from fedloom.stages.groups import (
-    CANDIDATES,
-    SCORE,
-    SCORING,
-    UPDATED,
-    UPDATES,
-    GroupStage,
-)
+from fedloom.stages.groups import CANDIDATES, SCORE, SCORING, UPDATED, UPDATES, GroupStage
 from fedloom.types import (
     Arch,
     Fields,

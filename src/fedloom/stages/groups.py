@@ -16,16 +16,9 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import SERVER, ClientRun, Method
-from fedloom.learning.averaging import (
-    received_statistics,
-)
+from fedloom.learning.averaging import received_statistics
 from fedloom.learning.private_state import with_prefix, without_prefix
-from fedloom.learning.training import (
-    MOMENTUM,
-    final_weights,
-    train,
-    training_mode,
-)
+from fedloom.learning.training import MOMENTUM, final_weights, train, training_mode
 from fedloom.nets.model import Model
 from fedloom.spaces.mixed import Mixed, MixedPart, alpha_in, live_alpha, model_of_space
 from fedloom.spaces.owners import NET, owners_in

@@ -8,7 +8,7 @@ import torch
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.learning.judging import held_back, judged
+from fedloom.learning.judging import held_back, validation_sums
 from fedloom.learning.prior import score_layer
 from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
@@ -93,7 +93,7 @@ def test_sizes_are_scored_on_validation_samples_with_the_prior(data, prior):
         weights = weights_of(built(toy.task, method.options, size))
         tensors |= in_state(size, weights)
         net = answering(toy.task, method.options, size, weights, data)
-        expected.append(judged(net, held_back(data, 0.2).validation, "cpu"))
+        expected.append(validation_sums(net, held_back(data, 0.2).validation, "cpu"))
     reply, _ = reply_of(toy, method, "judge", data, tensors, sizes=["0.5", "1"])
     assert reply.meta == {
         "nll": [sums.nll for sums in expected],

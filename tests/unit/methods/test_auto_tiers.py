@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from fedloom.config.models import TiersConfig
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Declined
-from fedloom.learning.judging import held_back, judged
+from fedloom.learning.judging import held_back, validation_sums
 from fedloom.learning.width_costs import NestedNetwork, cost_of, widths_of_tiers
 from fedloom.methods.auto_tiers import AutoTiers, AutoTiersOptions, tiers_of
 from fedloom.rng import rng
@@ -449,7 +449,9 @@ def test_a_client_judges_every_width_as_it_would_answer_with_it(toy):
     assert reply.meta["samples"] == len(validation)
     for place, width in enumerate(WIDTHS):
         served = method.evaluation(state, 1, width)
-        sums = judged(method.network(served, data, None, client_run(toy)), validation, "cpu")
+        sums = validation_sums(
+            method.network(served, data, None, client_run(toy)), validation, "cpu"
+        )
         assert (reply.meta["nll"][place], reply.meta["correct"][place]) == (sums.nll, sums.correct)
     assert not reply.tensors
 

@@ -93,7 +93,7 @@ def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
             super().__init__(guided, paths)
             handed_out.append(paths)
 
-    monkeypatch.setattr(routes, "Given", Noted)
+    monkeypatch.setattr(routes, "FixedRoutes", Noted)
     accuracy = routes.shuffled_accuracy(net, part, paths)
     (taken,) = handed_out
     assert sorted(taken.tolist()) == paths.tolist()

@@ -24,7 +24,7 @@ from fedloom.allocator import give_back
 from fedloom.config.histograms import HistogramRule
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.limits import DeviceLimit
-from fedloom.cost.memory import forget_peak, peak
+from fedloom.cost.memory import peak, reset_peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples, TooFewSamples
 from fedloom.federation.client.store import ClientStore, LostState
@@ -48,7 +48,7 @@ from fedloom.metrics.measuring import measured
 from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.nets.folding import weights_stay
 from fedloom.nets.heads import head_of_network
-from fedloom.nets.kept import Lender
+from fedloom.nets.reuse import NetworkCache
 from fedloom.types import ClientDescription, Json, Order, Reply, SampleCounts, State, Task
 
 SCORED_POSITIONS = 1 << 18  # pixels in a batch of images that is scored: 256 images of 32×32
@@ -85,7 +85,9 @@ class Site:
     # leaves. It may raise an error, and then nothing leaves. Here a site would mask its reply for a
     # secure sum, or clip it and add noise.
     leaving: Callable[[Order, Reply], Reply] = unchanged
-    networks: Lender = field(default_factory=Lender)  # reused from one order to the next
+    networks: NetworkCache = field(
+        default_factory=NetworkCache
+    )  # reused from one order to the next
     resolved: list[TaskStages] = field(default_factory=list)  # of the latest tasks
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
@@ -95,7 +97,7 @@ class Site:
         envelope.
         """
         started = time.perf_counter()
-        peak_was_reset = forget_peak()
+        peak_was_reset = reset_peak()
         with Meter() as meter:
             try:
                 with self.networks.serving():
@@ -224,11 +226,11 @@ class Site:
         meta = {"shape": list(self.shape), "labels": list(self.labels), **description.to_json()}
         return Reply(order.client, meta=meta)
 
-    def _histogram(self, asked: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
+    def _histogram(self, requested: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
         """The counts of the client's training labels, or None if the run does not ask for them."""
-        if asked is None:
+        if requested is None:
             return None
-        rule = HistogramRule.parse(asked)
+        rule = HistogramRule.parse(requested)
         return tuple(histogram_of(data.y.numpy(), self.labels, rule, run.secret()))
 
     def _evaluate(
@@ -258,8 +260,8 @@ class Site:
         evaluation = EvaluationReply(personal, shared)
         if not order.meta["final"]:
             return Reply(order.client, meta=evaluation.to_meta()), None
-        asked = order.meta.get("confusion", True)
-        if asked and self.sends_confusion and has_confusion_matrix(run.task):
+        wants_confusion = order.meta.get("confusion", True)
+        if wants_confusion and self.sends_confusion and has_confusion_matrix(run.task):
             counts = confusion(scores, part.y.numpy(), len(run.task.labels))
             evaluation = replace(evaluation, confusion=counts)
         network = predict

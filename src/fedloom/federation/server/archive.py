@@ -32,12 +32,9 @@ from fedloom.records.scores import SCORES_FILE, ScoredPath, write_scores
 from fedloom.types import State, Tensors
 
 log = logging.getLogger("fedloom")
-
 # Tensors of at most this many bytes are written again with every checkpoint.
 FEW = 1 << 19
-
 DAMAGED = ".damaged"  # the suffix of a checkpoint that was skipped
-
 SPARE = ".spare.tmp"  # an old file that the next checkpoint overwrites
 
 
@@ -350,9 +347,9 @@ class Archive:
         """The checkpoint to which a run is taken back. Round 0 is its beginning."""
         if number == 0:
             return Checkpoint()
-        kept = self.rounds()
-        if number not in kept:
-            listed = ", ".join(map(str, kept)) or "none"
+        saved_rounds = self.rounds()
+        if number not in saved_rounds:
+            listed = ", ".join(map(str, saved_rounds)) or "none"
             raise FedloomError(
                 "--from must be a round whose checkpoint is kept",
                 f"got {number}, and the run has {listed}",
@@ -370,8 +367,8 @@ class Archive:
     def take_back(self, number: int) -> Checkpoint:
         """Make an earlier checkpoint the latest one, and record in it that this was done."""
         checkpoint = self.returnable(number)
-        kept = self.rounds() or [0]
-        reached = kept[-1]
+        saved_rounds = self.rounds() or [0]
+        reached = saved_rounds[-1]
         for earlier in self._taken_back_before(reached, number):
             if earlier not in checkpoint.taken_back:
                 checkpoint = replace(checkpoint, taken_back=(*checkpoint.taken_back, earlier))
@@ -382,7 +379,7 @@ class Archive:
                 self.path(number), checked_state_chunks(checkpoint.to_state()), durable=True
             )
         self._summaries.clear()
-        for other in reversed(kept):
+        for other in reversed(saved_rounds):
             if other > number:
                 self.path(other).unlink(missing_ok=True)
         self.cut_metrics(checkpoint)

@@ -104,7 +104,7 @@ class Checkpoint:
             "meta": dict(self.state.meta),
             "totals": self.totals.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},
-            "described": described.others,
+            "described": described.as_json,
             "charged": self.charged,
             "began": self.began,
             "budget": self.budget,

@@ -281,16 +281,16 @@ class RoundClock:
 
         Clients whose work was lost do not count, unless that is all of them.
         """
-        kept = [work for work in works if work.client not in losses] or list(works)
-        if not kept:
+        counted = [work for work in works if work.client not in losses] or list(works)
+        if not counted:
             return ()
-        kept.sort(key=lambda work: (-of_client[work.client], work.client))
+        counted.sort(key=lambda work: (-of_client[work.client], work.client))
         paces = []
-        for work in (kept[0], kept[len(kept) // 2]):
+        for work in (counted[0], counted[len(counted) // 2]):
             visit = flat_visit(work, self.devices[work.client], self.phases)
             steps = visit.steps_until(min(of_client[work.client], seconds))
             paces.append(Pace(work.client, tuple(steps)))
-        return tuple(paces[: len(kept)])
+        return tuple(paces[: len(counted)])
 
     def _leaves_after(self, work: HopWork) -> float:
         """How long after the round's beginning a client leaves; infinity if it stays."""

@@ -38,13 +38,7 @@ from fedloom.federation.server.clock import (
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clusters import Choice, Clustering, FormedCluster, Sketches
 from fedloom.federation.server.ledger import HopClient, Transfer
-from fedloom.federation.server.topology import (
-    Flat,
-    Gathered,
-    RunHop,
-    Situation,
-    Topology,
-)
+from fedloom.federation.server.topology import Flat, Gathered, RunHop, Situation, Topology
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Round
 

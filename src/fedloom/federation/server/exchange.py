@@ -25,10 +25,7 @@ from fedloom.federation.server.accounts import Accounts
 from fedloom.federation.server.clock import HopTimes, HopWork
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import (
-    HopClient,
-    evaluation_of,
-)
+from fedloom.federation.server.ledger import HopClient, evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, Received, receive

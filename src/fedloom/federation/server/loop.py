@@ -50,14 +50,7 @@ from fedloom.federation.server.topology import (
     with_grouping,
 )
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import (
-    ClusterNote,
-    ClusterRow,
-    Evaluation,
-    MetricsRow,
-    Part,
-    Span,
-)
+from fedloom.records.rows import ClusterNote, ClusterRow, Evaluation, MetricsRow, Part, Span
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State

@@ -13,11 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.server.clock import (
-    HopTimes,
-    HopWork,
-    RoundClock,
-)
+from fedloom.federation.server.clock import HopTimes, HopWork, RoundClock
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.ledger import HopClient, Transfer

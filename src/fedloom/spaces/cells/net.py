@@ -10,8 +10,8 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
-from fedloom.nets.parted import note_down
 from fedloom.nets.pooling import as_vector
+from fedloom.nets.two_part_batches import update_running_statistics
 from fedloom.spaces import merged
 from fedloom.spaces.cells.chosen import ChosenCells
 from fedloom.spaces.choice import Choice, Live, Mixture, Scales, part_of
@@ -127,7 +127,7 @@ class CellNetwork(StackedCells):
         """Returns the scores of all samples; the first `trained` are training samples."""
         run = SideBySide(trained)
         scores: torch.Tensor = self.flow(run, State(x, trained), mixture).map
-        note_down(run.notes)
+        update_running_statistics(run.training_statistics)
         return scores
 
     def _merges(self, x: torch.Tensor) -> bool:

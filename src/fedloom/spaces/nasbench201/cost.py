@@ -65,8 +65,10 @@ def residual(inputs: int, size: MapSize, affine: bool) -> Cost:
     outputs = 2 * inputs
     out = area(size, 2)
     shortcut = Cost(inputs * outputs, inputs * outputs * out, inputs * out + outputs * out)
-    others = Cost(activations=inputs * area(size, 1) + 2 * outputs * out)  # two ReLUs and the sum
+    relus_and_sum = Cost(
+        activations=inputs * area(size, 1) + 2 * outputs * out
+    )  # two ReLUs and the sum
     halved = (size[0] // 2, size[1] // 2)
     first = conv_cost(inputs, outputs, 3, 2, size, affine=affine)
     second = conv_cost(outputs, outputs, 3, 1, halved, affine=affine)
-    return total([first, second, shortcut, others])
+    return total([first, second, shortcut, relus_and_sum])

@@ -159,5 +159,5 @@ def check_size(shape: tuple[int, ...], space: StackSpace) -> None:
     least = 2 ** len(reductions(space.base_cells))
     if min(shape[1:]) < least:
         rule = f"images for {space.name} must be at least {least}×{least}"
-        found = f"these are {shape[1]}×{shape[2]}"
-        raise FedloomError(rule, found, "use larger images or fewer base cells")
+        problem = f"these are {shape[1]}×{shape[2]}"
+        raise FedloomError(rule, problem, "use larger images or fewer base cells")
