@@ -1272,7 +1272,7 @@ SUPERNETS = (
     ),
     Fault(
         "All bodies of a round are on the disk at once.",
-        "federation/engines/local.py",
+        "federation/engines/bodies.py",
         "            if len(self.paths) < self.most:\n                return\n",
         "            return\n",
         ("unit/federation/test_bodies.py",),
@@ -1308,7 +1308,7 @@ SUPERNETS = (
     ),
     Fault(
         "A body is deleted while an order waits for a worker that has yet to map it.",
-        "federation/engines/local.py",
+        "federation/engines/bodies.py",
         "            if key not in in_use:\n                self.paths.pop(key)",
         "            if True:\n                self.paths.pop(key)",
         ("unit/federation/test_bodies.py",),

@@ -232,7 +232,7 @@ def test_a_module_named_in_a_string_is_seen(source, modules):
 
 def test_the_strings_are_really_read():
     assert "fedloom.methods.fedavg" in names_in_strings()["fedloom.methods"]
-    assert "fedloom.runs.worker" in names_in_strings()["fedloom.federation.engines.local"]
+    assert "fedloom.runs.worker" in names_in_strings()["fedloom.federation.engines.worker_pool"]
 
 
 def test_the_modules_are_really_read():

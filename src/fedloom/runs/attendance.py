@@ -11,11 +11,10 @@ from fedloom.federation.server.availability import (
     Fault,
     faults_in,
     is_file,
-    read_faults,
-    read_schedule,
     schedule_in,
     schedule_of,
 )
+from fedloom.federation.server.availability_files import read_faults, read_schedule
 
 
 def clock_read(config: ClockConfig) -> ClockConfig:

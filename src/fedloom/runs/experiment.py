@@ -26,8 +26,9 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.engines import flower
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.engines.local import LocalEngine, Pool
+from fedloom.federation.engines.local import LocalEngine
 from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Listener, Notice

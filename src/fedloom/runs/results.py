@@ -20,7 +20,7 @@ from fedloom.cost.limits import Limit
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.checkpoint import Checkpoint

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fedloom.federation.engines import frames, local
-from fedloom.federation.engines.local import Bodies, LocalEngine, Pool
+from fedloom.federation.engines.bodies import Bodies
+from fedloom.federation.engines.local import LocalEngine
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import Body

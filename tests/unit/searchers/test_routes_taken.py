@@ -88,7 +88,7 @@ def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
     paths = np.array([[number, number, number % 5] for number in range(9)])  # all differ
     handed_out = []
 
-    class Noted(routes.Given):
+    class Noted(routes.FixedRoutes):
         def __init__(self, guided, paths):
             super().__init__(guided, paths)
             handed_out.append(paths)
