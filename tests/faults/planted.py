@@ -215,7 +215,7 @@ FURTHER = (
     ),
     Fault(
         "A client whose labels stand in another order is taken in.",
-        "federation/protocol/admission.py",
+        "federation/protocol/basic_replies.py",
         'if tuple(meta["labels"]) != task.labels:',
         'if set(meta["labels"]) != set(task.labels):',
         (ADMISSION,),
@@ -518,7 +518,7 @@ FURTHER = (
     ),
     Fault(
         "A confusion matrix may contradict the number of different answers.",
-        "federation/protocol/admission.py",
+        "federation/protocol/basic_replies.py",
         "if figures.answers is not None and figures.answers != len(predicted):",
         "if figures.answers is not None and figures.answers > len(counts):",
         (ADMISSION,),

@@ -8,13 +8,11 @@ import torch
 from pydantic import Field
 
 from fedloom.config.histograms import HistogramRule
-from fedloom.federation.protocol.admission import (
+from fedloom.federation.protocol.admission import Expected, refuse, required_tensors
+from fedloom.federation.protocol.basic_replies import (
     MOST_SAMPLES,
-    Expected,
-    refuse,
     refuse_description,
     refuse_evaluation,
-    required_tensors,
 )
 from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.wire import read_reply, reply_chunks

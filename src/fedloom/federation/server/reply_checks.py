@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fedloom.federation.protocol import admission
+from fedloom.federation.protocol.basic_replies import refuse_description, refuse_evaluation
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.server.settings import Settings
 from fedloom.metrics.metric import metric_of
@@ -43,12 +44,12 @@ class ReplyCheck:
         if order.kind == "evaluate":
             task = self.settings.task
             metric = metric_of(task.kind)
-            return admission.refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
+            return refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
         return admission.refuse_by_method(self.method, order, reply, trained_on)
 
     def _refuse_description(self, reply: Reply) -> str | None:
         settings = self.settings
-        reason = admission.refuse_description(reply.meta, settings.task, settings.histograms)
+        reason = refuse_description(reply.meta, settings.task, settings.histograms)
         if reason is not None:
             return reason
         return self._refuse_counts(reply)
