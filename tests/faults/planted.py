@@ -1345,8 +1345,8 @@ SUPERNETS = (
     Fault(
         "A stage leaves the state of its last round, where the best one goes on.",
         "federation/server/loop.py",
-        "self.archive.keep_stage_state(leaves, handed_on.state)",
-        "self.archive.keep_stage_state(leaves, checkpoint.state)",
+        "self._keep_left_state(stage - 1, handed_on.state)",
+        "self._keep_left_state(stage - 1, checkpoint.state)",
         ("unit/federation/test_left_states.py",),
     ),
     Fault(

@@ -33,15 +33,15 @@ from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.learning.judging import ValidationSums, is_decisive
 from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
-from fedloom.methods.auto_frame import (
-    built,
-    cost_of,
-    in_state,
-    of_size,
-    sizes_within,
-    without_others,
-)
 from fedloom.methods.auto_least import cost_of_asking, least_work
+from fedloom.methods.auto_networks import (
+    cost_of,
+    named_by_size,
+    network_of_size,
+    sizes_within,
+    weights_of_size,
+    weights_of_sizes,
+)
 from fedloom.methods.auto_options import FIRST_LOOK, SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
@@ -113,7 +113,7 @@ class Auto(InPhases, AutoClient):
         tensors: dict[str, torch.Tensor] = {}
         live = sizes_within(task, self.options)
         for size in live:
-            tensors |= in_state(size, weights_of(built(task, self.options, size)))
+            tensors |= named_by_size(size, weights_of(network_of_size(task, self.options, size)))
         meta: dict[str, Json] = {
             **self.first_meta(task),
             "phase": "race",
@@ -226,14 +226,14 @@ class Auto(InPhases, AutoClient):
         meta = state.meta
         phase = meta["phase"]
         if phase == "judge":
-            return without_others(meta["live"], state.tensors), {"sizes": meta["live"]}
+            return weights_of_sizes(meta["live"], state.tensors), {"sizes": meta["live"]}
         size = self._size(state)
         instructions: dict[str, Json] = {"size": size}
         if phase == "invariance":
             instructions["changes"] = meta["changes"]
         elif phase != "compare":
             instructions |= self.training(state, r)
-        return of_size(size, state.tensors), instructions
+        return weights_of_size(size, state.tensors), instructions
 
     def _size(self, state: State) -> str:
         """The size that is trained this round: in the race the one that has used the least work."""
@@ -267,8 +267,8 @@ class Auto(InPhases, AutoClient):
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
         size = self._size(state)
-        mean = aggregate(of_size(size, state.tensors), replies, orders)
-        return State({**state.tensors, **in_state(size, mean)}, state.meta)
+        mean = aggregate(weights_of_size(size, state.tensors), replies, orders)
+        return State({**state.tensors, **named_by_size(size, mean)}, state.meta)
 
     def _merge_race(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
@@ -302,7 +302,7 @@ class Auto(InPhases, AutoClient):
             counts[size] = sums_as_counts(sums, loss)
             counts[size][f"expected {loss}"] = at_the_end[size]
         size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
-        tensors = without_others(best, state.tensors)
+        tensors = weights_of_sizes(best, state.tensors)
         judged_state = decided(State(tensors, state.meta), size_decision)
         return with_meta(judged_state, live=best, slices=slices)
 
@@ -326,7 +326,7 @@ class Auto(InPhases, AutoClient):
 
     def serve(self, state: State, client: int) -> Order:
         size = self._size(state)
-        return Order(client, "evaluate", of_size(size, state.tensors), {"size": size})
+        return Order(client, "evaluate", weights_of_size(size, state.tensors), {"size": size})
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"], "size": float(self._size(state))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedloom.methods.auto_frame import cost_of, sizes_within
+from fedloom.methods.auto_networks import cost_of, sizes_within
 from fedloom.methods.auto_options import SLICES, AutoOptions
 from fedloom.stages.decisions import changes_for
 from fedloom.stages.phases import COOLING

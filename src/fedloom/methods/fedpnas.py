@@ -23,7 +23,6 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.training import converging, training_mode, weights_of
-from fedloom.methods.fedpnas_frame import RoutedStage, guide_tensors, is_personal
 from fedloom.methods.fedpnas_options import (
     Anticipating,
     CaFedDSNASOptions,
@@ -32,6 +31,7 @@ from fedloom.methods.fedpnas_options import (
     FedPNASOptions,
     VariantOptions,
 )
+from fedloom.methods.fedpnas_stage import RoutedStage, guide_tensors, is_personal
 from fedloom.methods.fedpnas_tune import Tune
 from fedloom.searchers.guides import GuideFigures
 from fedloom.searchers.gumbel import annealed

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedloom.config.models import ClockConfig, FaultConfig, IntervalConfig
+from fedloom.cost.devices import is_file
 from fedloom.federation.server.availability import (
     Attendance,
     Fault,
     faults_in,
-    is_file,
     schedule_in,
     schedule_of,
 )

@@ -9,7 +9,7 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods import fedpnas_tune, stages
-from fedloom.methods.fedpnas_frame import is_personal
+from fedloom.methods.fedpnas_stage import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
 from fedloom.searchers import routed_search

@@ -124,7 +124,10 @@ class LocalEngine:
         """
         if is_small(body.size):
             return set()
-        return {id(job.parcel.body) for worker in self.pool.workers for job in worker.jobs}
+        bodies: set[int] = set()
+        for worker in self.pool.workers:
+            bodies.update(id(job.parcel.body) for job in worker.jobs)
+        return bodies
 
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Wait for workers that have an answer, have died, or have exceeded the deadline."""

@@ -153,10 +153,6 @@ class Attendance:
 # The options of the command line
 
 
-def is_file(availability: str) -> bool:
-    return availability.endswith(".csv") or "/" in availability
-
-
 def schedule_in(
     availability: str,
     of_file: Schedule | None,

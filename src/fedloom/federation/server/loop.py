@@ -244,10 +244,7 @@ class Loop:
         It has the stage's share of the remaining budget, and the first state of its method.
         """
         handed_on = self._handed_on(checkpoint)
-        if stage > 0:
-            leaves = self.stages[stage - 1].leaves
-            if leaves is not None:
-                self.archive.keep_stage_state(leaves, handed_on.state)
+        self._keep_left_state(stage - 1, handed_on.state)
         if stage == len(self.stages):
             return replace(
                 checkpoint,
@@ -255,21 +252,8 @@ class Loop:
                 state=handed_on.state,
                 versions=handed_on.versions,
             )
-        method = self.stages[stage].method
-        checkpoint = self._describe_all(checkpoint, method, stage)
-        setup = Setup(
-            self.settings.task,
-            self.settings.population,
-            checkpoint.described,
-            self.server_data,
-            self.settings.tiers,
-        )
-        previous: State | None = handed_on.state
-        if stage == 0:
-            previous = self.start
-        state = method.init(setup, previous)
-        if stage == 0 and self.start is not None:
-            state = fitted(state, self.start)
+        checkpoint = self._describe_all(checkpoint, self.stages[stage].method, stage)
+        state = self._first_state(stage, checkpoint, handed_on.state)
         versions: Mapping[int, str] = {}
         if self.stages[stage].keeps_own:
             versions = handed_on.versions
@@ -290,6 +274,31 @@ class Loop:
                 self.settings.stage_share(self.shares, stage),
             ),
         )
+
+    def _keep_left_state(self, finished_stage: int, state: State) -> None:
+        """Save the state that a finished stage hands on, if it has a name for it."""
+        if finished_stage < 0:
+            return
+        leaves = self.stages[finished_stage].leaves
+        if leaves is not None:
+            self.archive.keep_stage_state(leaves, state)
+
+    def _first_state(self, stage: int, checkpoint: Checkpoint, handed_on: State) -> State:
+        """The state with which a stage's method begins."""
+        setup = Setup(
+            self.settings.task,
+            self.settings.population,
+            checkpoint.described,
+            self.server_data,
+            self.settings.tiers,
+        )
+        method = self.stages[stage].method
+        if stage > 0:
+            return method.init(setup, handed_on)
+        state = method.init(setup, self.start)
+        if self.start is None:
+            return state
+        return fitted(state, self.start)
 
     def _is_over(self, checkpoint: Checkpoint) -> bool:
         return self._stopped_by(checkpoint) is not None
