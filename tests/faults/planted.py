@@ -1116,7 +1116,7 @@ GUARDS = (
     ),
     Fault(
         "An update is measured by the weights that came back, not by how far they moved.",
-        "federation/server/norms.py",
+        "federation/server/update_sizes.py",
         "np.subtract(new, old, dtype=np.float64)",
         "np.array(new, dtype=np.float64)",
         ("unit/federation/test_norms.py",),
@@ -2164,7 +2164,7 @@ CLUSTERS = (
     Fault(
         "What members of a late cluster lost themselves is wasted twice.",
         "federation/server/cluster_round.py",
-        "            wasted_macs -= loss.macs\n",
+        "            wasted_macs -= lost.macs\n",
         "",
         (IN_CLUSTERS,),
     ),

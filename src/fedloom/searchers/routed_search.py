@@ -24,6 +24,47 @@ BETAS = (0.5, 0.999)  # Adam's, as for FedNAS's α
 IsPersonal = Callable[[str], bool]  # whether the tensor of this name is personal
 
 
+def train_routed(
+    model: Model,
+    guide: Guide,
+    data: Samples,
+    training: RoutedTraining,
+    is_personal: IsPersonal,
+    run: ClientRun,
+) -> Progress:
+    """Trains model and guide in place. Tensors that require no gradient are not changed."""
+    weights = trainable(dict(model.named_parameters()))
+    guide_tensors: dict[str, torch.Tensor] = {}
+    if training.trains_guide:
+        guide_tensors = trainable(guide.named_tensors())
+    w_optimizer = Sgd(
+        weights,
+        training.lr,
+        momentum=training.steps.momentum,
+        weight_decay=training.steps.weight_decay,
+    )
+    guide_optimizer = Adam(
+        guide_tensors, training.guide_lr, betas=BETAS, weight_decay=training.guide_decay
+    )
+    everything = {**weights, **guide_tensors}
+    progress = Progress()
+    generator = run.rng("ways")
+    for batch in training_batches(data, training.steps, run):
+        forget_gradients(everything)
+
+        def loss_now(batch: Samples = batch) -> torch.Tensor:
+            return loss_of(model, guide, batch, training, generator, progress)
+
+        set_gradients(loss_now, everything, training, is_personal, progress)
+        progress.losses.append(progress.last_loss)
+        progress.sizes.append(len(batch))
+        clip_gradients(everything.values(), training.steps.clip)
+        w_optimizer.step()
+        guide_optimizer.step()
+    forget_gradients(everything)
+    return progress
+
+
 @dataclass(frozen=True)
 class Inner:
     """The step that is anticipated."""
@@ -73,47 +114,6 @@ class Progress:
         self.bend = max(self.bend, anticipated.bend)
         if anticipated.align is not None:
             self.aligned.append(anticipated.align)
-
-
-def train_routed(
-    model: Model,
-    guide: Guide,
-    data: Samples,
-    training: RoutedTraining,
-    is_personal: IsPersonal,
-    run: ClientRun,
-) -> Progress:
-    """Trains model and guide in place. Tensors that require no gradient are not changed."""
-    weights = trainable(dict(model.named_parameters()))
-    guide_tensors: dict[str, torch.Tensor] = {}
-    if training.trains_guide:
-        guide_tensors = trainable(guide.named_tensors())
-    w_optimizer = Sgd(
-        weights,
-        training.lr,
-        momentum=training.steps.momentum,
-        weight_decay=training.steps.weight_decay,
-    )
-    guide_optimizer = Adam(
-        guide_tensors, training.guide_lr, betas=BETAS, weight_decay=training.guide_decay
-    )
-    everything = {**weights, **guide_tensors}
-    progress = Progress()
-    generator = run.rng("ways")
-    for batch in training_batches(data, training.steps, run):
-        forget_gradients(everything)
-
-        def loss_now(batch: Samples = batch) -> torch.Tensor:
-            return loss_of(model, guide, batch, training, generator, progress)
-
-        set_gradients(loss_now, everything, training, is_personal, progress)
-        progress.losses.append(progress.last_loss)
-        progress.sizes.append(len(batch))
-        clip_gradients(everything.values(), training.steps.clip)
-        w_optimizer.step()
-        guide_optimizer.step()
-    forget_gradients(everything)
-    return progress
 
 
 def set_gradients(

@@ -73,14 +73,14 @@ class Accounts:
             if HopClient(receipt.hop, receipt.client) in self.lost_work:
                 sent = self._sent(receipt)
                 wasted_bytes += sent.down + sent.up
-        kinds = [loss.kind for loss in self.lost_work.values()]
+        kinds = [lost.kind for lost in self.lost_work.values()]
         return replace(
             work_of(self.bookings()),
             asked=asked,
             dropped=kinds.count("dropped"),
             late=kinds.count("late"),
             wasted_bytes=wasted_bytes,
-            wasted_macs=sum(loss.macs for loss in self.lost_work.values()),
+            wasted_macs=sum(lost.macs for lost in self.lost_work.values()),
         )
 
     def succeeded(self) -> bool:

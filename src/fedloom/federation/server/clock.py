@@ -250,7 +250,7 @@ class RoundClock:
         usable = {client: at for client, at in arrivals.items() if client not in refused}
         close = closing(usable, self.deadline, self.wanted)
         of_client = {**arrivals, **leaving}
-        losses = {}
+        lost_work = {}
         for work in works:
             at = of_client[work.client]
             if work.client in refused:
@@ -258,30 +258,30 @@ class RoundClock:
             if work.client in leaving and at <= close.seconds:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"left: it went away after {at:.6g} simulated seconds, during its work"
-                losses[work.client] = LostWork("dropped", reason, macs, 0)
+                lost_work[work.client] = LostWork("dropped", reason, macs, 0)
             elif work.client in leaving or work.client not in close.in_time:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"late: {close.reason}, and this one takes {at:.6g}"
                 up = 0 if work.client in leaving else work.up
-                losses[work.client] = LostWork("late", reason, macs, up)
+                lost_work[work.client] = LostWork("late", reason, macs, up)
         longest = max(of_client.values(), default=0.0)
         ordered = {work.client: of_client[work.client] for work in works}
         seconds = min(longest, close.seconds)
-        paces = self._paces(works, ordered, losses, seconds)
-        return HopTimes(seconds, ordered, losses, paces)
+        paces = self._paces(works, ordered, lost_work, seconds)
+        return HopTimes(seconds, ordered, lost_work, paces)
 
     def _paces(
         self,
         works: Sequence[HopWork],
         of_client: Mapping[int, float],
-        losses: Mapping[int, LostWork],
+        lost_work: Mapping[int, LostWork],
         seconds: float,
     ) -> tuple[Pace, ...]:
         """What the slowest client and the one in the middle did.
 
         Clients whose work was lost do not count, unless that is all of them.
         """
-        counted = [work for work in works if work.client not in losses] or list(works)
+        counted = [work for work in works if work.client not in lost_work] or list(works)
         if not counted:
             return ()
         counted.sort(key=lambda work: (-of_client[work.client], work.client))

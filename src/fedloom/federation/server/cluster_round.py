@@ -165,7 +165,9 @@ class ClusterRound:
             if self.clock.devices:
                 self._pass("aggregation", work.down / self.clock.devices[work.client].wan_down)
 
-    def time(self, works: Sequence[HopWork], refused: Collection[int], hop: int) -> HopTimes:
+    def times_of_hop(
+        self, works: Sequence[HopWork], refused: Collection[int], hop: int
+    ) -> HopTimes:
         """The times of one hop: when replies arrive, who leaves, and who takes over.
 
         The replies of the clients in `refused` cannot be used for other reasons.
@@ -203,8 +205,8 @@ class ClusterRound:
             if work.client not in lost_work and work.client not in refused:
                 present[work.client] = work
         self._replace_if_gone(present, lost_work, hop)
-        for client, loss in lost_work.items():
-            self.lost_work[HopClient(hop, client)] = loss
+        for client, lost in lost_work.items():
+            self.lost_work[HopClient(hop, client)] = lost
         return HopTimes(of_client[slowest], of_client, lost_work)
 
     def _visits(self, works: Sequence[HopWork]) -> dict[int, Visit]:
@@ -381,10 +383,10 @@ class ClusterRound:
         row = self.row()
         wasted_bytes = row.lan_down + row.lan_up + row.wan_down + row.wan_up
         wasted_macs = self.macs
-        for place, loss in self.lost_work.items():
+        for place, lost in self.lost_work.items():
             transfer = self.transfers[place]
             wasted_bytes -= transfer.down + transfer.up
-            wasted_macs -= loss.macs
+            wasted_macs -= lost.macs
         late = 0
         if self.is_late:
             late = len(self.members - self.gone)

@@ -179,7 +179,7 @@ class Clustered:
                 members_work = [work for work in works if work.client in cluster.members]
                 if hop == 0:
                     cluster.begin(members_work, self._ranking(cluster, members_work, r))
-                times.append(cluster.time(members_work, refused, hop))
+                times.append(cluster.times_of_hop(members_work, refused, hop))
             return together(times)
 
         worked = run_hop(orders, hop, timing)

@@ -135,12 +135,12 @@ class Exchange:
         timed = []
         for receipt in receipts:
             receipt = replace(receipt, simulated=times.of_client.get(receipt.client))
-            loss = times.lost_work.get(receipt.client)
-            if loss is not None:
-                receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
-                self.accounts.lost_work[HopClient(receipt.hop, receipt.client)] = loss
+            lost = times.lost_work.get(receipt.client)
+            if lost is not None:
+                receipt = replace(receipt, reason=lost.reason, up=lost.up, macs=lost.macs)
+                self.accounts.lost_work[HopClient(receipt.hop, receipt.client)] = lost
                 name = self.settings.called(receipt.client)
-                log.info("round %d: %s refused: %s", self.number, name, loss.reason)
+                log.info("round %d: %s refused: %s", self.number, name, lost.reason)
             timed.append(receipt)
         return timed
 

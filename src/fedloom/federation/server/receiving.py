@@ -13,8 +13,8 @@ from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.packing import Buffer, WireError
 from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.spool import Receipt
+from fedloom.federation.server.update_sizes import UpdateMeasure
 from fedloom.files import checksum as checksum_of
 from fedloom.types import Fields, Meta, Order, Reply, Tensors
 
@@ -89,13 +89,13 @@ class Judge:
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
         # It is created when it is first needed, because it holds a copy of the tensors.
-        self._ruler: Ruler | None = None
+        self._measure: UpdateMeasure | None = None
 
     def norms(self, update: Tensors, kind: str) -> dict[str, float]:
         """How far a reply moves each group of tensors."""
-        if self._ruler is None:
-            self._ruler = Ruler(self.expected.tensors)
-        norms = self._ruler.measure(update)
+        if self._measure is None:
+            self._measure = UpdateMeasure(self.expected.tensors)
+        norms = self._measure.measure(update)
         return {f"{kind} {group}": size for group, size in norms.items()}
 
 

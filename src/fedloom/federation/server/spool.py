@@ -55,7 +55,7 @@ class Receipt:
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
-    # How far the update moves each group of tensors, as server/norms.py measures it.
+    # How far the update moves each group of tensors, as server/update_sizes.py measures it.
     norms: Mapping[str, float] | None = None
     deaths: tuple[Death, ...] = ()  # of processes that worked on the order
     # Whether the client had lost its state and was asked again, which has its own receipt.
