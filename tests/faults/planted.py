@@ -2031,21 +2031,21 @@ LIMITS = "unit/federation/test_budgets.py"
 BY_THE_CLOCK = (
     Fault(
         "All members of a cluster have the aggregator's whole LAN for themselves.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "gathering.lan / near",
         "gathering.lan",
         (CLOCK,),
     ),
     Fault(
         "Members in another place talk with their aggregator over the LAN.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "elif device.place == gathering.place:",
         "elif True:",
         (CLOCK,),
     ),
     Fault(
         "Training and searching always follow one another.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         'if phases == "parallel":',
         "if False:",
         (CLOCK,),
@@ -2059,7 +2059,7 @@ BY_THE_CLOCK = (
     ),
     Fault(
         "One who leaves is booked with all of its work.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "if worked >= needed:",
         "if True:",
         (CLOCK,),

@@ -23,11 +23,91 @@ from fedloom.nets import depthwise, reported_macs
 LEAST_FOR_PRODUCTS = 16
 
 
+@dataclass(frozen=True)
+class BlockSequence:
+    """Blocks with ReLU between them. The results of the last BNs may be multiplied by numbers."""
+
+    blocks: tuple[Block, ...]
+    reach: Reach
+    training_statistics: list[TrainingStatistics]  # each call appends its statistics
+
+    def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
+        """`scales` has a number for each BN of the last block."""
+        bn_scales = None
+        if scales is not None:
+            bn_scales = torch.stack(list(scales))
+        weights: list[torch.Tensor] = []
+        for convs in self.convs():
+            weights.extend(convs.weights)
+        y: torch.Tensor = SequenceFunction.apply(  # type: ignore[no-untyped-call]
+            self, x, bn_scales, *weights
+        )
+        return y
+
+    def channel_scales(self, bn_scales: torch.Tensor | None) -> torch.Tensor | None:
+        """Repeats the scale of each BN of the last block for each of its channels."""
+        if bn_scales is None:
+            return None
+        channels = self.blocks[-1].norms.bns[0].num_features
+        # contiguous: torch's channels-last kernel reads them by their address
+        return bn_scales.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
+
+    def convs(self) -> Iterator[Convs]:
+        for block in self.blocks:
+            yield from block.convs
+
+    def differentiable(
+        self, x: torch.Tensor, bn_scales: torch.Tensor | None, weights: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Computes the same with torch's own operations, for double differentiation."""
+        scale = self.channel_scales(bn_scales)
+        trained = self.reach.trained
+        y = self._part(x[:trained], scale, weights)
+        if trained == x.shape[0]:
+            return y
+        others = x[trained:]
+        if self.reach.inward <= trained:
+            others = others.detach()
+        constants = [weight.detach() for weight in weights]
+        return torch.cat([y, self._part(others, scale, constants)])
+
+    def _part(
+        self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Computes one part of a batch with torch's own operations."""
+        next_weights = iter(weights)
+        for block in self.blocks:
+            for convs in block.convs:
+                own_weights = [next(next_weights) for _ in convs.weights]
+                x = convs.forward(x, joined(own_weights, dim=0))
+            if block is self.blocks[-1]:
+                return block.norms.differentiable(x, scale)
+            x = block.norms.differentiable(x, None).relu()
+        return x
+
+
+@dataclass(frozen=True)
+class Block:
+    """Convolutions, one after the other, followed by BN."""
+
+    convs: tuple[Convs, ...]
+    norms: Norms
+
+
 class Reach(NamedTuple):
     """The numbers of samples, counted from the first, for which gradients are needed."""
 
     trained: int  # samples that the weights learn from
     inward: int  # samples for which the gradient of the input is needed
+
+
+class TrainingStatistics(NamedTuple):
+    """The statistics of training samples in several BNs that were computed side by side."""
+
+    bns: tuple[nn.BatchNorm2d, ...]
+    values: int  # the number of values per channel
+    mean: torch.Tensor
+    deviation: torch.Tensor  # its inverse, as BN computes it, with eps
 
 
 @dataclass(frozen=True)
@@ -212,15 +292,6 @@ class Norms:
         return x_grad, scale_grad
 
 
-class TrainingStatistics(NamedTuple):
-    """The statistics of training samples in several BNs that were computed side by side."""
-
-    bns: tuple[nn.BatchNorm2d, ...]
-    values: int  # the number of values per channel
-    mean: torch.Tensor
-    deviation: torch.Tensor  # its inverse, as BN computes it, with eps
-
-
 @torch.no_grad()
 def update_running_statistics(training_statistics: Sequence[TrainingStatistics]) -> None:
     """Updates the running statistics of all layers at once, as BN does it layer by layer."""
@@ -245,77 +316,6 @@ def update_running_statistics(training_statistics: Sequence[TrainingStatistics])
     torch._foreach_lerp_([bn.get_buffer("running_mean") for bn in bns], means, momentum)
     torch._foreach_lerp_([bn.get_buffer("running_var") for bn in bns], variances_by_bn, momentum)
     torch._foreach_add_([bn.get_buffer("num_batches_tracked") for bn in bns], 1)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Convolutions, one after the other, followed by BN."""
-
-    convs: tuple[Convs, ...]
-    norms: Norms
-
-
-@dataclass(frozen=True)
-class BlockSequence:
-    """Blocks with ReLU between them. The results of the last BNs may be multiplied by numbers."""
-
-    blocks: tuple[Block, ...]
-    reach: Reach
-    training_statistics: list[TrainingStatistics]  # each call appends its statistics
-
-    def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
-        """`scales` has a number for each BN of the last block."""
-        bn_scales = None
-        if scales is not None:
-            bn_scales = torch.stack(list(scales))
-        weights: list[torch.Tensor] = []
-        for convs in self.convs():
-            weights.extend(convs.weights)
-        y: torch.Tensor = SequenceFunction.apply(  # type: ignore[no-untyped-call]
-            self, x, bn_scales, *weights
-        )
-        return y
-
-    def channel_scales(self, bn_scales: torch.Tensor | None) -> torch.Tensor | None:
-        """Repeats the scale of each BN of the last block for each of its channels."""
-        if bn_scales is None:
-            return None
-        channels = self.blocks[-1].norms.bns[0].num_features
-        # contiguous: torch's channels-last kernel reads them by their address
-        return bn_scales.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
-
-    def convs(self) -> Iterator[Convs]:
-        for block in self.blocks:
-            yield from block.convs
-
-    def differentiable(
-        self, x: torch.Tensor, bn_scales: torch.Tensor | None, weights: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Computes the same with torch's own operations, for double differentiation."""
-        scale = self.channel_scales(bn_scales)
-        trained = self.reach.trained
-        y = self._part(x[:trained], scale, weights)
-        if trained == x.shape[0]:
-            return y
-        others = x[trained:]
-        if self.reach.inward <= trained:
-            others = others.detach()
-        constants = [weight.detach() for weight in weights]
-        return torch.cat([y, self._part(others, scale, constants)])
-
-    def _part(
-        self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Computes one part of a batch with torch's own operations."""
-        next_weights = iter(weights)
-        for block in self.blocks:
-            for convs in block.convs:
-                own_weights = [next(next_weights) for _ in convs.weights]
-                x = convs.forward(x, joined(own_weights, dim=0))
-            if block is self.blocks[-1]:
-                return block.norms.differentiable(x, scale)
-            x = block.norms.differentiable(x, None).relu()
-        return x
 
 
 class SequenceFunction(torch.autograd.Function):

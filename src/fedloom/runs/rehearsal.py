@@ -28,7 +28,7 @@ from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
-from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
+from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.evaluating import evaluation_order
@@ -49,6 +49,7 @@ from fedloom.federation.server.topology import (
     planned_clusters,
     with_grouping,
 )
+from fedloom.federation.server.work_times import HopWork, flat_seconds
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part

@@ -7,9 +7,10 @@ import torch
 
 from fedloom.cost.devices import Device
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import HopTimes, HopWork
+from fedloom.federation.server.clock import HopTimes
 from fedloom.federation.server.spool import Place, Spooled
 from fedloom.federation.server.topology import HopResult, Situation
+from fedloom.federation.server.work_times import HopWork
 from fedloom.files import write_whole
 from fedloom.types import Order, Reply, Round
 

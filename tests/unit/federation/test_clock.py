@@ -5,10 +5,9 @@ from math import inf
 import pytest
 
 from fedloom.cost.devices import Device
-from fedloom.federation.server.clock import (
-    Departure,
+from fedloom.federation.server.clock import Departure, RoundClock
+from fedloom.federation.server.work_times import (
     HopWork,
-    RoundClock,
     cluster_seconds,
     flat_client_seconds,
     flat_seconds,

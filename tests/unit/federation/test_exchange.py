@@ -15,7 +15,7 @@ from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.server.accounts import means_of
-from fedloom.federation.server.clock import HopTimes, HopWork, LostWork
+from fedloom.federation.server.clock import HopTimes, LostWork
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Replied
 from fedloom.federation.server.exchange import (
@@ -28,6 +28,7 @@ from fedloom.federation.server.exchange import (
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool
+from fedloom.federation.server.work_times import HopWork
 from fedloom.records.rows import Refusal, WorkerDeath
 from fedloom.testing.engines import encoded, order_of
 from fedloom.types import ClientDescription, Fields, Order, Reply, SampleCounts, Task

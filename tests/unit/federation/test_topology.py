@@ -8,12 +8,13 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import Departure, HopWork, RoundClock
+from fedloom.federation.server.clock import Departure, RoundClock
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clustered import Clustered, parse_topology
 from fedloom.federation.server.clusters import Clustering, FormedCluster
 from fedloom.federation.server.ledger import HopClient
 from fedloom.federation.server.topology import Flat
+from fedloom.federation.server.work_times import HopWork
 from fedloom.types import Order
 
 ORDERS = orders_of(range(4))

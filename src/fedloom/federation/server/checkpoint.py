@@ -19,48 +19,6 @@ from fedloom.types import ClientDescription, Json, State
 
 
 @dataclass(frozen=True)
-class Best:
-    """The best round of a stage so far, by the mean validation metric."""
-
-    round: int
-    value: float
-
-    def to_json(self) -> Json:
-        return [self.round, self.value]
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Best | None:
-        if raw is None:
-            return None
-        return cls(*raw)
-
-
-@dataclass(frozen=True)
-class TakenBack:
-    """A user discarded rounds with `fedloom resume RUN --from …`."""
-
-    since: int  # the round that the run had reached
-    to: int  # the round from which it went on
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """The earlier checkpoint that contains the tensors of a checkpoint without its own."""
-
-    round: int
-    names: tuple[str, ...]  # the tensors to take; the earlier checkpoint may contain more
-
-    def to_json(self) -> Json:
-        return {"round": self.round, "names": list(self.names)}
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Elsewhere | None:
-        if raw is None:
-            return None
-        return cls(raw["round"], tuple(raw["names"]))
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """Everything that a run needs in order to go on after a round."""
 
@@ -150,3 +108,45 @@ class Checkpoint:
             allowance=Allowance.from_json(raw.get("allowance")),
             stopped=raw.get("stopped", "rounds"),
         )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best round of a stage so far, by the mean validation metric."""
+
+    round: int
+    value: float
+
+    def to_json(self) -> Json:
+        return [self.round, self.value]
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Best | None:
+        if raw is None:
+            return None
+        return cls(*raw)
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """A user discarded rounds with `fedloom resume RUN --from …`."""
+
+    since: int  # the round that the run had reached
+    to: int  # the round from which it went on
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The earlier checkpoint that contains the tensors of a checkpoint without its own."""
+
+    round: int
+    names: tuple[str, ...]  # the tensors to take; the earlier checkpoint may contain more
+
+    def to_json(self) -> Json:
+        return {"round": self.round, "names": list(self.names)}
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Elsewhere | None:
+        if raw is None:
+            return None
+        return cls(raw["round"], tuple(raw["names"]))

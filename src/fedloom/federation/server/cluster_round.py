@@ -16,21 +16,19 @@ from fedloom.cost.devices import Device
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import Fold
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import (
-    HopTimes,
+from fedloom.federation.server.clock import HopTimes, LostWork, RoundClock
+from fedloom.federation.server.clusters import FormedCluster
+from fedloom.federation.server.ledger import HopClient, Transfer
+from fedloom.federation.server.receiving import plain_numbers
+from fedloom.federation.server.spool import TAKEN_OVER, Spooled
+from fedloom.federation.server.work_times import (
     HopWork,
-    LostWork,
-    RoundClock,
     Visit,
     cluster_seconds,
     flat_visit,
     hop_seconds,
     member_visits,
 )
-from fedloom.federation.server.clusters import FormedCluster
-from fedloom.federation.server.ledger import HopClient, Transfer
-from fedloom.federation.server.receiving import plain_numbers
-from fedloom.federation.server.spool import TAKEN_OVER, Spooled
 from fedloom.records.rows import ClusterRow, Doing, TimeStep
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply

@@ -27,18 +27,12 @@ from fedloom.federation.protocol.clustering import (
     with_levels,
 )
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.server.clock import (
-    HopTimes,
-    HopWork,
-    LostWork,
-    RoundClock,
-    cluster_seconds,
-    flat_seconds,
-)
+from fedloom.federation.server.clock import HopTimes, LostWork, RoundClock
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clusters import Choice, Clustering, FormedCluster, Sketches
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.topology import Flat, Gathered, RunHop, Situation, Topology
+from fedloom.federation.server.work_times import HopWork, cluster_seconds, flat_seconds
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Round
 

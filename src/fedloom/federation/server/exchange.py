@@ -22,7 +22,7 @@ from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.accounts import Accounts
-from fedloom.federation.server.clock import HopTimes, HopWork
+from fedloom.federation.server.clock import HopTimes
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
 from fedloom.federation.server.ledger import HopClient, evaluation_of
@@ -34,6 +34,7 @@ from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
 from fedloom.federation.server.topology import HopResult, Timing
+from fedloom.federation.server.work_times import HopWork
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals

@@ -13,11 +13,12 @@ from typing import Protocol
 import numpy as np
 
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.server.clock import HopTimes, HopWork, RoundClock
+from fedloom.federation.server.clock import HopTimes, RoundClock
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.spool import Spooled
+from fedloom.federation.server.work_times import HopWork
 from fedloom.records.rows import ClusterRow, Pace
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply, Round, Tensors, Together
