@@ -2101,7 +2101,7 @@ BY_THE_CLOCK = (
     ),
     Fault(
         "Schedules follow the rounds alone, whatever is spent of other limits.",
-        "federation/server/loop.py",
+        "federation/server/planning.py",
         "spent=max(checkpoint.spent, spent_by_limits),",
         "spent=checkpoint.spent,",
         (ROUNDS_BY_CLOCK,),
@@ -2226,7 +2226,7 @@ CLUSTERS = (
     ),
     Fault(
         "Every round draws a cohort, whatever clusters there are.",
-        "federation/server/loop.py",
+        "federation/server/planning.py",
         "            cohort = clustering.clients\n",
         "            cohort = None\n",
         (RUNS_IN_CLUSTERS,),
@@ -2241,7 +2241,7 @@ CLUSTERS = (
     ),
     Fault(
         "A flat stage of a clustered run is clustered.",
-        "federation/server/loop.py",
+        "federation/server/planning.py",
         "        if stage.is_flat:\n            return Flat()\n        return self.topology\n",
         "        return self.topology\n",
         (RUNS_IN_CLUSTERS,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedloom.config.models import Unit
@@ -22,7 +22,6 @@ from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack
-from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.evaluating import (
     Evaluated,
@@ -37,23 +36,19 @@ from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.planning import Planned, clock_of, planned_round
+from fedloom.federation.server.planning import Planned, Planner, clock_of
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.stage_checks import check_change, check_notes, check_stages
 from fedloom.federation.server.topology import (
-    Flat,
     Gathered,
-    Situation,
     Topology,
-    planned_clusters,
-    with_grouping,
 )
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import ClusterNote, ClusterRow, Evaluation, MetricsRow, Part, Span
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Round, Setup, State
+from fedloom.types import Json, Order, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -123,6 +118,10 @@ class Loop:
         self.over_budget: OverBudget | None = None
         # The versions of clients' states, by the round of each checkpoint that is kept.
         self.needed_versions: dict[int, Mapping[int, str]] = {}
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(self.settings, self.topology, self.server_data)
 
     def _begin(self) -> Checkpoint | None:
         """The last checkpoint that can be used, or None if the run starts at the beginning.
@@ -345,7 +344,7 @@ class Loop:
         """
         started = time.perf_counter()
         exchange = self._exchange(self.stages[checkpoint.stage], checkpoint.round + 1, checkpoint)
-        planned = self._plan(checkpoint, exchange)
+        planned = self.planner.plan(checkpoint, exchange)
         if planned is None:
             return None
         merged = self._merged(checkpoint, exchange, planned)
@@ -378,9 +377,9 @@ class Loop:
         orders = exchange.describe(planned.orders)
         gathered = Gathered(())
         if not planned.asks_nobody:
-            topology = self._topology(stage)
+            topology = self.planner.topology_of(stage)
             clock = clock_of(planned, orders, self.settings, topology.hops)
-            situation = self._situation(checkpoint, view, clock, exchange)
+            situation = self.planner.situation(checkpoint, exchange, view, clock)
             gathered = topology.gather(orders, exchange.work, situation)
             accounts.transfers = gathered.transfers
         notes = stage.method.note(planned.state, view)
@@ -462,88 +461,6 @@ class Loop:
         if exchange.accounts.succeeded():
             return ()
         return checkpoint.held or tuple(self.archive.rounds()[-2:])
-
-    def _topology(self, stage: Stage) -> Topology:
-        if stage.is_flat:
-            return Flat()
-        return self.topology
-
-    def _situation(
-        self,
-        checkpoint: Checkpoint,
-        view: Round,
-        clock: RoundClock,
-        exchange: Exchange,
-    ) -> Situation:
-        """What the topology needs to know about the round besides its orders.
-
-        Its clusters are those that the plan asked for, or else the latest ones.
-        """
-        histograms = {}
-        for client, description in exchange.described.items():
-            if description.histogram is not None:
-                histograms[client] = description.histogram
-        stage = self.stages[checkpoint.stage]
-        largest: set[str] = set()
-        for fields in stage.method.fields.values():
-            largest.update(fields.largest)
-        return Situation(
-            stage=stage.name,
-            round=view,
-            clock=clock,
-            clustering=planned_clusters(view) or checkpoint.clustering,
-            histograms=histograms,
-            update_of=stage.method.update_of,
-            note=exchange.note_takeover,
-            largest=frozenset(largest),
-        )
-
-    def _plan(self, checkpoint: Checkpoint, exchange: Exchange) -> Planned | None:
-        return planned_round(
-            self.stages[checkpoint.stage].method,
-            checkpoint.state,
-            lambda now, present: self._view(checkpoint, exchange, now, present),
-            self.settings.attendance,
-            checkpoint.totals.simulated,
-            self.settings.population,
-        )
-
-    def _view(
-        self,
-        checkpoint: Checkpoint,
-        exchange: Exchange,
-        now: float,
-        present: Collection[int] | None,
-    ) -> Round:
-        """The round as its method sees it while planning."""
-        settings = self.settings
-        spent_by_limits = checkpoint.allowance.share_spent(checkpoint.totals) * checkpoint.budget
-        stage = self.stages[checkpoint.stage]
-        topology = self._topology(stage)
-        number = exchange.number
-        clustering = topology.valid_clustering(checkpoint.clustering, stage.name, number)
-        cohort = None
-        if clustering is not None:
-            cohort = clustering.clients
-        view = Round(
-            number=number,
-            spent=max(checkpoint.spent, spent_by_limits),
-            budget=checkpoint.budget,
-            clients=range(settings.population),
-            participation=settings.participation,
-            seed=settings.task.seed,
-            server_data=self.server_data,
-            now=now,
-            present=present,
-            overselect=settings.overselect,
-            kept=cohort,
-            hops=topology.hops,
-            allowance=settings.allowance_a_round,
-            asking=exchange.ask_beforehand,
-            unit=settings.unit,
-        )
-        clock = RoundClock(settings.devices, settings.phases)
-        return with_grouping(view, topology, self._situation(checkpoint, view, clock, exchange))
 
     def _forget(self, checkpoint: Checkpoint) -> None:
         """After a checkpoint, forget the round's replies.
