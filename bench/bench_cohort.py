@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.runs.experiment import create, execute
 from measuring import cpu_seconds, experiment, heading, images, in_new_process, verdict

@@ -25,8 +25,9 @@ from fedloom.federation.server import loop
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.budgets import Allowance
 from fedloom.federation.server.cluster_round import ClusterRound
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.planning import clock_of
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.topology import Flat
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.running import carry_out
@@ -132,7 +133,7 @@ def costs_of(sections: dict[str, Any], folder: Path, method: str = "fedavg") -> 
     run_folder, prepared = create(configure(method, tree), folder)
     with (
         patch.object(Clustered, "gather", gathering(costs, Clustered.gather)),
-        patch.object(Clustered, "formed", counted(costs, Clustered.formed)),
+        patch.object(Clustered, "clustering_for", counted(costs, Clustered.clustering_for)),
         patch.object(Flat, "gather", gathering(costs, Flat.gather)),
         patch.object(ClusterRound, "average", averaging(costs, ClusterRound.average)),
         patch.object(loop, "clock_of", counted(costs, clock_of)),

@@ -28,7 +28,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fedloom.data.split import ARRAYS
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.federation.server.exchange import Exchange
 from fedloom.runs.experiment import create, execute

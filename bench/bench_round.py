@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.engines import local
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines import worker_pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.options import Options
@@ -81,7 +81,7 @@ def measure(
     config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
     run, prepared = create(config, folder / "run")
     sync = Stopwatch(os.fsync)
-    wait = Stopwatch(local.readable_handles)
+    wait = Stopwatch(worker_pool.readable_handles)
     marks = list[tuple[float, float, float]]()
 
     def listen(event: Event) -> None:

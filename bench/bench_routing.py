@@ -43,7 +43,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.optimizers import Sgd, clip_gradients, forget_gradients
 from fedloom.learning.training import SgdOptions
-from fedloom.methods.fedpnas_frame import is_personal
+from fedloom.methods.fedpnas_stage import is_personal
 from fedloom.nets.folding import weights_stay
 from fedloom.nets.model import Model
 from fedloom.rng import rng, torch_rng

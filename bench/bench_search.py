@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.learning.training import weights_of
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_scores import SUPERNET_FILE, row_of
@@ -44,7 +44,7 @@ def call(folder: Path, *arguments: str) -> None:
 def make_run(folder: Path) -> None:
     call(folder, "-m", "fedloom", "run", *RUN.split(), "--out", "run")
     archive = Archive(folder / "run")
-    meta = archive.left(SUPERNET_FILE).meta
+    meta = archive.stage_state(SUPERNET_FILE).meta
     description = {
         **meta["frame"],
         "space": "cnn-l",
@@ -53,7 +53,9 @@ def make_run(folder: Path) -> None:
         "std": [0.5] * 3,
     }
     frame = Frame.from_plain(description)
-    archive.leave(SUPERNET_FILE, State(weights_of(frame.model()), {**meta, "frame": description}))
+    archive.keep_stage_state(
+        SUPERNET_FILE, State(weights_of(frame.model()), {**meta, "frame": description})
+    )
     draws = np.random.default_rng(0)
     sizes = [len(slot.options) for slot in frame.space.slots]
     paths: set[tuple[int, ...]] = set()

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.runs.experiment import create, execute
 from measuring import experiment, heading, images, in_new_process, memory, verdict

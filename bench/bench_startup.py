@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedloom.federation.engines.local import Worker
+from fedloom.federation.engines.worker_pool import Worker
 from measuring import Timing, heading, self_timed, verdict
 
 FLOOR = "python -c 'import torch'"

@@ -26,9 +26,9 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import Search

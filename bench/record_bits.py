@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.types import Tensors
 
 CNN = ["--width", "0.125", "--batch", "64"]

@@ -14,7 +14,7 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import Local, LocalOptions
-from fedloom.nets import kept
+from fedloom.nets import reuse
 from fedloom.types import Fields, State
 
 
@@ -146,7 +146,7 @@ class Hoarding(FedAvg):
     """Says of its network that it may serve again, although it remembers whom it served."""
 
     def build(self, task, about, weights=None):
-        return kept.network("hoard", Hoard, weights, {})
+        return reuse.network("hoard", Hoard, weights, {})
 
 
 class Scribbling(FedAvg):

@@ -42,8 +42,8 @@ FIRST = (
         "kNN-Per chooses λ with the validation samples among the remembered ones, where each "
         "finds itself.",
         "methods/knn_per.py",
-        "seen.features[:cut],\n            labels[:cut],\n            seen.features[cut:],",
-        "seen.features,\n            labels,\n            seen.features[cut:],",
+        "outputs.features[:cut],\n            labels[:cut],\n            outputs.features[cut:],",
+        "outputs.features,\n            labels,\n            outputs.features[cut:],",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -70,7 +70,7 @@ FIRST = (
     ),
     Fault(
         "A message may claim more bytes for a tensor than its shape has.",
-        "federation/protocol/wire.py",
+        "federation/protocol/packing.py",
         "if offsets[1] - offset != math.prod(shape)",
         "if offsets[1] - offset < math.prod(shape)",
         (WIRE,),
@@ -102,8 +102,8 @@ FIRST = (
         "A stage at equal MACs or bytes goes on until its budget is spent, instead of ending "
         "where it is nearest.",
         "federation/server/loop.py",
-        "at.spent + at.last_cost / 2 > at.budget",
-        "at.spent > at.budget",
+        "spent + checkpoint.last_cost / 2 > budget",
+        "spent > budget",
         (LOOP,),
     ),
     Fault(
@@ -124,7 +124,7 @@ FIRST = (
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
         "runs/stand_in.py",
-        "sizes[look] = size_of(self._stamped(hop, order))",
+        "sizes[look] = encoded_size(self._stamped(hop, order))",
         "sizes[look] = Body(order.tensors).size",
         ("unit/test_estimate.py",),
     ),
@@ -215,7 +215,7 @@ FURTHER = (
     ),
     Fault(
         "A client whose labels stand in another order is taken in.",
-        "federation/protocol/admission.py",
+        "federation/protocol/basic_replies.py",
         'if tuple(meta["labels"]) != task.labels:',
         'if set(meta["labels"]) != set(task.labels):',
         (ADMISSION,),
@@ -223,14 +223,14 @@ FURTHER = (
     # Messages
     Fault(
         "A header may name one key twice, and the last one wins.",
-        "federation/protocol/wire.py",
+        "federation/protocol/strict_json.py",
         "if len(fields) < len(pairs):",
         "if not pairs and fields:",
         (WIRE,),
     ),
     Fault(
         "A byte of a boolean tensor that is neither 0 nor 1 reaches torch.",
-        "federation/protocol/wire.py",
+        "federation/protocol/packing.py",
         "if entry.dtype == torch.bool:",
         "if entry.dtype is None:",
         (WIRE,),
@@ -245,15 +245,15 @@ FURTHER = (
     ),
     Fault(
         "The best round's checkpoint is deleted with the older ones.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "needed.add(best.round)",
         "pass",
         (CHECKPOINT,),
     ),
     Fault(
         "Rows of metrics beyond the checkpoint stay when a run is resumed.",
-        "federation/server/checkpoint.py",
-        "cut_to(self.metrics, at.rows)",
+        "federation/server/archive.py",
+        "cut_to(self.metrics, checkpoint.rows)",
         "pass",
         (CHECKPOINT,),
     ),
@@ -282,7 +282,7 @@ FURTHER = (
     Fault(
         "A later stage gets its share of the whole budget, not of what is left.",
         "federation/server/loop.py",
-        "remaining = self.settings.budget - at.charged",
+        "remaining = self.settings.budget - checkpoint.charged",
         "remaining = self.settings.budget",
         (LOOP,),
     ),
@@ -419,8 +419,8 @@ FURTHER = (
     Fault(
         "SPIDER's personal model is not pulled to the received weights.",
         "methods/spider.py",
-        "pull = pull_towards(order.tensors, options.pull) if options.pull else None",
-        "pull = None",
+        "            pull = pull_towards(order.tensors, options.pull)\n",
+        "            pull = None\n",
         ("unit/methods/test_spider.py",),
     ),
     Fault(
@@ -449,7 +449,7 @@ FURTHER = (
     Fault(
         "The figure of the shared model is that of the client's own.",
         "federation/client/site.py",
-        "shared = score(predict_shared, part, run.task, self.device)",
+        "shared = figures_on(predict_shared, part, run.task, self.device)",
         "shared = personal",
         (SITE, "unit/methods/test_ditto.py"),
     ),
@@ -518,7 +518,7 @@ FURTHER = (
     ),
     Fault(
         "A confusion matrix may contradict the number of different answers.",
-        "federation/protocol/admission.py",
+        "federation/protocol/basic_replies.py",
         "if figures.answers is not None and figures.answers != len(predicted):",
         "if figures.answers is not None and figures.answers > len(counts):",
         (ADMISSION,),
@@ -897,14 +897,14 @@ SUBTLE = (
     ),
     Fault(
         "A client's test samples count for the weight that it may claim.",
-        "federation/server/exchange.py",
+        "federation/server/reply_checks.py",
         "trained_on = samples.train",
         "trained_on = samples.total",
         (BOUNDS,),
     ),
     Fault(
         "An evaluation may be of more samples than its client has.",
-        "federation/server/exchange.py",
+        "federation/server/reply_checks.py",
         "            most_samples = samples.total\n",
         "",
         (BOUNDS,),
@@ -912,15 +912,15 @@ SUBTLE = (
     Fault(
         "A late evaluation counts against the training budget.",
         "federation/server/loop.py",
-        "totals = evaluation_of(exchange.bookings())",
-        "totals = exchange.totals(lan=False)",
+        "totals = evaluation_of(exchange.accounts.bookings())",
+        "totals = exchange.accounts.totals()",
         (LOOP,),
     ),
     Fault(
         "The final figures are those of the last round, although the best one was asked for.",
         "federation/server/loop.py",
-        "return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)",
-        "return replace(at, stage=stage)",
+        "                state=handed_on.state,\n                versions=handed_on.versions,\n",
+        "",
         (LOOP,),
     ),
     Fault(
@@ -1101,8 +1101,8 @@ GUARDS = (
     ),
     Fault(
         "A run goes on from a checkpoint whose rows of metrics are gone.",
-        "federation/server/checkpoint.py",
-        "if len(rows) < at.rows:",
+        "federation/server/archive.py",
+        "if len(rows) < checkpoint.rows:",
         "if len(rows) < 0:",
         (CHECKPOINT,),
     ),
@@ -1116,7 +1116,7 @@ GUARDS = (
     ),
     Fault(
         "An update is measured by the weights that came back, not by how far they moved.",
-        "federation/server/norms.py",
+        "federation/server/update_sizes.py",
         "np.subtract(new, old, dtype=np.float64)",
         "np.array(new, dtype=np.float64)",
         ("unit/federation/test_norms.py",),
@@ -1210,7 +1210,7 @@ SUPERNETS = (
     Fault(
         "A tensor that may come back is taken in whatever shape it has.",
         "federation/protocol/admission.py",
-        "self.tensors = {**self.required, **allowed(order, fields)}",
+        "self.tensors = {**self.required, **optional_tensors(order, fields)}",
         "self.tensors = self.required",
         (ADMISSION,),
     ),
@@ -1266,13 +1266,13 @@ SUPERNETS = (
     Fault(
         "A round that asks nobody frees checkpoints that were held because most clients failed.",
         "federation/server/loop.py",
-        "        if asks_nobody:\n            return at.held\n",
+        "        if asks_nobody:\n            return checkpoint.held\n",
         "",
         ("unit/federation/test_rounds_without_clients.py",),
     ),
     Fault(
         "All bodies of a round are on the disk at once.",
-        "federation/engines/local.py",
+        "federation/engines/bodies.py",
         "            if len(self.paths) < self.most:\n                return\n",
         "            return\n",
         ("unit/federation/test_bodies.py",),
@@ -1287,42 +1287,42 @@ SUPERNETS = (
     ),
     Fault(
         "A weight that trains beside a frozen one gets no gradient where operations are merged.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "            if any(weights_wanted):",
         "            if weights_wanted[0]:",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(
         "Weights learn from validation samples where both batches of a search step go in one pass.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "convs.weight_grad(outer[: reach.trained], x[: reach.trained], weight)",
         "convs.weight_grad(outer, x[: outer.shape[0]], weight)",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(
         "BN normalises training and validation samples together where they go in one pass.",
-        "nets/parted.py",
+        "nets/two_part_batches.py",
         "statistics = self._normalise(x[:trained], scale, y[:trained])",
         "statistics = self._normalise(x, scale, y)",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(
         "A body is deleted while an order waits for a worker that has yet to map it.",
-        "federation/engines/local.py",
+        "federation/engines/bodies.py",
         "            if key not in in_use:\n                self.paths.pop(key)",
         "            if True:\n                self.paths.pop(key)",
         ("unit/federation/test_bodies.py",),
     ),
     Fault(
         "Tensors that were changed in place are taken for those of an earlier checkpoint.",
-        "federation/server/checkpoint.py",
+        "federation/server/origins.py",
         "is_same = self.tensor() is tensor and version_of(tensor) == self.version",
         "is_same = self.tensor() is tensor",
         (f"{CHECKPOINT}::test_tensors_that_are_others_are_written",),
     ),
     Fault(
         "The checkpoint that has the tensors of later ones is deleted.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "            needed.add(elsewhere)\n",
         "",
         (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
@@ -1330,29 +1330,29 @@ SUPERNETS = (
     Fault(
         "Nothing is left to go back to where the checkpoint that has everybody's tensors is "
         "damaged.",
-        "federation/server/checkpoint.py",
+        "federation/server/archive.py",
         "            if second is not None:\n                needed.add(second)\n",
         "",
         (f"{CHECKPOINT}::test_where_the_tensors_are_damaged_the_run_goes_back_before_them",),
     ),
     Fault(
         "Unchanged tensors are written again with every checkpoint.",
-        "federation/server/checkpoint.py",
-        "            elsewhere=self._elsewhere(at),\n",
+        "federation/server/archive.py",
+        "            elsewhere=self._elsewhere(checkpoint),\n",
         "",
         (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
     ),
     Fault(
         "A stage leaves the state of its last round, where the best one goes on.",
         "federation/server/loop.py",
-        "self.archive.leave(leaves, chosen.state)",
-        "self.archive.leave(leaves, at.state)",
+        "self._keep_left_state(stage - 1, handed_on.state)",
+        "self._keep_left_state(stage - 1, checkpoint.state)",
         ("unit/federation/test_left_states.py",),
     ),
     Fault(
         "What a stage left before it was taken back stays in the folder.",
         "federation/server/loop.py",
-        "                self.archive.forget_left(stage.leaves)\n                continue\n",
+        "                self.archive.forget_stage_state(stage.leaves)\n                continue\n",
         "                continue\n",
         ("unit/federation/test_left_states.py",),
     ),
@@ -1380,8 +1380,8 @@ SUPERNETS = (
     ),
     Fault(
         "A method is not asked what it has against a reply.",
-        "federation/server/exchange.py",
-        "return admission.refuse_by_method(method, order, reply, trained_on)",
+        "federation/server/reply_checks.py",
+        "return admission.refuse_by_method(self.method, order, reply, trained_on)",
         "return None",
         ("unit/federation/test_method_checks.py",),
     ),
@@ -1467,8 +1467,8 @@ FEDORAS = (
     ),
     Fault(
         "What the whole supernet would have taken is told without its lines in the header.",
-        "federation/protocol/wire.py",
-        "size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)",
+        "federation/protocol/packing.py",
+        "size_of(entries) + sum(len(table_line(entry)) + 1 for entry in entries)",
         "size_of(entries)",
         (STAGES,),
     ),
@@ -2031,21 +2031,21 @@ LIMITS = "unit/federation/test_budgets.py"
 BY_THE_CLOCK = (
     Fault(
         "All members of a cluster have the aggregator's whole LAN for themselves.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "gathering.lan / near",
         "gathering.lan",
         (CLOCK,),
     ),
     Fault(
         "Members in another place talk with their aggregator over the LAN.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "elif device.place == gathering.place:",
         "elif True:",
         (CLOCK,),
     ),
     Fault(
         "Training and searching always follow one another.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         'if phases == "parallel":',
         "if False:",
         (CLOCK,),
@@ -2059,7 +2059,7 @@ BY_THE_CLOCK = (
     ),
     Fault(
         "One who leaves is booked with all of its work.",
-        "federation/server/clock.py",
+        "federation/server/work_times.py",
         "if worked >= needed:",
         "if True:",
         (CLOCK,),
@@ -2074,7 +2074,7 @@ BY_THE_CLOCK = (
     Fault(
         "A round that everybody left stops the run.",
         "federation/server/exchange.py",
-        "if len(accepted) < least <= len(accepted) + len(times.losses):",
+        "if len(accepted) < least <= len(accepted) + len(times.lost_work):",
         "if False:",
         (ROUNDS_BY_CLOCK,),
     ),
@@ -2101,9 +2101,9 @@ BY_THE_CLOCK = (
     ),
     Fault(
         "Schedules follow the rounds alone, whatever is spent of other limits.",
-        "federation/server/loop.py",
-        "spent=max(at.spent, spent_by_limits),",
-        "spent=at.spent,",
+        "federation/server/planning.py",
+        "spent=max(checkpoint.spent, spent_by_limits),",
+        "spent=checkpoint.spent,",
         (ROUNDS_BY_CLOCK,),
     ),
     Fault(
@@ -2164,7 +2164,7 @@ CLUSTERS = (
     Fault(
         "What members of a late cluster lost themselves is wasted twice.",
         "federation/server/cluster_round.py",
-        "            wasted_macs -= loss.macs\n",
+        "            wasted_macs -= lost.macs\n",
         "",
         (IN_CLUSTERS,),
     ),
@@ -2226,9 +2226,9 @@ CLUSTERS = (
     ),
     Fault(
         "Every round draws a cohort, whatever clusters there are.",
-        "federation/server/loop.py",
-        "            kept = clustering.clients\n",
-        "            kept = None\n",
+        "federation/server/planning.py",
+        "            cohort = clustering.clients\n",
+        "            cohort = None\n",
         (RUNS_IN_CLUSTERS,),
     ),
     Fault(
@@ -2241,7 +2241,7 @@ CLUSTERS = (
     ),
     Fault(
         "A flat stage of a clustered run is clustered.",
-        "federation/server/loop.py",
+        "federation/server/planning.py",
         "        if stage.is_flat:\n            return Flat()\n        return self.topology\n",
         "        return self.topology\n",
         (RUNS_IN_CLUSTERS,),
@@ -2316,7 +2316,7 @@ SUB_SPACES = (
     ),
     Fault(
         "The worst candidate becomes the final network.",
-        "stages/groups.py",
+        "stages/group_training.py",
         "best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         "best = min(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         (f"{FINCH}::test_the_best_on_validation_is_stacked",),
@@ -2345,7 +2345,7 @@ SUB_SPACES = (
     ),
     Fault(
         "Pretraining does not end after its iterations.",
-        "stages/groups.py",
+        "stages/group_pretraining.py",
         "        if remaining <= 0:\n            return None\n",
         "        remaining = max(1, remaining)\n",
         (f"{FINCH}::test_pretraining_ends_after_its_iterations",),
@@ -2436,7 +2436,7 @@ PATHS = (
     Fault(
         "An exported network may be bounded in its number of samples by how large a map is worth "
         "making again.",
-        "nets/remade.py",
+        "nets/recomputed.py",
         "if not isinstance(elements, int):",
         "if False:",
         ("integration/test_exported_paths.py",),
@@ -2571,8 +2571,8 @@ AUTO = (
     Fault(
         "The worse half of a race goes on.",
         "methods/auto.py",
-        "(at_the_end[size], float(size)))[:kept]",
-        "(-at_the_end[size], float(size)))[:kept]",
+        "(at_the_end[size], float(size)))[:survivors]",
+        "(-at_the_end[size], float(size)))[:survivors]",
         ("unit/methods/test_auto.py",),
     ),
     Fault(

@@ -14,7 +14,7 @@ from PIL import Image
 from fedloom.data.image_rules import ImageRules
 from fedloom.data.resizing import resized
 from fedloom.data.sources import open_source
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 
 pytestmark = pytest.mark.flower
 

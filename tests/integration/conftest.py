@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 
 
 @pytest.fixture(scope="session")

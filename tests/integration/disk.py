@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 from fedloom import files
-from fedloom.federation.server import checkpoint, spool
-from fedloom.federation.server.checkpoint import SPARE
+from fedloom.federation.server import archive, spool
+from fedloom.federation.server.archive import SPARE
 
 Fail = Callable[[], None]
 
@@ -62,7 +62,7 @@ class Disk:
     def mounted(self) -> Iterator[Disk]:
         with (
             mock.patch.object(files, "open", self.open, create=True),
-            mock.patch.object(checkpoint, "open", self.open, create=True),
+            mock.patch.object(archive, "open", self.open, create=True),
             mock.patch.object(spool, "open", self.open, create=True),
             mock.patch.object(os, "replace", self.wrapped("rename", os.replace)),
             mock.patch.object(os, "fsync", self.wrapped("sync", os.fsync)),

@@ -81,7 +81,7 @@ def test_alpha_is_validated_on_images_as_they_are(images, tmp_path, monkeypatch)
         return all(row.to(torch.uint8).numpy().tobytes() in raw for row in x)
 
     step = milenas.MiLeNAS.step
-    score = site.score
+    score = site.figures_on
 
     def watched(self, train, validation):
         plain.append(known(validation.x))
@@ -93,7 +93,7 @@ def test_alpha_is_validated_on_images_as_they_are(images, tmp_path, monkeypatch)
         return score(predict, part, *rest)
 
     monkeypatch.setattr(milenas.MiLeNAS, "step", watched)
-    monkeypatch.setattr(site, "score", scored)
+    monkeypatch.setattr(site, "figures_on", scored)
     tiny.start(tmp_path / "run", "fednas", setting(images, "fednas", "cutout:2"))
     assert changed and all(changed)
     assert len(plain) > len(changed) and all(plain)

@@ -8,7 +8,7 @@ import tiny
 
 from fedloom.cli import main
 from fedloom.federation.protocol.histograms import simulated_secret
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.records.folder import RunFolder
 from fedloom.runs.preparing import reopen
 

@@ -13,7 +13,7 @@ from fedloom import cli
 from fedloom.config.models import Experiment, InitConfig, validated
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
 from fedloom.reading import read_json

@@ -85,6 +85,7 @@ def test_whoever_opens_a_finished_run_imports_nothing_that_runs_one(place, comma
         "fedloom.runs.experiment",
         "fedloom.federation.server.loop",
         "fedloom.federation.engines.local",
+        "fedloom.federation.engines.worker_pool",
         "fedloom.report.sinks",
         "fedloom.methods.fedoras_search",
     }

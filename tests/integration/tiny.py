@@ -13,7 +13,8 @@ import numpy as np
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import receiving
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.events import RoundEnded
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fedloom.config.models import Experiment, TiersConfig
 from fedloom.errors import FedloomError
-from fedloom.learning.widths import Plan, cost_of, widths_of_tiers
+from fedloom.learning.width_costs import NestedNetwork, cost_of, widths_of_tiers
 from fedloom.methods.fjord import FjordOptions, tiers_of
 from fedloom.methods.zerofl import tiers_of as tiers_of_zerofl
 from fedloom.runs import notices
@@ -35,12 +35,12 @@ def widths(tiers: dict[str, object], **options: object) -> list[float]:
     asked = task(**options)
     settled = FjordOptions.model_validate(asked.options)
     deal = deal_of(TiersConfig.model_validate(tiers), tiers_of(asked), 8, seed=0)
-    return widths_of_tiers(Plan.of(asked, settled), settled, deal.tiers)
+    return widths_of_tiers(NestedNetwork.of(asked, settled), settled, deal.tiers)
 
 
 def test_the_numbers_that_fedoras_prints_for_fjord() -> None:
     """Table 5: ResNet-18 in quarters has 35, 139, 313 and 556 M MACs, and ≤ 11.16 M parameters."""
-    plan = Plan.of(
+    plan = NestedNetwork.of(
         task(network="resnet18", head="mean"), FjordOptions(network="resnet18", head="mean")
     )
     costs = [cost_of(plan, width).cost for width in (0.25, 0.5, 0.75, 1.0)]
@@ -49,7 +49,7 @@ def test_the_numbers_that_fedoras_prints_for_fjord() -> None:
 
 
 def test_the_largest_sixteenth_that_fits() -> None:
-    plan = Plan.of(task(), FjordOptions())
+    plan = NestedNetwork.of(task(), FjordOptions())
     amount = cost_of(plan, 7 / 16).cost.macs
     assert widths({"limits": f"{amount},max", "cost": "macs"}) == [7 / 16, 1]
     assert widths({"limits": f"{amount - 1},max", "cost": "macs"}) == [6 / 16, 1]
@@ -60,7 +60,7 @@ def test_the_largest_sixteenth_that_fits() -> None:
 def test_quarters_where_nobody_asks_for_anything() -> None:
     assert widths({}) == [0.25, 0.5, 0.75, 1]
     limits = deal_of(TiersConfig(), tiers_of(task()), 8, seed=0).tiers
-    plan = Plan.of(task(), FjordOptions())
+    plan = NestedNetwork.of(task(), FjordOptions())
     assert [tier.limit for tier in limits] == [
         {"macs": cost_of(plan, width).cost.macs} for width in (0.25, 0.5, 0.75, 1.0)
     ]
@@ -144,5 +144,5 @@ def test_who_reads_no_tiers_says_so_once(
 def test_a_task_of_another_size_costs_something_else() -> None:
     """Costs are remembered by all that decides them."""
     small = replace(task(), shape=(3, 16, 16))
-    plans = [Plan.of(other, FjordOptions()) for other in (task(), small)]
+    plans = [NestedNetwork.of(other, FjordOptions()) for other in (task(), small)]
     assert cost_of(plans[0], 1.0).cost.macs > cost_of(plans[1], 1.0).cost.macs

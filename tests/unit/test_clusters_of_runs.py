@@ -6,7 +6,8 @@ from fedloom.config.models import Experiment, validated
 from fedloom.config.topology import TopologyConfig
 from fedloom.errors import FedloomError
 from fedloom.federation.server.cluster_round import Heartbeats
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.topology import Flat
 from fedloom.runs.clusters import (
     check_clusters_used,
     check_for_federation,

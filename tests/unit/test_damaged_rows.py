@@ -13,7 +13,8 @@ from test_edited_files import OLD, check_all, outcome_of
 
 from fedloom import cli
 from fedloom.errors import FedloomError
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.reading import Unreadable
 from fedloom.records.folder import RunFolder
 from fedloom.records.rows import MetricsRow, read_rows

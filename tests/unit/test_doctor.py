@@ -45,9 +45,9 @@ def test_the_command_fails_if_a_check_does(monkeypatch, capsys):
 
 
 def test_a_worker_that_does_not_start(monkeypatch):
-    from fedloom.federation.engines import local
+    from fedloom.federation.engines import worker_pool
 
-    monkeypatch.setattr(local.sys, "executable", "/bin/false")
+    monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
     finding = doctor.worker()
     assert not finding.good
     assert "no answer" in finding.text

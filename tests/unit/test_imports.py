@@ -232,13 +232,13 @@ def test_a_module_named_in_a_string_is_seen(source, modules):
 
 def test_the_strings_are_really_read():
     assert "fedloom.methods.fedavg" in names_in_strings()["fedloom.methods"]
-    assert "fedloom.runs.worker" in names_in_strings()["fedloom.federation.engines.local"]
+    assert "fedloom.runs.worker" in names_in_strings()["fedloom.federation.engines.worker_pool"]
 
 
 def test_the_modules_are_really_read():
     imports = all_imports(late=True)
     assert "fedloom.rng" in imports["fedloom.types"]
-    assert "fedloom.federation.protocol.wire" in imports["fedloom.federation.protocol.aggregate"]
+    assert "fedloom.federation.protocol.packing" in imports["fedloom.federation.protocol.aggregate"]
     assert "fedloom.data.samples" not in imports["fedloom.types"]  # for the type checker alone
     assert "fedloom.runs.experiment" in imports["fedloom.commands.run"]  # inside a function
 

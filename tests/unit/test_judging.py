@@ -8,11 +8,11 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.learning.judging import (
     Disagreement,
-    Judged,
+    ValidationSums,
     disagreement,
     held_back,
     is_decisive,
-    judged,
+    validation_sums,
 )
 
 
@@ -37,12 +37,12 @@ def test_fewer_than_four_samples_are_all_trained_on():
     parts = held_back(samples(3), 0.2)
     assert len(parts.train) == 3
     assert len(parts.validation) == 0
-    assert judged(Scores(), parts.validation, "cpu") == Judged(0.0, 0, 0)
+    assert validation_sums(Scores(), parts.validation, "cpu") == ValidationSums(0.0, 0, 0)
 
 
 def test_sums_by_hand():
     part = Samples(torch.tensor([[2.0], [-1.0]]), torch.tensor([0, 0]))
-    sums = judged(Scores(), part, "cpu")
+    sums = validation_sums(Scores(), part, "cpu")
     assert sums.correct == 1
     assert sums.samples == 2
     wanted = math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))
@@ -66,7 +66,7 @@ def test_decisive_is_more_than_the_root():
 
 def test_numbers_are_judged_by_squares():
     part = Samples(torch.tensor([[2.0], [-1.0]]), torch.tensor([1.0, -3.0]))
-    assert judged(Scores(), part, "cpu") == Judged(1.0 + 4.0, 0, 2)
+    assert validation_sums(Scores(), part, "cpu") == ValidationSums(1.0 + 4.0, 0, 2)
     near = torch.tensor([[1.5, 0], [0.0, 0]])
     far = torch.tensor([[3.0, 0], [0.0, 0]])
     assert disagreement(near, far, part) == Disagreement(1, 0, 2)

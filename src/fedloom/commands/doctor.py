@@ -86,7 +86,7 @@ def data() -> Finding:
 
 def worker() -> Finding:
     """Start a real worker process and wait for its answer."""
-    from fedloom.federation.engines.local import Pool
+    from fedloom.federation.engines.worker_pool import Pool
 
     pool = Pool(1)
     started = time.perf_counter()

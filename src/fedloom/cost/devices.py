@@ -130,10 +130,10 @@ def read_devices(path: Path) -> list[Device]:
     except (reading.Unreadable, csv.Error) as error:
         raise FedloomError(rule, str(error), advice) from None
     if not rows or tuple(rows[0]) not in (COLUMNS, (*COLUMNS, PLACE)):
-        found = "it is empty"
+        problem = "it is empty"
         if rows:
-            found = f"it begins with {', '.join(rows[0])}"
-        raise FedloomError(rule, found, advice)
+            problem = f"it begins with {', '.join(rows[0])}"
+        raise FedloomError(rule, problem, advice)
     by_client: dict[int, Device] = {}
     for number, row in enumerate(rows[1:], start=2):
         if not row:

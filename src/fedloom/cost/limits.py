@@ -75,8 +75,8 @@ class Limit:
         """The limit that allows what both limits allow."""
         limits: dict[str, float | None] = {}
         for field in fields(self):
-            given = [getattr(self, field.name), getattr(other, field.name)]
-            limits[field.name] = min((most for most in given if most is not None), default=None)
+            both = [getattr(self, field.name), getattr(other, field.name)]
+            limits[field.name] = min((most for most in both if most is not None), default=None)
         return Limit(**limits)
 
 

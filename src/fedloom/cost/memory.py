@@ -11,18 +11,18 @@ from pathlib import Path
 from fedloom import procfs
 
 STATUS = Path("/proc/self/status")
-FORGET = Path("/proc/self/clear_refs")
-HELD_MOST = b"\nVmHWM:"  # the line of `status` that has the peak, in kB
-PEAK = b"5"  # the value that resets the peak when it is written to `clear_refs`
+CLEAR_REFS = Path("/proc/self/clear_refs")
+PEAK_LINE = b"\nVmHWM:"  # the line of `status` that has the peak, in kB
+RESET_PEAK = b"5"  # the value that resets the peak when it is written to `clear_refs`
 
 
-def forget_peak() -> bool:
+def reset_peak() -> bool:
     """Reset the peak, so that it covers only what follows.
 
     Returns False where that is impossible (not Linux, or not allowed): the peak is then of no use.
     """
     try:
-        procfs.write(FORGET, PEAK)
+        procfs.write(CLEAR_REFS, RESET_PEAK)
     except OSError:
         return False
     return True
@@ -34,8 +34,8 @@ def peak() -> int | None:
         status = procfs.read(STATUS)
     except OSError:
         return None
-    at = status.find(HELD_MOST)
+    at = status.find(PEAK_LINE)
     if at < 0:
         return None
-    kilobytes = status[at + len(HELD_MOST) :].split(maxsplit=1)[0]
+    kilobytes = status[at + len(PEAK_LINE) :].split(maxsplit=1)[0]
     return int(kilobytes) * 1024

@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
-from fedloom.nets.products import LISTENING
+from fedloom.nets.reported_macs import LISTENERS
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -43,7 +43,7 @@ SLOTS = {
 RESHAPES: tuple[str, ...] = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 
 # The meters of this process that are counting, the outermost first.
-LOOKING: list[Meter] = []
+OPEN_METERS: list[Meter] = []
 # One entry for every open block of `searching`.
 OPEN_SEARCHES: list[None] = []
 
@@ -72,7 +72,7 @@ class Meter:
     def __enter__(self) -> Meter:
         if self._handle is not None:
             raise RuntimeError("this meter is already open; nest a second Meter() instead")
-        self._look()
+        self._attach()
         return self
 
     def __exit__(
@@ -82,19 +82,19 @@ class Meter:
         trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            self._look_away()
+            self._detach()
 
-    def _look(self) -> None:
+    def _attach(self) -> None:
         self._handle = register_module_forward_hook(self._forward, with_kwargs=True)
-        LOOKING.append(self)
-        LISTENING.append(self)
+        OPEN_METERS.append(self)
+        LISTENERS.append(self)
 
-    def _look_away(self) -> None:
+    def _detach(self) -> None:
         assert self._handle is not None
         self._handle.remove()
         self._handle = None
-        LOOKING.remove(self)
-        LISTENING.remove(self)
+        OPEN_METERS.remove(self)
+        LISTENERS.remove(self)
 
     def _add(self, macs: int) -> None:
         if self._handle is not None:  # a backward pass after closing counts nothing
@@ -143,7 +143,7 @@ class Meter:
 
         product.register_hook(count)
 
-    def hear_of(self, macs: int) -> None:
+    def add_reported(self, macs: int) -> None:
         """Add the MACs of products that were computed without calling a module."""
         self._add(macs)
 
@@ -154,7 +154,7 @@ def known_to_cost(macs: int) -> Iterator[None]:
 
     That saves the time that metering takes.
     """
-    with _looking_away() as meters:
+    with _all_detached() as meters:
         yield
     for meter in meters:
         meter._book(macs)
@@ -167,7 +167,7 @@ def second_derivatives() -> Iterator[None]:
     Without this a meter would count only the part that goes through the first pass again.
     """
     counter = FlopCounterMode(display=False)
-    with _looking_away() as meters, counter:
+    with _all_detached() as meters, counter:
         yield
     macs = counter.get_total_flops() // 2  # a MAC is two operations: a product and a sum
     for meter in meters:
@@ -175,15 +175,15 @@ def second_derivatives() -> Iterator[None]:
 
 
 @contextmanager
-def _looking_away() -> Iterator[list[Meter]]:
-    meters = list(LOOKING)
+def _all_detached() -> Iterator[list[Meter]]:
+    meters = list(OPEN_METERS)
     for meter in meters:
-        meter._look_away()
+        meter._detach()
     try:
         yield meters
     finally:
         for meter in meters:
-            meter._look()
+            meter._attach()
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def searching() -> Iterator[None]:
 @contextmanager
 def partly_searching(share: float) -> Iterator[None]:
     """Count a share of what is computed inside as search, where both are computed together."""
-    before = [(meter, meter.macs) for meter in LOOKING]
+    before = [(meter, meter.macs) for meter in OPEN_METERS]
     yield
     for meter, macs in before:
         meter.search_macs += round(share * (meter.macs - macs))

@@ -28,17 +28,17 @@ class BothCounts(NamedTuple):
 
 
 def macs_both_ways(net: nn.Module, shape: tuple[int, ...]) -> BothCounts:
-    with Beside() as beside:
-        handles = [module.register_forward_hook(beside.add_module) for module in net.modules()]
+    with ElementwiseCounter() as elementwise:
+        handles = [module.register_forward_hook(elementwise.add_module) for module in net.modules()]
         try:
             products = macs(net, shape)
         finally:
             for handle in handles:
                 handle.remove()
-    return BothCounts(products, products + beside.count)
+    return BothCounts(products, products + elementwise.count)
 
 
-class Beside(TorchDispatchMode):
+class ElementwiseCounter(TorchDispatchMode):
     """Counts what is computed in addition to products, by torch operation and by module."""
 
     def __init__(self) -> None:

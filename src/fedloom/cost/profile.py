@@ -80,12 +80,12 @@ class Profile(Part):
         """The sum over a network's pieces. A piece that was not measured is an error."""
         missing = sorted(piece for piece in pieces if piece not in self.times)
         if missing:
-            found = f"it has no {missing[0]}"
+            problem = f"it has no {missing[0]}"
             if len(missing) > 1:
-                found += f" and {len(missing) - 1} more"
+                problem += f" and {len(missing) - 1} more"
             measure = "measure them into it with `fedloom profile --run RUN --name NAME`"
             advice = f"{measure}, or name the same size by flags"
-            raise FedloomError(f"{name} must have every operation of the network", found, advice)
+            raise FedloomError(f"{name} must have every operation of the network", problem, advice)
         return sum(count * self.times[piece] for piece, count in pieces.items())
 
     def to_json(self) -> Json:
@@ -107,10 +107,10 @@ def read_profile(path: Path) -> Profile:
     return profile
 
 
-def not_a_profile(path: Path, found: str) -> FedloomError:
+def not_a_profile(path: Path, problem: str) -> FedloomError:
     rule = f"{path} must be a device profile of format {FORMAT}"
     advice = "see `fedloom profile list`, or measure one with `fedloom profile`"
-    return FedloomError(rule, found, advice)
+    return FedloomError(rule, problem, advice)
 
 
 def this_machine(device: str) -> Machine:

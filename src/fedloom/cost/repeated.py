@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from fedloom.cost.meter import LOOKING, Meter, known_to_cost
+from fedloom.cost.meter import OPEN_METERS, Meter, known_to_cost
 
 
 @dataclass
@@ -65,7 +65,7 @@ class RepeatedSteps:
     @contextmanager
     def metered(self, shape: Sequence[int]) -> Iterator[None]:
         """Enclose the forward and backward pass over a batch of this shape."""
-        if self.kind is None or not LOOKING:
+        if self.kind is None or not OPEN_METERS:
             yield
             return
         kind = (self.kind, tuple(shape))

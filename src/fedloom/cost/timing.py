@@ -27,7 +27,7 @@ from fedloom.threads import one_thread
 
 WARM_UP = 3  # turns before the first that counts: torch prepares its kernels in them
 # Is told the progress: what is being done, how many steps are done, and how many there are.
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 
 class Timing(NamedTuple):
@@ -40,7 +40,7 @@ def in_turns(
     works: Sequence[Callable[[], object]],
     repeats: int,
     device: str,
-    tell: Told,
+    report: Progress,
 ) -> list[Timing]:
     """How long each of these functions takes."""
     times: list[list[float]] = [[] for _ in works]
@@ -51,7 +51,7 @@ def in_turns(
                 duration = seconds(works[place], device)
                 if turn >= WARM_UP:
                     times[place].append(duration)
-            tell("measuring", turn + 1, turns)
+            report("measuring", turn + 1, turns)
     return [summary(times_of_work) for times_of_work in times]
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.wire import read_json
+from fedloom.federation.protocol.strict_json import read_json
 from fedloom.files import write_whole
 from fedloom.types import Json
 

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fedloom.federation.engines.flower.answers import bytes_in
-from fedloom.federation.protocol.wire import read_json, read_order, read_reply, task_fields
+from fedloom.federation.protocol.strict_json import read_json
+from fedloom.federation.protocol.wire import read_order, read_reply, task_fields
 from fedloom.types import Json, Stamp
 
 if TYPE_CHECKING:

@@ -28,19 +28,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedloom.config.models import Fit
-from fedloom.deploy.divisions import (
-    Closed,
-    Count,
-    Cut,
-    Division,
-    Share,
-    check_cut,
-    check_division,
-)
+from fedloom.deploy.divisions import Closed, Count, Cut, Division, Share, check_cut, check_division
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.wire import read_json, task_fields
+from fedloom.federation.protocol.strict_json import read_json
+from fedloom.federation.protocol.wire import task_fields
 from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_text
 from fedloom.types import Task

@@ -39,7 +39,8 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.methods import recipe, stages
 from fedloom.reading import Unreadable
 from fedloom.records.claims import note_claims

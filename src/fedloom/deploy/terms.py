@@ -30,7 +30,7 @@ from fedloom.data.tables.encoding import Encoding
 from fedloom.data.tables.rules import TableRules
 from fedloom.data.tables.sums import Agreement, TableSums, agreement
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.wire import read_json
+from fedloom.federation.protocol.strict_json import read_json
 from fedloom.types import Json, Task
 
 MOST_SAMPLES = 1 << 25  # of a site, because a split lists them one by one

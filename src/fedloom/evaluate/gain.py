@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from fedloom.data.samples import ClientData
-from fedloom.federation.client.site import score
+from fedloom.federation.client.site import figures_on
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import RECEIVED, SgdOptions, cosine, train
 from fedloom.metrics.figures import Figures
@@ -58,7 +58,7 @@ def fine_tuned(
         run = ClientRun(task, "gain", epoch, 0, client, device, bytes)
         rate = cosine(how.lr, epoch, how.epochs)
         momentum = train(net, data.train, options, rate, run, momentum=momentum).momentum
-    return score(net.to(device).eval(), data.test, task, device)
+    return figures_on(net.to(device).eval(), data.test, task, device)
 
 
 def draw_weights(net: nn.Module) -> None:

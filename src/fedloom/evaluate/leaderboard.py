@@ -22,7 +22,7 @@ from fedloom.records.auto import ClientWinner, Gap, LeaderboardRow, OnTest
 from fedloom.records.result import ClientResult, RunResult
 
 # By client, how good each answer to its validation samples is: right or wrong, or how near.
-Right = Mapping[int, NDArray[Any]]
+AnswerQuality = Mapping[int, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def leaderboard(
         if contestant.name != control:
             row = row.replace(to_control=gap(by_name[control], contestant.result))
         if limits.are_given:
-            row = row.replace(fits=keeps(contestant.result, limits))
+            row = row.replace(fits=fits_limits(contestant.result, limits))
         rows.append(row)
     ranked = sorted(rows, key=lambda row: rank(row, metric))
     for place, row in enumerate(ranked):
@@ -158,12 +158,12 @@ def clipped(interval: list[float] | None, least: float, most: float) -> list[flo
     return [max(interval[0], least), min(interval[1], most)]
 
 
-def keeps(result: RunResult, limits: Limits) -> bool:
+def fits_limits(result: RunResult, limits: Limits) -> bool:
     """Whether every client's network is within its limits."""
-    return all(client_keeps(client, result, limits) for client in result.clients)
+    return all(client_fits_limits(client, result, limits) for client in result.clients)
 
 
-def client_keeps(client: ClientResult, result: RunResult, limits: Limits) -> bool:
+def client_fits_limits(client: ClientResult, result: RunResult, limits: Limits) -> bool:
     """Whether this client's network is within its limits; a network of unknown size is not.
 
     A method that knows device tiers keeps the limits of tiers by itself.
@@ -179,7 +179,7 @@ def client_keeps(client: ClientResult, result: RunResult, limits: Limits) -> boo
     return True
 
 
-def winner_of_client(client: int, common: str, right: Mapping[str, Right]) -> ClientWinner:
+def winner_of_client(client: int, common: str, right: Mapping[str, AnswerQuality]) -> ClientWinner:
     """Returns the common winner, unless another is decisively better for this client.
 
     Contestants are compared on the client's validation part. If several are decisively better, the

@@ -17,7 +17,7 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.export.tracing import plain_class, unwritable
 from fedloom.nets.model import seeded
-from fedloom.nets.standing import stands_alone
+from fedloom.nets.standalone import stands_alone
 
 # Private characters, which none of our texts contains.
 OPEN = "\ue000"

@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
-from fedloom.nets.standing import stands_alone
+from fedloom.nets.standalone import stands_alone
 from fedloom.searchers.guides import ContextGuide, Guided
 from fedloom.spaces.choice import Dispatch, Mixture
 from fedloom.spaces.mixed import Mixed

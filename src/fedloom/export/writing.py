@@ -19,7 +19,7 @@ from fedloom.export.blocks import TOP, Block, blocks, local
 from fedloom.export.expressions import Names, Writer
 from fedloom.export.folding import folded
 from fedloom.export.layers import NUMBER, layer_text, marked, without_marks
-from fedloom.nets.standing import stands_alone
+from fedloom.nets.standalone import stands_alone
 
 ROW = 80  # the longest nn.Sequential on one line, in characters; a longer one has a line per layer
 INPUTS = ("x", "y", "z", "u", "v", "w")

@@ -26,7 +26,7 @@ class Parts(NamedTuple):
     validation: Samples
 
 
-class Judged(NamedTuple):
+class ValidationSums(NamedTuple):
     """Sums over validation samples."""
 
     nll: float  # Σ −log p(label); for numbers Σ (answer − label)²
@@ -59,21 +59,21 @@ def answers(net: nn.Module, part: Samples, device: str) -> torch.Tensor:
     return torch.cat(rows).double()
 
 
-def judged(net: nn.Module, part: Samples, device: str) -> Judged:
+def validation_sums(net: nn.Module, part: Samples, device: str) -> ValidationSums:
     if not len(part):
-        return Judged(0.0, 0, 0)
+        return ValidationSums(0.0, 0, 0)
     scores = answers(net, part, device)
     if are_numbers(part):
-        return Judged(float(squared_errors(scores, part).sum()), 0, len(part))
+        return ValidationSums(float(squared_errors(scores, part).sum()), 0, len(part))
     nll = functional.cross_entropy(scores, part.y, reduction="sum")
-    return Judged(float(nll), int(right(scores, part).sum()), len(part))
+    return ValidationSums(float(nll), int(is_right(scores, part).sum()), len(part))
 
 
 def are_numbers(part: Samples) -> bool:
     return part.y.is_floating_point()
 
 
-def right(scores: torch.Tensor, part: Samples) -> torch.Tensor:
+def is_right(scores: torch.Tensor, part: Samples) -> torch.Tensor:
     """Which samples are answered correctly, as booleans."""
     return scores.argmax(dim=1) == part.y
 
@@ -98,8 +98,8 @@ def disagreement(first: torch.Tensor, second: torch.Tensor, part: Samples) -> Di
         up = int((errors < other_errors).sum())
         down = int((other_errors < errors).sum())
         return Disagreement(up, down, len(part))
-    by_first = right(first, part)
-    by_second = right(second, part)
+    by_first = is_right(first, part)
+    by_second = is_right(second, part)
     up = int((by_first & ~by_second).sum())
     down = int((by_second & ~by_first).sum())
     return Disagreement(up, down, len(part))

@@ -8,232 +8,34 @@ so each width has its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, cast
 
 import torch
-from pydantic import Field, field_validator
 from torch import nn
 
 from fedloom.cost import limits
-from fedloom.cost.count import parameters
-from fedloom.cost.paper import macs_both_ways
 from fedloom.data.samples import Samples
-from fedloom.errors import FedloomError
-from fedloom.federation.protocol.method import ClientRun, Declined, Method, Tiered, shared
-from fedloom.learning.averaging import AveragedOptions, server_step
+from fedloom.federation.protocol.method import ClientRun, Declined, Method, shared
+from fedloom.learning.averaging import server_step
 from fedloom.learning.private_state import with_prefix, without_prefix
-from fedloom.learning.training import NetworkOptions, weights_of
-from fedloom.nets.heads import Head, HeadChoice
+from fedloom.learning.training import weights_of
+from fedloom.learning.width_costs import (
+    NestedNetwork,
+    WidthOptions,
+    cost_of,
+    fresh_statistics,
+    inside_of,
+    widths_of_tiers,
+)
 from fedloom.nets.model import Model
-from fedloom.nets.nesting import Inside, is_nested, is_statistic, statistics_of
-from fedloom.networks import FIXED, NETWORKS, default_network
-from fedloom.networks.building import build_model, new_model
-from fedloom.options import as_list
+from fedloom.nets.nesting import Inside, is_statistic
+from fedloom.networks.building import build_model
 from fedloom.records.result import TierResult
 from fedloom.records.sections import Sections, tuned_model
-from fedloom.spaces.cost_table import CostTable, OpCost, Unit
-from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors, Tier
 
-STEPS = 16  # a limit chooses among the sixteenths of the full width, and the usual widths
-USUAL = (0.25, 0.5, 0.75, 1.0)  # the widths if neither widths nor limits are given
 STATISTICS = "statistics/"  # prefix in the state: BN statistics, for each width
-
-
-class WidthOptions(AveragedOptions, NetworkOptions):
-    """Options of a fixed network in several widths, the narrower ones inside the wider ones."""
-
-    measures_received = False  # every width has its own statistics
-    usual_widths: ClassVar[tuple[float, ...]] = USUAL
-
-    widths: list[float] | None = Field(
-        None,
-        description="width of each tier's network, as a share of the full width (.25,1; in a "
-        "variant .25/1); by default the largest sixteenth that fits each tier's limit",
-    )
-
-    @field_validator("widths", mode="before")
-    @classmethod
-    def _are_a_list(cls, value: Any) -> Any:
-        return as_list(value)
-
-    @field_validator("widths")
-    @classmethod
-    def _rise(cls, widths: list[float] | None) -> list[float] | None:
-        if widths is None:
-            return None
-        are_shares = all(0 < width <= 1 for width in widths)
-        if not widths or not are_shares or widths != sorted(widths):
-            raise ValueError("widths above 0 and up to 1, from the smallest on, such as .25,1")
-        return widths
-
-
-# What a width costs, and which width a tier has
-
-
-@dataclass(frozen=True)
-class WidthCost:
-    """What one width of a network costs, and what that network is."""
-
-    cost: OpCost
-    architecture: Json
-    head: Head | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What decides a network's cost, except the tier's width. It has no weights."""
-
-    network: str
-    width: float  # of the widest network
-    head: HeadChoice
-    task: Task
-
-    @classmethod
-    def of(cls, task: Task, options: WidthOptions) -> Plan:
-        name = options.network or default_network(task.kind)
-        if not is_nested(NETWORKS.get(name)):
-            nested = [network for network in FIXED if is_nested(NETWORKS.get(network))]
-            raise FedloomError(
-                "a network in several widths must contain its narrower ones in its wider ones",
-                f"{name} does not say that it does",
-                f"choose {', '.join(nested)}, or mark yours with fedloom.nets.nesting.nests",
-            )
-        return cls(name, options.width, options.head, task)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._key == other._key
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        task = self.task
-        return (self.network, self.width, self.head, task.kind, task.shape, len(task.labels))
-
-    def built(self, width: float) -> Model:
-        task = self.task
-        return new_model(task, self.network, self.width * width, task.mean, task.std, self.head)
-
-    def sized(self, width: float) -> Model:
-        """Returns the network of a width, without memory for its weights."""
-        with torch.device("meta"):
-            return self.built(width)
-
-
-@lru_cache(maxsize=128)
-def cost_of(plan: Plan, width: float) -> WidthCost:
-    net = plan.built(width)
-    counts = macs_both_ways(net, plan.task.shape)
-    cost = OpCost(parameters(net), counts.macs, counts.macs_paper)
-    return WidthCost(cost, net.architecture, net.head)
-
-
-@lru_cache(maxsize=128)
-def inside_of(plan: Plan, width: float, widest: float) -> Inside:
-    return Inside.of(plan.sized(width), plan.sized(widest))
-
-
-@dataclass(frozen=True)
-class WidthRule(TierRule):
-    """The rule that a tier's limit is what its width costs, of the usual or the given widths."""
-
-    plan: Plan | None = None
-    widths: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, plan: Plan, widths: Sequence[float]) -> WidthRule:
-        return cls(low=None, high=1.0, points=len(widths), plan=plan, widths=tuple(widths))
-
-    def for_tiers(self, tiers: int) -> TierRule:
-        """Returns a rule of evenly spaced widths, if there are more or fewer tiers than widths."""
-        if tiers == self.tiers:
-            return self
-        assert self.plan is not None
-        return WidthRule.of(self.plan, [number / tiers for number in range(1, tiers + 1)])
-
-    def limits_of(
-        self,
-        table: CostTable,
-        unit: str,
-        seed: int,
-        latency: object = None,
-    ) -> list[float]:
-        """Returns each tier's limit in this unit.
-
-        Limits in milliseconds were refused before: no profile covers a fixed network.
-        """
-        assert self.plan is not None
-        costs = [cost_of(self.plan, width).cost for width in self.widths]
-        return [float(cost.of(cast(Unit, unit))) for cost in costs]
-
-
-def possible_widths(options: WidthOptions) -> list[float]:
-    """Returns the widths that a limit chooses from: the sixteenths and the usual widths."""
-    sixteenths = [step / STEPS for step in range(1, STEPS + 1)]
-    return sorted({*sixteenths, *options.usual_widths})
-
-
-def tiered(task: Task, options: WidthOptions) -> Tiered:
-    """Returns what tiers limit: a space of one layer, whose operations are the widths."""
-    plan = Plan.of(task, options)
-    possible = possible_widths(options)
-    row = tuple(cost_of(plan, width).cost for width in possible)
-    rule = WidthRule.of(plan, options.widths or options.usual_widths)
-    names = tuple(f"{width:g}" for width in possible)
-    return Tiered(CostTable(OpCost(), (row,)), rule, (names,), choice="width")
-
-
-def widths_of_tiers(plan: Plan, options: WidthOptions, tiers: Sequence[Tier]) -> list[float]:
-    """Returns the width of every tier's network: the given one, or the largest within its limit."""
-    if options.widths is None:
-        possible = possible_widths(options)
-        return [largest_width(plan, possible, tier) for tier in tiers]
-    if len(options.widths) != len(tiers):
-        raise FedloomError(
-            f"--widths must have one number for each of the {len(tiers)} tiers",
-            f"it has {len(options.widths)}",
-            "give as many, or leave --widths or --tiers out",
-        )
-    for width, tier in zip(options.widths, tiers, strict=True):
-        check_fits(plan, width, tier)
-    return list(options.widths)
-
-
-def largest_width(plan: Plan, possible: Sequence[float], tier: Tier) -> float:
-    for width in sorted(possible, reverse=True):
-        if excess(plan, width, tier.limit) is None:
-            return width
-    raise AssertionError("limits are made such that the smallest width fits")
-
-
-def check_fits(plan: Plan, width: float, tier: Tier) -> None:
-    unit = excess(plan, width, tier.limit)
-    if unit is None:
-        return
-    amount = cost_of(plan, width).cost.of(unit)
-    raise FedloomError(
-        f"width {width:g} must fit the limit of tier {tier.number}",
-        f"it has {amount:,} {unit}, and the limit is {tier.limit[unit]:,.10g}",
-        "lower the width, raise the limit, or leave one of them out",
-    )
-
-
-def excess(plan: Plan, width: float, limit: Mapping[str, float]) -> Unit | None:
-    """Returns the first unit in which a width exceeds the limit, or None if it fits."""
-    cost = cost_of(plan, width).cost
-    units: tuple[Unit, ...] = ("params", "macs", "macs_paper")
-    for unit in units:
-        if unit in limit and cost.of(unit) > limit[unit]:
-            return unit
-    return None
-
-
-# The base class of the methods
 
 
 @dataclass(frozen=True)
@@ -248,10 +50,10 @@ class Nested(Method):
     remembers_statistics = True  # whether BN statistics are sent and averaged, for each width
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        plan = Plan.of(setup.task, self.options)
+        nested = NestedNetwork.of(setup.task, self.options)
         assert setup.tiers is not None  # the recipe says that this method has tiers
         tiers = setup.tiers.tiers
-        widths = widths_of_tiers(plan, self.options, tiers)
+        widths = widths_of_tiers(nested, self.options, tiers)
         widest = max(widths)
         net = self.model(setup.task, widest)
         tensors = {}
@@ -260,13 +62,13 @@ class Nested(Method):
                 tensors[name] = tensor
         parts = {}
         for width in sorted(set(widths)):
-            parts[key_of(width)] = inside_of(plan, width, widest).to_plain()
+            parts[key_of(width)] = inside_of(nested, width, widest).to_plain()
             if self.remembers_statistics:
-                fresh = fresh_statistics(plan, width)
+                fresh = fresh_statistics(nested, width)
                 tensors.update(with_prefix(statistics_prefix(width), fresh))
         rows = []
         for tier, width in zip(tiers, widths, strict=True):
-            rows.append(tier_row(plan, tier, width))
+            rows.append(tier_row(nested, tier, width))
         meta = {
             "parameters": [name for name, _ in net.named_parameters()],
             "tiers": rows,
@@ -315,7 +117,7 @@ class Nested(Method):
         if most == limits.Limit():
             return
         width = order.meta["width"]
-        cost = cost_of(Plan.of(run.task, self.options), width).cost
+        cost = cost_of(NestedNetwork.of(run.task, self.options), width).cost
         figures = limits.Figures(cost.params, cost.macs)
         if not most.fits(figures):
             names = ", ".join(most.over(figures))
@@ -354,7 +156,7 @@ class Nested(Method):
         weights = dict(order.tensors)
         statistics = without_prefix(statistics_prefix(width), order.tensors)
         if not statistics:
-            statistics = fresh_statistics(Plan.of(run.task, self.options), width)
+            statistics = fresh_statistics(NestedNetwork.of(run.task, self.options), width)
         weights.update(statistics)
         return self.model(run.task, width, weights)
 
@@ -389,9 +191,9 @@ class Nested(Method):
         return None
 
 
-def tier_row(plan: Plan, tier: Tier, width: float) -> dict[str, Json]:
+def tier_row(nested: NestedNetwork, tier: Tier, width: float) -> dict[str, Json]:
     """Returns what the state keeps about a tier, for the result."""
-    width_cost = cost_of(plan, width)
+    width_cost = cost_of(nested, width)
     return {
         "tier": tier.number,
         "limit": dict(tier.limit),
@@ -410,16 +212,6 @@ def key_of(width: float) -> str:
 
 def statistics_prefix(width: float) -> str:
     return f"{STATISTICS}{key_of(width)}/"
-
-
-def fresh_statistics(plan: Plan, width: float) -> dict[str, torch.Tensor]:
-    """Returns the BN statistics of a new network."""
-    fresh = {}
-    for name, tensor in statistics_of(plan.sized(width)).items():
-        fresh[name] = torch.zeros(tensor.shape, dtype=tensor.dtype)
-        if name.endswith("running_var"):
-            fresh[name] = torch.ones(tensor.shape, dtype=tensor.dtype)
-    return fresh
 
 
 def width_of_client(state: State, client: int) -> float:

@@ -30,29 +30,23 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Recipe, Stage
-from fedloom.learning.judging import Judged, is_decisive
+from fedloom.learning.judging import ValidationSums, is_decisive
 from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
-from fedloom.methods.auto_frame import (
-    built,
-    cost_of,
-    in_state,
-    of_size,
-    sizes_within,
-    without_others,
-)
 from fedloom.methods.auto_least import cost_of_asking, least_work
+from fedloom.methods.auto_networks import (
+    cost_of,
+    named_by_size,
+    network_of_size,
+    sizes_within,
+    weights_of_size,
+    weights_of_sizes,
+)
 from fedloom.methods.auto_options import FIRST_LOOK, SLICES, AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.records.sections import Sections
 from fedloom.searchers.learning_curve import Point, expected
-from fedloom.stages.decisions import (
-    decision,
-    decisions_in,
-    judged_in,
-    sums_as_counts,
-    total,
-)
+from fedloom.stages.decisions import decision, decisions_in, sums_as_counts, sums_in, total
 from fedloom.stages.phases import (
     InPhases,
     Merging,
@@ -119,7 +113,7 @@ class Auto(InPhases, AutoClient):
         tensors: dict[str, torch.Tensor] = {}
         live = sizes_within(task, self.options)
         for size in live:
-            tensors |= in_state(size, weights_of(built(task, self.options, size)))
+            tensors |= named_by_size(size, weights_of(network_of_size(task, self.options, size)))
         meta: dict[str, Json] = {
             **self.first_meta(task),
             "phase": "race",
@@ -232,14 +226,14 @@ class Auto(InPhases, AutoClient):
         meta = state.meta
         phase = meta["phase"]
         if phase == "judge":
-            return without_others(meta["live"], state.tensors), {"sizes": meta["live"]}
+            return weights_of_sizes(meta["live"], state.tensors), {"sizes": meta["live"]}
         size = self._size(state)
         instructions: dict[str, Json] = {"size": size}
         if phase == "invariance":
             instructions["changes"] = meta["changes"]
         elif phase != "compare":
             instructions |= self.training(state, r)
-        return of_size(size, state.tensors), instructions
+        return weights_of_size(size, state.tensors), instructions
 
     def _size(self, state: State) -> str:
         """The size that is trained this round: in the race the one that has used the least work."""
@@ -273,8 +267,8 @@ class Auto(InPhases, AutoClient):
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
     ) -> State:
         size = self._size(state)
-        mean = aggregate(of_size(size, state.tensors), replies, orders)
-        return State({**state.tensors, **in_state(size, mean)}, state.meta)
+        mean = aggregate(weights_of_size(size, state.tensors), replies, orders)
+        return State({**state.tensors, **named_by_size(size, mean)}, state.meta)
 
     def _merge_race(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]
@@ -295,18 +289,20 @@ class Auto(InPhases, AutoClient):
         if progress < slices * self.options.slice_share:
             return state  # the first look: nothing is decided yet
         live = state.meta["live"]
-        kept = 1 if slices == SLICES else (len(live) + 1) // 2
+        survivors = (len(live) + 1) // 2
+        if slices == SLICES:
+            survivors = 1
         at_the_end = {size: expected_at_the_end(state, size) for size in live}
-        best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:kept]
+        best = sorted(live, key=lambda size: (at_the_end[size], float(size)))[:survivors]
         best.sort(key=float)
         loss = state.meta["loss"]
         counts = {}
         for place, size in enumerate(live):
-            sums = total([judged_in(reply, place) for reply in replies])
+            sums = total([sums_in(reply, place) for reply in replies])
             counts[size] = sums_as_counts(sums, loss)
             counts[size][f"expected {loss}"] = at_the_end[size]
         size_decision = decision(f"size, slice {slices}", live, counts, ", ".join(best))
-        tensors = without_others(best, state.tensors)
+        tensors = weights_of_sizes(best, state.tensors)
         judged_state = decided(State(tensors, state.meta), size_decision)
         return with_meta(judged_state, live=best, slices=slices)
 
@@ -330,7 +326,7 @@ class Auto(InPhases, AutoClient):
 
     def serve(self, state: State, client: int) -> Order:
         size = self._size(state)
-        return Order(client, "evaluate", of_size(size, state.tensors), {"size": size})
+        return Order(client, "evaluate", weights_of_size(size, state.tensors), {"size": size})
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": state.meta["phase"], "size": float(self._size(state))}
@@ -359,7 +355,7 @@ def with_look(state: State, replies: Collection[Reply]) -> State:
     meta = state.meta
     curves = dict(meta["curves"])
     for place, size in enumerate(meta["live"]):
-        sums = total([judged_in(reply, place) for reply in replies])
+        sums = total([sums_in(reply, place) for reply in replies])
         curves[size] = [*curves[size], [meta["work"][size], nll_of(sums)]]
     raced = max(meta["work"].values())
     return with_meta(state, phase="race", curves=curves, raced=raced)
@@ -369,12 +365,12 @@ def expected_at_the_end(state: State, size: str) -> float:
     """The negative log-likelihood of a size that all the rest of the budget is spent on."""
     meta = state.meta
     work_so_far = sum(meta["work"].values())
-    rest = work_so_far * (meta["budget"] / meta["spent"] - 1)
+    remaining_work = work_so_far * (meta["budget"] / meta["spent"] - 1)
     curve = [Point(*point) for point in meta["curves"][size]]
-    return expected(curve, meta["work"][size] + rest)
+    return expected(curve, meta["work"][size] + remaining_work)
 
 
-def nll_of(sums: Judged) -> float:
+def nll_of(sums: ValidationSums) -> float:
     """The mean over samples; 0 without samples, so that no size is better than another."""
     return sums.nll / max(1, sums.samples)
 

@@ -15,10 +15,16 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method
 from fedloom.learning.averaging import received_statistics
 from fedloom.learning.formula import SampleCost, samples_of
-from fedloom.learning.judging import Judged, answers, disagreement, held_back, judged
+from fedloom.learning.judging import (
+    ValidationSums,
+    answers,
+    disagreement,
+    held_back,
+    validation_sums,
+)
 from fedloom.learning.prior import shifted
 from fedloom.learning.training import final_weights, train, weights_of
-from fedloom.methods.auto_frame import answering, built, of_size
+from fedloom.methods.auto_networks import network_of_size, network_with_prior, weights_of_size
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.stages.decisions import (
     INVARIANCE_FIELDS,
@@ -77,9 +83,11 @@ class AutoClient(Method):
     ) -> tuple[Reply, None]:
         parts = held_back(data, self.options.held_back)
         samples = data if order.meta["whole"] else parts.train
-        sums = Judged(0.0, 0, 0)
+        sums = ValidationSums(0.0, 0, 0)
         if order.meta["validate"]:
-            sums = judged(self.network(order, data, None, run), parts.validation, run.device)
+            sums = validation_sums(
+                self.network(order, data, None, run), parts.validation, run.device
+            )
         trained = self._trained(order, samples, data, run, self.options.epochs)
         meta = {"loss": trained.loss, **sums._asdict()}
         return Reply(order.client, final_weights(trained.net), len(samples), meta), None
@@ -90,7 +98,7 @@ class AutoClient(Method):
         options = self.options.model_copy(
             update={"augment": order.meta["augment"], "epochs": epochs}
         )
-        net = built(run.task, self.options, order.meta["size"], order.tensors)
+        net = network_of_size(run.task, self.options, order.meta["size"], order.tensors)
         with (
             shifted(net, shift_of(self.options, data, run.task)),
             received_statistics(net, samples, options, run),
@@ -104,9 +112,9 @@ class AutoClient(Method):
         validation = held_back(data, self.options.held_back).validation
         sums = []
         for size in order.meta["sizes"]:
-            weights = of_size(size, order.tensors)
-            net = answering(run.task, self.options, size, weights, data)
-            sums.append(judged(net, validation, run.device))
+            weights = weights_of_size(size, order.tensors)
+            net = network_with_prior(run.task, self.options, size, weights, data)
+            sums.append(validation_sums(net, validation, run.device))
         return sums_reply(order, data, sums), None
 
     def _try_changes(
@@ -135,9 +143,9 @@ class AutoClient(Method):
             no_counts = {"up": 0, "down": 0, "samples": 0}
             return Reply(order.client, weight=len(data), meta=no_counts), None
         size = order.meta["size"]
-        own_net = answering(run.task, self.options, size, own.tensors, data)
+        own_net = network_with_prior(run.task, self.options, size, own.tensors, data)
         own_answers = answers(own_net, validation, run.device)
-        mean_net = answering(run.task, self.options, size, order.tensors, data)
+        mean_net = network_with_prior(run.task, self.options, size, order.tensors, data)
         mean_answers = answers(mean_net, validation, run.device)
         counts = disagreement(own_answers, mean_answers, validation)
         return Reply(order.client, weight=len(data), meta=dict(counts._asdict())), None
@@ -156,11 +164,11 @@ class AutoClient(Method):
         return computed
 
     def _cost(self, task: Task, size: str) -> SampleCost:
-        return SampleCost.of(built(task, self.options, size), task, self.options)
+        return SampleCost.of(network_of_size(task, self.options, size), task, self.options)
 
     def assumptions(self, task: Task) -> tuple[str, ...]:
         return assumptions_of(self.options, task)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The shared network; a client's own network of the trial is only for comparison."""
-        return answering(run.task, self.options, order.meta["size"], order.tensors, data)
+        return network_with_prior(run.task, self.options, order.meta["size"], order.tensors, data)

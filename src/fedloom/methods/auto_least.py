@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedloom.methods.auto_frame import cost_of, sizes_within
+from fedloom.methods.auto_networks import cost_of, sizes_within
 from fedloom.methods.auto_options import SLICES, AutoOptions
 from fedloom.stages.decisions import changes_for
 from fedloom.stages.phases import COOLING
@@ -45,10 +45,12 @@ def least_work(
     if len(sizes) == 1 and trying:  # one round of training comes before the test
         race += widest
     before = race + widest * (1 + trial(options, unit) * times_the_clients + trying)
-    whole = 1.0 if unit in BYTES else 1 / (1 - options.held_back)
-    after = widest * whole  # cooling
+    all_samples = 1 / (1 - options.held_back)  # cooling also trains on what was held back
+    if unit in BYTES:
+        all_samples = 1.0
+    after = widest * all_samples  # cooling
     if options.tune != "never":
-        after += widest * whole * times_the_clients
+        after += widest * all_samples * times_the_clients
     return max(before + after, before / (1 - COOLING)) / prices[sizes[0]]
 
 
@@ -71,8 +73,10 @@ def race_cost(
             cost += prices[size]
         cost += judging * sum(prices[size] for size in live)
         slices += 1
-        kept = 1 if slices == SLICES else (len(live) + 1) // 2
-        live = live[-kept:]
+        survivors = (len(live) + 1) // 2
+        if slices == SLICES:
+            survivors = 1
+        live = live[-survivors:]
     return cost
 
 

@@ -36,21 +36,12 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, Tiered
 from fedloom.learning.averaging import server_step
 from fedloom.learning.formula import SampleCost, samples_of
-from fedloom.learning.judging import Judged, held_back, judged
+from fedloom.learning.judging import ValidationSums, held_back, validation_sums
 from fedloom.learning.prior import fold_shift, shifted
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train
-from fedloom.learning.widths import (
-    Nested,
-    Plan,
-    WidthOptions,
-    inside_in,
-    inside_of,
-    key_of,
-    statistics_prefix,
-    tiered,
-    widths_in,
-)
+from fedloom.learning.width_costs import NestedNetwork, WidthOptions, inside_of, tiered
+from fedloom.learning.widths import Nested, inside_in, key_of, statistics_prefix, widths_in
 from fedloom.nets.nesting import is_statistic
 from fedloom.records.sections import Sections
 from fedloom.stages.decisions import (
@@ -64,10 +55,10 @@ from fedloom.stages.decisions import (
     decision,
     decisions_in,
     dishonest_sums,
-    judged_in,
     judging_macs,
     shift_of,
     sums_as_counts,
+    sums_in,
     sums_reply,
     total,
 )
@@ -211,7 +202,7 @@ class AutoTiers(InPhases, Nested):
         """A tier's width follows from its limit; the sums show what a narrower width loses."""
         counts: dict[str, Json] = {}
         for place, width in enumerate(widths_in(state)):
-            sums = total([judged_in(reply, place) for reply in replies])
+            sums = total([sums_in(reply, place) for reply in replies])
             counts[key_of(width)] = sums_as_counts(sums, state.meta["loss"])
         chosen = []
         for row in state.meta["tiers"]:
@@ -249,9 +240,11 @@ class AutoTiers(InPhases, Nested):
     def _train(self, order: Order, data: Samples, run: ClientRun) -> Reply:
         parts = held_back(data, self.options.held_back)
         samples = data if order.meta["whole"] else parts.train
-        sums = Judged(0.0, 0, 0)
+        sums = ValidationSums(0.0, 0, 0)
         if order.meta["validate"]:
-            sums = judged(self.network(order, data, None, run), parts.validation, run.device)
+            sums = validation_sums(
+                self.network(order, data, None, run), parts.validation, run.device
+            )
         width = order.meta["width"]
         options = self.options.model_copy(update={"augment": order.meta["augment"]})
         net = self.received(order, width, run)
@@ -262,14 +255,14 @@ class AutoTiers(InPhases, Nested):
 
     def _judge(self, order: Order, data: Samples, run: ClientRun) -> Reply:
         validation = held_back(data, self.options.held_back).validation
-        plan = Plan.of(run.task, self.options)
+        nested = NestedNetwork.of(run.task, self.options)
         sums = []
         for width in order.meta["widths"]:
-            weights = inside_of(plan, width, order.meta["width"]).take(order.tensors)
+            weights = inside_of(nested, width, order.meta["width"]).take(order.tensors)
             weights.update(without_prefix(statistics_prefix(width), order.tensors))
             net = self.model(run.task, width, weights)
             fold_shift(net, shift_of(self.options, data, run.task))
-            sums.append(judged(net, validation, run.device))
+            sums.append(validation_sums(net, validation, run.device))
         return sums_reply(order, data, sums)
 
     def _try_changes(self, order: Order, data: Samples, run: ClientRun) -> Reply:

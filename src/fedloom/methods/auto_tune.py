@@ -14,7 +14,7 @@ from fedloom.learning.personal import FineTuned
 from fedloom.learning.prior import shifted
 from fedloom.learning.private_state import momentum_in, own_state, weights_or
 from fedloom.learning.training import train
-from fedloom.methods.auto_frame import answering, built, of_size
+from fedloom.methods.auto_networks import network_of_size, network_with_prior, weights_of_size
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.records.sections import Sections
 from fedloom.stages.decisions import assumptions_of, decisions_in, shift_of
@@ -31,12 +31,12 @@ class Tune(FineTuned):
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None
         size = previous.meta["live"][0]
-        kept = ("tune", "stopped", "budget", "augment", "decisions")
-        meta = {name: previous.meta[name] for name in kept}
+        handed_on = ("tune", "stopped", "budget", "augment", "decisions")
+        meta = {name: previous.meta[name] for name in handed_on}
         # A round of fine-tuning costs as much as a round of cooling in which all clients work.
         paid: float = previous.meta["cooling"]
         return State(
-            of_size(size, previous.tensors),
+            weights_of_size(size, previous.tensors),
             {**meta, "size": size, "started": [], "rounds": 0, "paid": paid},
         )
 
@@ -62,26 +62,30 @@ class Tune(FineTuned):
         cost = r.spent / rounds
         return bool(r.spent + cost / 2 > self._most(state, r.budget))
 
-    def _most(self, state: State, left: float) -> float:
-        """What the stage may spend: what is left, or after a plateau `tune_share` of the run."""
+    def _most(self, state: State, remaining: float) -> float:
+        """What the stage may spend: what remains, or after a plateau `tune_share` of the run."""
         if not state.meta["stopped"]:
-            return left
+            return remaining
         share = self.options.tune_share
-        trained = state.meta["budget"] - left
-        return float(min(left, share / (1 - share) * trained))
+        trained = state.meta["budget"] - remaining
+        return float(min(remaining, share / (1 - share) * trained))
 
     def rate(self, r: Round) -> float:
         return self.options.tuning_rate
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
         options = self.options.model_copy(update={"augment": order.meta["augment"]})
-        net = built(run.task, self.options, order.meta["size"], weights_or(own, order.tensors))
+        net = network_of_size(
+            run.task, self.options, order.meta["size"], weights_or(own, order.tensors)
+        )
         with shifted(net, shift_of(self.options, data, run.task)):
             trained = train(net, data, options, order.meta["lr"], run, momentum=momentum_in(own))
         return own_state(net, trained.momentum)
 
     def macs_by_formula(self, task: Task, order: Order, reply: Reply) -> int:
-        cost = SampleCost.of(built(task, self.options, order.meta["size"]), task, self.options)
+        cost = SampleCost.of(
+            network_of_size(task, self.options, order.meta["size"]), task, self.options
+        )
         return cost.of_training(samples_of(reply), self.options)
 
     def serve(self, state: State, client: int) -> Order:
@@ -92,7 +96,7 @@ class Tune(FineTuned):
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         weights = weights_or(own, order.tensors)
-        return answering(run.task, self.options, order.meta["size"], weights, data)
+        return network_with_prior(run.task, self.options, order.meta["size"], weights, data)
 
     def note(self, state: State, r: Round) -> Meta:
         return {"phase": "tune", "size": float(state.meta["size"])}

@@ -4,7 +4,7 @@
 Each round has a few candidates, mutations of one parent. Each candidate inherits its weights from
 the supernet and is trained by a separate group of clients. Their mean is merged into the supernet.
 Then the candidates are judged on validation data, and the best is the next parent. The best of the
-last round is stacked and trained, as in FINCH (groups.py).
+last round is stacked and trained, as in FINCH (stages/group_training.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pydantic import Field
 
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.rng import rng
+from fedloom.stages.group_options import GroupOptions
 from fedloom.stages.group_paths import PathStage, PretrainWeights
-from fedloom.stages.groups import CANDIDATES, GroupOptions, group_stages
+from fedloom.stages.group_training import group_stages
+from fedloom.stages.groups import CANDIDATES
 from fedloom.types import Arch, Meta, Order, Reply, Round, Setup, State, Task
 
 # Keys in a state's meta.

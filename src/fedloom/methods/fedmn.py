@@ -63,7 +63,7 @@ class FedMNOptions(FedAvgOptions):
     temperature: float = Field(1.0, gt=0, description="first temperature of the Gumbel-softmax")
     last_temperature: float = Field(0.1, gt=0, description="its last one, after exploration")
 
-    def heat(self, progress: float) -> float | None:
+    def temperature_at(self, progress: float) -> float | None:
         """Returns the temperature, which falls geometrically, or None after the exploration."""
         if progress >= self.explore_share:
             return None
@@ -92,7 +92,10 @@ class FedMN(FedAvg):
         return pool
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        meta = {"lr": self.options.rate(r.progress), "heat": self.options.heat(r.progress)}
+        meta = {
+            "lr": self.options.rate(r.progress),
+            "heat": self.options.temperature_at(r.progress),
+        }
         tensors = shared(state)
         return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
 

@@ -23,26 +23,11 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import (
-    ClientRun,
-    Method,
-    Predictor,
-    Recipe,
-    Stage,
-    shared,
-)
+from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Recipe, Stage, shared
 from fedloom.learning.averaging import Averaged, server_step
 from fedloom.learning.personal import FineTuned, Personal
-from fedloom.learning.private_state import (
-    momentum_in,
-    own_state,
-    weights_in,
-    weights_or,
-)
-from fedloom.learning.training import (
-    train,
-    weights_of,
-)
+from fedloom.learning.private_state import momentum_in, own_state, weights_in, weights_or
+from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.nets.model import Model
@@ -50,18 +35,7 @@ from fedloom.rng import rng
 from fedloom.searchers.local_search import Searched, local_search
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
-from fedloom.types import (
-    Arch,
-    Fields,
-    Meta,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Task,
-    Tensors,
-)
+from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 # The federated search: Algorithm 1
 
@@ -136,7 +110,7 @@ def searched_from(
     return local_search(mixed, memory, data, options, lr, run)
 
 
-def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:
+def genotype_of(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:
     """Returns the genotype of an α or, for the control, one that is drawn at random."""
     space = space_for(options)
     if options.search == "random":
@@ -159,7 +133,7 @@ class TrainDerived(Averaged):
 
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None  # it follows the search
-        arch = choose(previous.tensors, self.options, setup.task.seed)
+        arch = genotype_of(previous.tensors, self.options, setup.task.seed)
         state = self.begin(setup.task, {"arch": arch.to_plain()})
         if not self.options.inherit:
             return state
@@ -264,7 +238,7 @@ class TrainCut(Personal):
         return State(own_state(net, trained.momentum).tensors, own.meta)
 
     def _cut(self, tensors: Tensors, run: ClientRun) -> State:
-        arch = choose(tensors, self.options, run.task.seed, run.identity)
+        arch = genotype_of(tensors, self.options, run.task.seed, run.identity)
         weights = None if self.options.inherit is False else tensors
         net = supernet_model(run.task, self.options, arch=arch, weights=weights)
         return State(weights_of(net), {"arch": arch.to_plain()})

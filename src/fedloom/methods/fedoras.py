@@ -14,15 +14,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import (
     ClientRun,
-    Declined,
     Method,
     Recipe,
     Stage,
@@ -31,42 +28,20 @@ from fedloom.federation.protocol.method import (
     shared,
 )
 from fedloom.learning.averaging import server_step
-from fedloom.learning.loss import training_loss
-from fedloom.learning.training import (
-    converging,
-    final_weights,
-    mean_loss,
-    sgd,
-    training_batches,
-    training_mode,
-    weights_of,
-)
+from fedloom.learning.training import final_weights, weights_of
 from fedloom.methods.fedoras_cache import search_of
 from fedloom.methods.fedoras_choice import check_given
-from fedloom.methods.fedoras_device import Allowance
-from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
+from fedloom.methods.fedoras_client import ClientPaths, train_paths
+from fedloom.methods.fedoras_frame import Counts, Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_scores import SUPERNET_FILE
 from fedloom.methods.fedoras_tiers import first_meta, tier_of, with_left_out
 from fedloom.methods.fedoras_tune import TuneTiers
-from fedloom.nets.model import Model
 from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
-from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
-from fedloom.spaces.paths import training_scores
+from fedloom.searchers.paths import PathSampler, SubSpace, SubSpaceSampler
 from fedloom.spaces.space import OpId
-from fedloom.types import (
-    Fields,
-    Meta,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Task,
-    Tier,
-    latency_in,
-)
+from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
 
 LEAST_CLIENTS = 2  # that must have trained an operation for it to change: |C| > 1 in Eq. 5
 
@@ -339,85 +314,6 @@ def clients_with(operation: OpId, client_counts: Sequence[Counts]) -> int:
 def task_of(order: Order) -> Task:
     assert order.stamp is not None  # only orders that were sent have replies
     return order.stamp.task
-
-
-@dataclass
-class ClientPaths:
-    """Draws a path for every batch of a client (Eq. 3)."""
-
-    sampler: PathSampler
-    limits: Amounts
-    dynamic: float
-    draws: np.random.Generator
-
-    @classmethod
-    def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
-        allowance = Allowance.of_order(frame, order.meta, run)
-        latency = latency_in(order.meta)
-        costs = frame.costs(allowance.limit, allowance.unsupported, latency)
-        costs = costs.within(sub_space_in(order.meta))
-        allowance.check(costs)
-        draws = np.random.Generator(np.random.PCG64(run.key("paths")))
-        limits = tuple(allowance.limit.values())
-        return cls(PathSampler(costs), limits, order.meta["dynamic"], draws)
-
-    def draw(self) -> Path:
-        try:
-            return self.sampler.draw(self._limits_now(), self.draws)
-        except FedloomError as error:  # a path may fit each limit, and none all of them
-            raise Declined(f"no path that it was sent fits this device: {error}") from None
-
-    def _limits_now(self) -> Amounts:
-        """Returns what the device can spend on this batch, at least the cheapest path's cost."""
-        if self.dynamic == 1.0:
-            return self.limits
-        share = self.draws.uniform(self.dynamic, 1.0)
-        amounts = []
-        for limit, least in zip(self.limits, self.sampler.costs.cheapest(), strict=True):
-            amounts.append(max(share * limit, least))
-        return tuple(amounts)
-
-
-@dataclass(frozen=True)
-class TrainedPaths:
-    """What a client's training results in, beside the weights."""
-
-    loss: float
-    samples: int  # that were back-propagated, over all epochs
-    op_samples: list[list[int]]  # how many of these went through every operation of every layer
-
-
-def train_paths(
-    net: Model,
-    frame: Frame,
-    paths: ClientPaths,
-    data: Samples,
-    options: FedorASOptions,
-    lr: float,
-    run: ClientRun,
-) -> TrainedPaths:
-    """Trains one path per batch. Operations off the path have no gradient and do not change."""
-    net.to(run.device)
-    optimizer = sgd(net, options, lr)
-    training_mode(net, options.bn)
-    losses: list[torch.Tensor] = []
-    sizes: list[int] = []
-    op_samples = frame.no_counts()
-    for batch in training_batches(data, options, run):
-        path = paths.draw()
-        optimizer.zero_grad()
-        scores = training_scores(net, batch.x, frame.arch(as_sub_space(path)))
-        loss = training_loss(scores, batch)
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), options.clip)
-        optimizer.step()
-        losses.append(loss.detach())
-        sizes.append(len(batch))
-        for layer, op in enumerate(path):
-            op_samples[layer][op] += len(batch)
-    optimizer.zero_grad()
-    loss_per_sample = converging(mean_loss(losses, sizes), net.state_dict())
-    return TrainedPaths(loss_per_sample, sum(sizes), op_samples)
 
 
 def tiered(task: Task) -> Tiered:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedloom.errors import FedloomError, unknown
-from fedloom.federation.protocol.wire import bytes_in_message
+from fedloom.federation.protocol.packing import bytes_in_message
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace

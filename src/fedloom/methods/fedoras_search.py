@@ -74,7 +74,7 @@ class SearchPaths(Method):
         if self.options.search == "random":
             return None
         state = self._without_scored_generations(state)
-        if not self._wanted(state):
+        if not self._paths_to_try(state):
             state = with_controls(state, self.options)
         paths = self._unscored(state)
         if not paths:
@@ -94,7 +94,7 @@ class SearchPaths(Method):
 
     def _without_scored_generations(self, state: State) -> State:
         """Skips generations all of whose paths another tier has tried: they need no round."""
-        while self._wanted(state) and not self._unscored(state):
+        while self._paths_to_try(state) and not self._unscored(state):
             state = self._next_generation(state, {})
         return state
 
@@ -104,7 +104,7 @@ class SearchPaths(Method):
             return r.cohort()
         return r.cohort(share=most / len(r.clients))
 
-    def _wanted(self, state: State) -> dict[int, list[Path]]:
+    def _paths_to_try(self, state: State) -> dict[int, list[Path]]:
         """Returns the paths of this generation, by tier. If it is empty, the search is over."""
         memory = Memory.from_plain(state.meta["search"])
         return next_paths(memory, spaces_of(state), self._settings(state), state.meta["seed"])
@@ -118,12 +118,12 @@ class SearchPaths(Method):
 
         They are those of this generation or, after the last generation, the controls.
         """
-        wanted = self._wanted(state)
-        if not wanted:
+        paths_by_tier = self._paths_to_try(state)
+        if not paths_by_tier:
             return unscored_controls(state)
         scores = Memory.from_plain(state.meta["search"]).scores
         unscored: set[Path] = set()
-        for paths in wanted.values():
+        for paths in paths_by_tier.values():
             unscored.update(path for path in paths if path not in scores)
         return sorted(unscored)
 
@@ -131,7 +131,7 @@ class SearchPaths(Method):
         memory = after_scoring(
             Memory.from_plain(state.meta["search"]),
             spaces_of(state),
-            self._wanted(state),
+            self._paths_to_try(state),
             scores,
             self._settings(state),
         )
@@ -215,11 +215,11 @@ class SearchPaths(Method):
                 scores[path] = Score.of(score)
         if not scores:
             return state  # no client replied: the next round scores the same generation
-        wanted = self._wanted(state)
-        if not wanted:
+        paths_by_tier = self._paths_to_try(state)
+        if not paths_by_tier:
             state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
-        state = with_scored(state, wanted, scores)
+        state = with_scored(state, paths_by_tier, scores)
         if len(scores) < len(paths):  # the next round asks other clients for the missing scores
             return with_known_scores(state, scores)
         return self._next_generation(state, scores)
@@ -244,7 +244,7 @@ class SearchPaths(Method):
     def note(self, state: State, r: Round) -> Meta:
         memory = Memory.from_plain(state.meta["search"])
         paths = len(self._unscored(state))
-        if not self._wanted(state):
+        if not self._paths_to_try(state):
             return {"generation": memory.generation, "scored": 0, "controls": paths}
         return {"generation": memory.generation + 1, "scored": paths}
 

@@ -75,9 +75,8 @@ class TuneTiers(Method):
             weights = self._first_weights(frame, network, before)
             tensors.update(with_prefix(network.prefix, weights))
         own_paths = [network.path for network in networks if network.place == 1]
-        if (
-            before.tensors
-        ):  # in the end, every path is also evaluated with its weights before tuning
+        if before.tensors:
+            # In the end, every path is also evaluated with its weights before tuning.
             part = frame.part(shared(before), smallest_part(own_paths))
             tensors.update(with_prefix(SUPERNET, part))
         meta = {

@@ -23,7 +23,6 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.training import converging, training_mode, weights_of
-from fedloom.methods.fedpnas_frame import RoutedStage, guide_tensors, is_personal
 from fedloom.methods.fedpnas_options import (
     Anticipating,
     CaFedDSNASOptions,
@@ -32,8 +31,9 @@ from fedloom.methods.fedpnas_options import (
     FedPNASOptions,
     VariantOptions,
 )
+from fedloom.methods.fedpnas_stage import RoutedStage, guide_tensors, is_personal
 from fedloom.methods.fedpnas_tune import Tune
-from fedloom.searchers.guides import Watched
+from fedloom.searchers.guides import GuideFigures
 from fedloom.searchers.gumbel import annealed
 from fedloom.searchers.routed_search import train_routed
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
@@ -132,10 +132,10 @@ class Search(RoutedStage):
             note["free"] = watched.share_free
         return note
 
-    def _watched(self, tensors: Tensors) -> Watched:
+    def _watched(self, tensors: Tensors) -> GuideFigures:
         """Returns what there is to watch of the server's Π."""
         guide = self.guide(tensors)
-        watched = Watched()
+        watched = GuideFigures()
         for place in self.places():
             log_pi = torch.log_softmax(guide.logits(place, [torch.zeros(1)]), dim=-1)
             watched.add(log_pi, guide.free_options(place))

@@ -11,7 +11,12 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.personal import Personal
 from fedloom.learning.training import converging, training_mode, weights_of
-from fedloom.methods.fedpnas_frame import RoutedStage, guide_tensors, is_personal, with_own
+from fedloom.methods.fedpnas_stage import (
+    RoutedStage,
+    guide_tensors,
+    is_personal,
+    with_personal_part,
+)
 from fedloom.nets.model import Model
 from fedloom.searchers.guides import Guide
 from fedloom.searchers.routed_search import train_routed
@@ -55,7 +60,7 @@ class Tune(RoutedStage, Personal):
         return Personal.client(self, order, data, own, run)
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        tensors = with_own(order.tensors, own)
+        tensors = with_personal_part(order.tensors, own)
         model = self.model(tensors).to(run.device)
         guide = self.guide(tensors).to(run.device)
         fix_base(model, guide, self.options.bn)

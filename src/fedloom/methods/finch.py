@@ -5,7 +5,8 @@ Clients work in clusters whose labels are distributed like those of all clients 
 the topology implements). Each cluster searches a sub-space of the supernet: a few operations of
 every edge, which Algorithm 3 chooses for it (finch_spaces.py). Clients take steps of Eq. 4 on its
 weights and α, aggregators average them λ₂ times (Eq. 5), then the server merges the clusters'
-means. The best group of cells is stacked and trained in the same clusters (groups.py).
+means. The best group of cells is stacked and trained in the same clusters
+(stages/group_training.py).
 
 `search = "random"` is the control: the same stages and cost, but a random group.
 """
@@ -27,14 +28,14 @@ from fedloom.rng import rng
 from fedloom.searchers.subspaces import check_subspaces
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.mixed import alpha_in
+from fedloom.stages.group_pretraining import Pretrain
+from fedloom.stages.group_training import group_stages
 from fedloom.stages.groups import (
     BY_UPDATES,
     CANDIDATES,
     SCORE,
     SCORING,
     SEARCH,
-    Pretrain,
-    group_stages,
     region_of,
     right_answers,
 )

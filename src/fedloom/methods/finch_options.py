@@ -8,7 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from fedloom.config.histograms import NONE
 from fedloom.reading import parse_number
-from fedloom.stages.groups import BY_UPDATES, ClusteredGroupOptions
+from fedloom.stages.group_options import ClusteredGroupOptions
+from fedloom.stages.groups import BY_UPDATES
 
 FLAT = "none"  # a value of `clustering`: no clusters, every client talks to the server
 BY_LABELS = "labels"

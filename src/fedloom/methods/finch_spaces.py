@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.protocol.wire import bytes_in_message
+from fedloom.federation.protocol.packing import bytes_in_message
 from fedloom.methods.finch_options import FinchOptions
 from fedloom.records.rows import ClusterNote
 from fedloom.searchers.allocation import ResourceCost, allotted, worths_of
 from fedloom.searchers.subspaces import MacsTable, draw_subspace, macs_table
-from fedloom.stages.groups import MixtureStage
+from fedloom.stages.group_pretraining import MixtureStage
 from fedloom.types import Arch, Round, State, Together
 
 # Keys in a state's meta.

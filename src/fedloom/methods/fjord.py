@@ -28,16 +28,8 @@ from fedloom.learning.training import (
     training_batches,
     training_mode,
 )
-from fedloom.learning.widths import (
-    STATISTICS,
-    Nested,
-    Plan,
-    WidthOptions,
-    inside_of,
-    statistics_prefix,
-    tiered,
-    widths_in,
-)
+from fedloom.learning.width_costs import NestedNetwork, WidthOptions, inside_of, tiered
+from fedloom.learning.widths import STATISTICS, Nested, statistics_prefix, widths_in
 from fedloom.nets.model import Model
 from fedloom.nets.nesting import Inside, is_statistic, statistics_of
 from fedloom.types import Fields, Json, Order, Reply, State, Task
@@ -99,12 +91,12 @@ class Fjord(Nested):
 
     def family(self, order: Order, run: ClientRun) -> Family:
         width = order.meta["width"]
-        plan = Plan.of(run.task, self.options)
+        nested = NestedNetwork.of(run.task, self.options)
         nets = {}
         inside = {}
         widest = self.received(order, width, run)
         for narrower in order.meta["widths"]:
-            inside[narrower] = inside_of(plan, narrower, width)
+            inside[narrower] = inside_of(nested, narrower, width)
             if narrower == width:
                 nets[narrower] = widest
                 continue

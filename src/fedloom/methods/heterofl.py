@@ -25,15 +25,17 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, Tiered, shared
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import batch_norms, final_weights, recalibrate, train
-from fedloom.learning.widths import (
-    STATISTICS,
-    Nested,
-    Plan,
+from fedloom.learning.width_costs import (
+    NestedNetwork,
     WidthOptions,
     fresh_statistics,
     inside_of,
-    statistics_prefix,
     tiered,
+)
+from fedloom.learning.widths import (
+    STATISTICS,
+    Nested,
+    statistics_prefix,
     width_of_client,
     widths_in,
 )
@@ -71,8 +73,8 @@ class HeteroFL(Nested):
 
     def init(self, setup: Setup, previous: State | None) -> State:
         state = super().init(setup, previous)
-        plan = Plan.of(setup.task, self.options)
-        scaled = scaled_tensors(plan.sized(max(widths_in(state))))
+        nested = NestedNetwork.of(setup.task, self.options)
+        scaled = scaled_tensors(nested.sized(max(widths_in(state))))
         return State(state.tensors, {**state.meta, "scaled": scaled})
 
     def about(self, state: State, width: float) -> dict[str, Json]:
@@ -137,10 +139,10 @@ class CollectStatistics(HeteroFL):
     def init(self, setup: Setup, previous: State | None) -> State:
         if previous is None:  # the state's size is asked for before anything was trained
             previous = super().init(setup, None)
-        plan = Plan.of(setup.task, self.options)
+        nested = NestedNetwork.of(setup.task, self.options)
         tensors = dict(previous.tensors)
         for width in widths_in(previous):
-            fresh = fresh_statistics(plan, width)
+            fresh = fresh_statistics(nested, width)
             tensors.update(with_prefix(statistics_prefix(width), fresh))
         return State(tensors, {**previous.meta, "asked": False, "collected": []})
 
@@ -178,13 +180,13 @@ class CollectStatistics(HeteroFL):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         self.check_device(order, run)
-        plan = Plan.of(run.task, self.options)
-        scaled = scaled_tensors(plan.sized(order.meta["width"]))
+        nested = NestedNetwork.of(run.task, self.options)
+        scaled = scaled_tensors(nested.sized(order.meta["width"]))
         statistics = {}
         for width, rate in zip(order.meta["widths"], order.meta["rates"], strict=True):
-            weights = inside_of(plan, width, order.meta["width"]).take(order.tensors)
+            weights = inside_of(nested, width, order.meta["width"]).take(order.tensors)
             weights = with_scaler(weights, scaled, rate)
-            weights.update(fresh_statistics(plan, width))
+            weights.update(fresh_statistics(nested, width))
             net = self.model(run.task, width, weights).to(run.device)
             recalibrate(net, data, self.options, run)
             statistics.update(with_prefix(statistics_prefix(width), on_cpu(statistics_of(net))))
@@ -316,7 +318,7 @@ def tiers_of(task: Task) -> Tiered:
 def stages(task: Task) -> tuple[Stage, ...]:
     """Training, and a stage that collects BN statistics if the network has BN."""
     options = HeteroFLOptions(**task.options)
-    if not fresh_statistics(Plan.of(task, options), 1.0):
+    if not fresh_statistics(NestedNetwork.of(task, options), 1.0):
         return (Stage("train", TrainWidths(options)),)
     return (
         Stage("train", TrainWidths(options), share=TRAINING),

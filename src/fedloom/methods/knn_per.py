@@ -98,17 +98,17 @@ class Memorise(Once):
         return 0.0  # nothing is trained
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        seen = Seen.of(self._ready(order, data, run), data.x)
+        outputs = NetworkOutputs.of(self._ready(order, data, run), data.x)
         labels = data.y.numpy()
         cut = len(data.split(self.options.train_share)[0])
         near = votes(
-            seen.features[:cut],
+            outputs.features[:cut],
             labels[:cut],
-            seen.features[cut:],
+            outputs.features[cut:],
             len(run.task.labels),
             self.options,
         )
-        return State({}, {"lam": best_share(near, seen.probabilities[cut:], labels[cut:])})
+        return State({}, {"lam": best_share(near, outputs.probabilities[cut:], labels[cut:])})
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return model(run.task, self.options, order.tensors)
@@ -128,19 +128,19 @@ class Memorise(Once):
         if own is None:
             return net
         lam = own.meta["lam"]
-        memory = Seen.of(net, data.x).features
+        memory = NetworkOutputs.of(net, data.x).features
         labels = data.y.numpy()
 
         def predict(x: torch.Tensor) -> torch.Tensor:
-            seen = Seen.of(net, x)
-            near = votes(memory, labels, seen.features, len(run.task.labels), self.options)
-            return torch.tensor(log_of(mixture(lam, near, seen.probabilities)))
+            outputs = NetworkOutputs.of(net, x)
+            near = votes(memory, labels, outputs.features, len(run.task.labels), self.options)
+            return torch.tensor(log_of(mixture(lam, near, outputs.probabilities)))
 
         return predict
 
 
 @dataclass(frozen=True)
-class Seen:
+class NetworkOutputs:
     """The shared network's features and predictions of samples."""
 
     features: np.ndarray  # φ(x), [n, d]
@@ -148,7 +148,7 @@ class Seen:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, net: Model, x: torch.Tensor) -> Seen:
+    def of(cls, net: Model, x: torch.Tensor) -> NetworkOutputs:
         features: list[torch.Tensor] = []
         probabilities: list[torch.Tensor] = []
 

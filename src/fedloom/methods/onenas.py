@@ -4,7 +4,7 @@ Transactions on Evolutionary Computation 2021, in the form in which FINCH compar
 
 In each round, all clients train the same random path through the supernet, with inherited weights.
 In the end, of a few random paths the best on validation data is stacked and trained, as in FINCH
-(groups.py).
+(stages/group_training.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pydantic import Field
 
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.rng import rng
+from fedloom.stages.group_options import GroupOptions
 from fedloom.stages.group_paths import PathStage, PretrainWeights
-from fedloom.stages.groups import CANDIDATES, GroupOptions, group_stages
+from fedloom.stages.group_training import group_stages
+from fedloom.stages.groups import CANDIDATES
 from fedloom.types import Arch, Json, Meta, Order, Round, Setup, State, Task
 
 PATH = "path"  # key in a state's meta: the path that the last round trained

@@ -6,6 +6,8 @@ latter begins as the same supernet. It is pulled towards the received w wherever
 alive (Algorithm 1), and it is cut down edge by edge by the client's validation data (Algorithm 2).
 Nothing of v_k and A_k leaves the client or shows in its reply.
 
+The client's search is in spider_search.py, its private model in spider_private.py.
+
 There are three phases: warm-up, search, and final training, which uses the validation data too.
 They follow the schedule, never A_k. `searcher = "milenas"` is appendix C. `search = "random"` is
 the control: the same, with random decisions.
@@ -15,127 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import inf
 
-import torch
 from torch import nn
 
-from fedloom.cost.meter import searching
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
-from fedloom.learning.optimizers import Sgd, remembered
-from fedloom.learning.private_state import momentum_in, weights_in, with_prefix
 from fedloom.learning.proximal import pull_towards
-from fedloom.learning.training import (
-    MOMENTUM,
-    AfterBackward,
-    converging,
-    least_samples,
-    recalibrate,
-    sgd,
-    train,
-    training_batches,
-    training_mode,
-    weights_of,
-)
+from fedloom.learning.training import least_samples, recalibrate, train, weights_of
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.nets.model import Model, seeded
-from fedloom.records.decision import NotedDecision
-from fedloom.searchers import perturbation
-from fedloom.searchers.milenas import MiLeNAS, endless
-from fedloom.searchers.perturbation import Decision, Score, Scorer
+from fedloom.methods.spider_private import PrivateModel, decisions_of
+from fedloom.methods.spider_search import trained_by_gradient, with_due_decisions
+from fedloom.nets.model import seeded
 from fedloom.searchers.schedule import phase_of
 from fedloom.spaces import space_for
 from fedloom.spaces.asking import shown
-from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
-from fedloom.types import (
-    ALPHA,
-    Arch,
-    Fields,
-    Json,
-    Meta,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Task,
-    Tensors,
-)
-
-
-@dataclass(frozen=True)
-class PrivateModel:
-    """A client's private state: v_k, its optimiser, A_k and the decisions that led to A_k."""
-
-    weights: Tensors
-    momentum: Tensors
-    arch: Arch
-    open_edges: tuple[int, ...]  # still to be decided
-    decisions: tuple[NotedDecision, ...] = ()
-    pruned: bool = False
-    diverged: int = 0  # rounds whose training of v was undone
-
-    @classmethod
-    def of(cls, own: State | None, options: SpiderOptions, task: Task) -> PrivateModel:
-        if own is None:
-            return cls.first(options, task)
-        return cls(
-            weights=weights_in(own),
-            momentum=momentum_in(own),
-            arch=Arch.from_plain(own.meta["arch"]),
-            open_edges=tuple(own.meta["open"]),
-            decisions=decisions_of(own),
-            pruned=own.meta["pruned"],
-            diverged=own.meta["diverged"],
-        )
-
-    @classmethod
-    def first(cls, options: SpiderOptions, task: Task) -> PrivateModel:
-        """Returns the model before a client's first round: v starts from the seed, not from w."""
-        weights = weights_of(supernet_model(task, options))
-        edges = len(options.slot_groups)
-        if options.by_gradient:  # α decides on all edges at once
-            weights |= fresh_alpha(options, task.seed)
-            edges = 0
-        return cls(weights, {}, space_for(options).full(), tuple(range(edges)))
-
-    def state(self) -> State:
-        meta = {
-            "arch": self.arch.to_plain(),
-            "open": list(self.open_edges),
-            "decisions": [decision.to_json() for decision in self.decisions],
-            "pruned": self.pruned,
-            "diverged": self.diverged,
-        }
-        return State({**self.weights, **with_prefix(MOMENTUM, self.momentum)}, meta)
-
-    def decided(
-        self,
-        arch: Arch,
-        decisions: Sequence[Decision],
-        options: SpiderOptions,
-        number: int,
-    ) -> PrivateModel:
-        """Returns the model with the decisions of round `number`.
-
-        Weights and momentum of dead operations are removed when v is next trained.
-        """
-        space = space_for(options)
-        new_decisions = tuple(decision.noted(space, number) for decision in decisions)
-        return replace(self, arch=arch, decisions=self.decisions + new_decisions)
-
-    @property
-    def alpha(self) -> dict[str, torch.Tensor]:
-        """The architecture parameters of appendix C, until a network is derived from them."""
-        return alpha_in(self.weights)
-
-
-def decisions_of(own: State) -> tuple[NotedDecision, ...]:
-    return tuple(NotedDecision.checked(noted, {}) for noted in own.meta["decisions"])
+from fedloom.spaces.mixed import Mixed, plain, supernet_model
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 
 @dataclass(frozen=True)
@@ -239,7 +139,9 @@ class Spider(Method):
             private = PrivateModel.of(own, self.options, run.task)
             if self.options.pull == inf:  # v is w
                 private = replace(private, weights=order.tensors)
-            private = self._search(private, order.meta["due"], parts.validation, own_run)  # line 10
+            private = with_due_decisions(  # line 10
+                private, order.meta["due"], parts.validation, self.options, own_run
+            )
             private = self._train_private(private, order, parts, own_run)  # line 18
         return reply, private.state()
 
@@ -268,17 +170,21 @@ class Spider(Method):
         That part consists of the tensors whose names v still has.
         """
         options = self.options
-        v = self._model(private, run.task).to(run.device)
+        v = private.network(options, run.task).to(run.device)
         if options.pull == inf:
             # The BN statistics of w are those of a network with all operations.
             recalibrate(v, parts.training, options, run)
             return replace(private, weights=weights_of(v))
-        private = without_dead_weights(private, v)
-        pull = pull_towards(order.tensors, options.pull) if options.pull else None
+        private = private.without_dead_weights(v)
+        pull = None
+        if options.pull:
+            pull = pull_towards(order.tensors, options.pull)
         lr = order.meta["lr"]
         try:
             if private.alpha:
-                return self._train_by_gradient(private, v, lr, pull, parts, run)
+                return trained_by_gradient(
+                    private, v, lr, pull, parts.training, parts.validation, options, run
+                )
             trained = train(
                 v,
                 parts.training,
@@ -292,158 +198,13 @@ class Spider(Method):
             return replace(private, momentum={}, diverged=private.diverged + 1)
         return replace(private, weights=weights_of(v), momentum=trained.momentum)
 
-    # A client: Algorithm 2, the search by perturbation
-
-    def _search(
-        self,
-        private: PrivateModel,
-        due: int,
-        validation: Samples,
-        run: ClientRun,
-    ) -> PrivateModel:
-        """Decides all that has become due since this client's last round."""
-        with searching():
-            return self._searched(private, due, validation, run)
-
-    def _searched(
-        self,
-        private: PrivateModel,
-        due: int,
-        validation: Samples,
-        run: ClientRun,
-    ) -> PrivateModel:
-        if self.options.by_gradient:
-            if due and private.alpha:
-                return self._derive(private, run)
-            return private
-        score = self._scorer(private, validation, run)
-        private = self._decide_edges(private, due, score, run)
-        if self.options.prune_edges and due == self.options.events and not private.pruned:
-            private = self._prune(private, score, run)
-        return private
-
-    def _decide_edges(
-        self,
-        private: PrivateModel,
-        due: int,
-        score: Scorer,
-        run: ClientRun,
-    ) -> PrivateModel:
-        """Decides every edge that is due (lines 4–9)."""
-        edges = self.options.slot_groups
-        draw = run.rng("edges")
-        while private.open_edges and len(edges) - len(private.open_edges) < due:
-            position = int(torch.randint(len(private.open_edges), (), generator=draw))  # line 4
-            edge = private.open_edges[position]
-            slots = edges[edge]
-            keep = self.options.keep
-            arch, decisions = perturbation.decide(private.arch, slots, score, keep)  # lines 6–9
-            private = private.decided(arch, decisions, self.options, run.round)
-            still_open = tuple(other for other in private.open_edges if other != edge)
-            private = replace(private, open_edges=still_open)
-        return private
-
-    def _prune(self, private: PrivateModel, score: Scorer, run: ClientRun) -> PrivateModel:
-        """Every node keeps its strongest inputs."""
-        space = space_for(self.options)
-        arch, decisions = perturbation.prune(space, private.arch, score, self.options.keep)
-        private = private.decided(arch, decisions, self.options, run.round)
-        return replace(private, pruned=True)
-
-    def _scorer(self, private: PrivateModel, validation: Samples, run: ClientRun) -> Scorer:
-        """Returns a scorer of a copy of v: BN in training mode would change v's running statistics.
-
-        The copy is built when the first score is needed.
-        """
-        if self.options.search == "random":
-            return perturbation.by_chance(run.rng("chance"))
-
-        @cache
-        def scorer_of_copy() -> Scorer:
-            v = self._model(private, run.task).to(run.device)
-            training_mode(v, self.options.bn)
-            return perturbation.by_validation(v, validation.to(run.device), self.options.batch)
-
-        def score(archs: Sequence[Arch]) -> list[Score]:
-            if not archs:
-                return []
-            return scorer_of_copy()(archs)
-
-        return score
-
-    # A client: appendix C, the search by gradient
-
-    def _train_by_gradient(
-        self,
-        private: PrivateModel,
-        v: Model,
-        lr: float,
-        pull: AfterBackward | None,
-        parts: Parts,
-        run: ClientRun,
-    ) -> PrivateModel:
-        """Trains (v, α) by MiLeNAS, with a step of α for every step of v."""
-        options = self.options
-        alpha = {}
-        for name, row in private.alpha.items():
-            alpha[name] = row.to(run.device, copy=True).requires_grad_()
-        v_optimizer = sgd(v, options, lr, private.momentum)
-        mixed = Mixed(v, alpha)
-        searcher = MiLeNAS(
-            v,
-            alpha,
-            mixed.mix_to_train,
-            v_optimizer,
-            Sgd(alpha, options.alpha_lr),
-            lam=options.alpha_lam,
-            clip=options.clip,
-            order="simultaneous",
-            forward_both=mixed.mix_both_to_train,
-            after_backward=pull,
-        )
-        training_mode(v, options.bn)
-        validation = endless(
-            parts.validation.to(run.device),
-            options.batch,
-            run.rng("validation batches"),
-        )
-        losses = []
-        for batch in training_batches(parts.training, options, run):
-            losses.append(searcher.step(batch, next(validation)))
-        weights = weights_of(v)
-        for name, row in alpha.items():
-            weights[f"{ALPHA}{name}"] = row.detach().cpu().clone()
-        converging(sum(losses) / max(1, len(losses)), weights)
-        return replace(private, weights=weights, momentum=remembered(v_optimizer))
-
-    def _derive(self, private: PrivateModel, run: ClientRun) -> PrivateModel:
-        """Derives the network from α, which is not needed any more."""
-        options = self.options
-        rows = list(private.alpha.values())
-        if options.search == "random":
-            chance = run.rng("chance")
-            rows = [torch.rand(len(row), generator=chance) for row in rows]
-        strength = [torch.softmax(row, 0) for row in rows]
-        space = space_for(options)
-        decisions = perturbation.by_strength(space, strength, pruned=options.prune_edges)
-        arch = perturbation.applied(private.arch, decisions)
-        weights = {}
-        for name, tensor in private.weights.items():
-            if not name.startswith(ALPHA):
-                weights[name] = tensor
-        private = private.decided(arch, decisions, options, run.round)
-        return replace(private, weights=weights)
-
     # Evaluation and observation
-
-    def _model(self, private: PrivateModel, task: Task) -> Model:
-        return supernet_model(task, self.options, arch=private.arch, weights=private.weights)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         if own is None:
             return supernet_model(run.task, self.options, weights=order.tensors)
         private = PrivateModel.of(own, self.options, run.task)
-        v = self._model(private, run.task)
+        v = private.network(self.options, run.task)
         if private.alpha:
             return Mixed(v, private.alpha)
         everything_decided = all(len(live) < 2 for live in private.arch.choice)
@@ -463,12 +224,6 @@ class Spider(Method):
         if decisions:
             return {"decisions": decisions}
         return None
-
-
-def without_dead_weights(private: PrivateModel, v: Model) -> PrivateModel:
-    """Returns the model with only α and the weights of operations that are alive."""
-    weights = {name: private.weights[name] for name in v.state_dict()}
-    return replace(private, weights={**weights, **with_prefix(ALPHA, private.alpha)})
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -33,20 +33,10 @@ from fedloom.learning.sparse import (
     unpacked,
 )
 from fedloom.learning.training import final_weights, train
-from fedloom.learning.widths import Nested, WidthOptions, statistics_prefix, tiered
+from fedloom.learning.width_costs import WidthOptions, tiered
+from fedloom.learning.widths import Nested, statistics_prefix
 from fedloom.nets.nesting import is_statistic
-from fedloom.types import (
-    Fields,
-    Json,
-    Meta,
-    Order,
-    Reply,
-    Round,
-    Setup,
-    State,
-    Task,
-    Tensors,
-)
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
 class ZeroFLOptions(WidthOptions):
@@ -155,14 +145,14 @@ class ZeroFL(Nested):
         if not sparse:
             return server_step(self.options, state, orders, replies)
         old = shared(state)
-        whole = {name: tensor for name, tensor in old.items() if name not in sparse}
-        fold = folded(whole, replies, orders)
+        dense = {name: tensor for name, tensor in old.items() if name not in sparse}
+        fold = folded(dense, replies, orders)
         means = dict(fold.result())
         touched = dict(fold.merged())
         zeros = {name: torch.zeros_like(old[name], dtype=torch.float64) for name in sparse}
         # Both are divided by the total weight of the clients that hold an element. It cancels out.
         sums = aggregate(zeros, kept_values(orders, replies), orders)
-        shares = aggregate(zeros, kept_places(orders, replies), orders)
+        shares = aggregate(zeros, kept_masks(orders, replies), orders)
         for name in sparse:
             was_sent = shares[name] > 0
             mean = sums[name] / shares[name].clamp_min(1e-300)
@@ -186,8 +176,11 @@ class ZeroFL(Nested):
     def note_of_tier(self, row: Meta) -> str | None:
         if self.options.sparsity == 0:
             return None
-        kept = f"{1 - self.options.sparsity:.0%}"
-        return f"MACs are dense: products with zeros count, though {kept} of the weights are kept"
+        kept_share = f"{1 - self.options.sparsity:.0%}"
+        return (
+            "MACs are dense: products with zeros count, "
+            f"though {kept_share} of the weights are kept"
+        )
 
 
 def kept_values(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
@@ -202,7 +195,7 @@ def kept_values(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator
         yield Reply(reply.client, tensors, reply.weight)
 
 
-def kept_places(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
+def kept_masks(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
     """Yields every reply with a one for each kept weight, and zeros for the others."""
     by_client = {order.client: order for order in orders}
     for reply in replies:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets.remade import is_transformed, recompute, recomputing_node
+from fedloom.nets.recomputed import is_transformed, recompute, recomputing_node
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None]  # of the input and of the weight
 

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
-from fedloom.nets.products import LISTENING, tell
+from fedloom.nets.reported_macs import LISTENERS, report_macs
 
 Folded = Callable[[torch.Tensor], torch.Tensor]
 
@@ -48,8 +48,8 @@ def product(conv: nn.Conv2d, bn: nn.BatchNorm2d | None = None) -> Folded:
 
     def compute(x: torch.Tensor) -> torch.Tensor:
         result = torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
-        if LISTENING:
-            tell(result.numel() * weight[0].numel())
+        if LISTENERS:
+            report_macs(result.numel() * weight[0].numel())
         return result
 
     return compute

@@ -18,6 +18,6 @@ def head_of(model: Model) -> str:
             linear_layers.append(name)
     if not linear_layers:
         rule = "a network with a head must end in a linear layer"
-        found = f"{type(model.net).__name__} has none"
-        raise FedloomError(rule, found, "let it end in an nn.Linear")
+        problem = f"{type(model.net).__name__} has none"
+        raise FedloomError(rule, problem, "let it end in an nn.Linear")
     return linear_layers[-1]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets import MAPS, kept
+from fedloom.nets import MAPS, reuse
 from fedloom.nets.heads import HeadChoice, check_taken, takes_head
 from fedloom.nets.model import MOST_WEIGHTS, Model, check_kind, constants, laid_out, seeded
 from fedloom.networks import NETWORKS, default_network, network_for
@@ -55,7 +55,7 @@ def build_model(
             model.same_cost = key
         return model
 
-    model = kept.network(key, build, weights, constants(mean, std, task.kind))
+    model = reuse.network(key, build, weights, constants(mean, std, task.kind))
     assert isinstance(model, Model)
     return model
 
@@ -136,5 +136,5 @@ def check_weights(task: Task, network: str | None, width: float) -> None:
         weights = sum(parameter.numel() for parameter in net.parameters())
     if weights > MOST_WEIGHTS:
         rule = f"a network must have at most {MOST_WEIGHTS:,} weights"
-        found = f"{name} of width {width:g} has {weights:,}"
-        raise FedloomError(rule, found, "choose another network or width")
+        problem = f"{name} of width {width:g} has {weights:,}"
+        raise FedloomError(rule, problem, "choose another network or width")

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from fedloom.config.file_rows import FaultConfig, IntervalConfig
 from fedloom.config.models import ClockConfig
+from fedloom.cost.devices import is_file
 from fedloom.federation.server.availability import (
     Attendance,
     Fault,
     faults_in,
-    is_file,
-    read_faults,
-    read_schedule,
     schedule_in,
     schedule_of,
 )
+from fedloom.federation.server.availability_files import read_faults, read_schedule
 
 
 def clock_read(config: ClockConfig) -> ClockConfig:

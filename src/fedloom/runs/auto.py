@@ -22,12 +22,12 @@ from fedloom.config.models import BudgetConfig, Experiment, validated
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.leaderboard import (
+    AnswerQuality,
     Contestant,
     Limits,
-    Right,
-    client_keeps,
+    client_fits_limits,
     figures_by_client,
-    keeps,
+    fits_limits,
     leaderboard,
     on_test,
     rank,
@@ -35,7 +35,7 @@ from fedloom.evaluate.leaderboard import (
     winner_of_client,
 )
 from fedloom.evaluate.verdict import in_words, verdict
-from fedloom.federation.client.site import scored
+from fedloom.federation.client.site import scores_on
 from fedloom.federation.server.events import Notice
 from fedloom.metrics.metric import Metric
 from fedloom.records.auto import AutoResult, ClientWinner, LeaderboardRow, OnTest, Spent
@@ -280,7 +280,7 @@ class ContestRunner:
 
 def winners_of_clients(
     common: str,
-    right: Mapping[str, Right],
+    right: Mapping[str, AnswerQuality],
     results: Mapping[str, RunResult],
     limits: Limits,
 ) -> list[ClientWinner]:
@@ -300,7 +300,7 @@ def within_limits(client: int, results: Mapping[str, RunResult], limits: Limits)
     names = []
     for name, result in results.items():
         client_result = result.client(client)
-        if client_result is not None and client_keeps(client_result, result, limits):
+        if client_result is not None and client_fits_limits(client_result, result, limits):
             names.append(name)
     return names
 
@@ -316,7 +316,7 @@ def best_of(runs: Mapping[str, Run], count: int, limits: Limits) -> tuple[str, .
         if run.record.validation is None:
             continue
         row = row_of(Contestant(method, run.record))
-        ranks[method] = (not keeps(run.record, limits), rank(row, run.metric))
+        ranks[method] = (not fits_limits(run.record, limits), rank(row, run.metric))
     best = sorted(ranks, key=lambda method: ranks[method])[:count]
     return tuple(method for method in runs if method in best)
 
@@ -333,7 +333,7 @@ def check_chosen(rows: Sequence[LeaderboardRow], limits: Mapping[str, float]) ->
     )
 
 
-def right_answers(run: Run) -> Right:
+def right_answers(run: Run) -> AnswerQuality:
     """How good the answers of each client's own model to its validation samples are, one by one."""
     finished = open_finished(run.path)
     site = finished.site
@@ -345,7 +345,7 @@ def right_answers(run: Run) -> Right:
                 continue
             part = site.data(client.client).validation
             predict = finished.served(client.client).predictor()
-            scores = scored(predict, part, finished.task, site.device)
+            scores = scores_on(predict, part, finished.task, site.device)
             right[client.client] = goodness(scores, part.y.numpy(), run.record.judged_by)
     return right
 
@@ -366,7 +366,7 @@ def goodness(scores: np.ndarray, y: np.ndarray, metric: Metric) -> np.ndarray:
     return good
 
 
-def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, Right]) -> Decision:
+def common_decision(rows: Sequence[LeaderboardRow], right: Mapping[str, AnswerQuality]) -> Decision:
     counts: dict[str, dict[str, Json]] = {}
     for row in rows:
         answers = right[row.name].values()

@@ -13,17 +13,12 @@ from fedloom.config.histograms import NONE
 from fedloom.config.models import Experiment
 from fedloom.config.topology import BY_LABELS, TopologyConfig, is_cluster_file
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.clustering import check_assigned, read_clusters, size_for
+from fedloom.federation.protocol.cluster_files import check_assigned, read_clusters
+from fedloom.federation.protocol.clustering import size_for
 from fedloom.federation.protocol.method import Hierarchy
 from fedloom.federation.server.cluster_round import Heartbeats
-from fedloom.federation.server.topology import (
-    ROUND,
-    UPDATES,
-    Clustered,
-    Flat,
-    Topology,
-    parse_topology,
-)
+from fedloom.federation.server.clustered import ROUND, UPDATES, Clustered, parse_topology
+from fedloom.federation.server.topology import Flat, Topology
 from fedloom.methods import recipe
 from fedloom.types import Meta, Task
 

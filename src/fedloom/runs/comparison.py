@@ -36,7 +36,7 @@ from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import mean_macs, mean_params, method_row, with_holm
 from fedloom.evaluate.target import first_reached, mean_target
 from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
-from fedloom.federation.engines.local import Pool
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.server.events import Notice
 from fedloom.networks.building import build_model
 from fedloom.options import spelled_out

@@ -17,7 +17,7 @@ from fedloom.data.source import Source
 from fedloom.data.split import ARRAYS, Split
 from fedloom.errors import FedloomError
 from fedloom.export.finished import EarlierRun
-from fedloom.federation.protocol.wire import WireError
+from fedloom.federation.protocol.packing import WireError
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import config_of
 from fedloom.runs.warm_start import begun

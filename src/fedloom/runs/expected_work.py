@@ -6,7 +6,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from fedloom.federation.server.topology import Clustered, Topology
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.topology import Topology
 from fedloom.runs.clusters import topology_of
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.rehearsal import Rehearsal

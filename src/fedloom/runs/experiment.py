@@ -26,14 +26,16 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.engines import flower
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.engines.local import LocalEngine, Pool
+from fedloom.federation.engines.local import LocalEngine
 from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.parcels import Engine
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Listener, Notice
 from fedloom.federation.server.fitting import fitted
-from fedloom.federation.server.loop import Loop, Outcome, check_stages
+from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.stage_checks import check_stages
 from fedloom.learning.training import StepOptions
 from fedloom.methods import recipe, searched, stages
 from fedloom.records.folder import RunFolder, logging_to, making

@@ -17,7 +17,8 @@ from fedloom.export.finished import Finished, NamedModel
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.histograms import simulated_secret
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.methods import stages
 from fedloom.reading import Unreadable
 from fedloom.records.folder import RunFolder

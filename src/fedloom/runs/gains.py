@@ -27,7 +27,8 @@ from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.files import cut_torn_line
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS

@@ -18,7 +18,7 @@ import torch
 from fedloom.cost.limits import Estimator, Figures, Limit
 from fedloom.cost.profile import Profile, this_machine
 from fedloom.cost.steps import model_of
-from fedloom.cost.timing import Timing, Told, in_turns
+from fedloom.cost.timing import Progress, Timing, in_turns
 from fedloom.errors import FedloomError
 from fedloom.methods import searched
 from fedloom.nets.model import Model
@@ -71,7 +71,7 @@ def check(
     profile: str,
     limit: Limit | None,
     repeats: int,
-    tell: Told,
+    tell: Progress,
     *,
     tier: int | None = None,
     search: str | None = None,
@@ -213,7 +213,7 @@ def measure(
     archs: Sequence[Arch],
     device: str,
     repeats: int,
-    tell: Told,
+    tell: Progress,
 ) -> list[Timing]:
     """Measure latencies in milliseconds and their spread; equal architectures are measured once."""
     assert isinstance(model.net, Supernet)

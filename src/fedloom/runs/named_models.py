@@ -12,7 +12,8 @@ from pathlib import Path
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.protocol.wire import WireError, read_state
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import read_state
 from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.records.opening import FinishedRun
 from fedloom.records.searches import MODEL, folder_of_search

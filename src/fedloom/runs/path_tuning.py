@@ -14,7 +14,7 @@ from pathlib import Path as FilePath
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.spool import Spool

@@ -30,7 +30,7 @@ from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.methods import ADAPT, METHODS, recipe, searched, stages
 from fedloom.nets.model import check_kind
 from fedloom.networks.building import check_weights

@@ -7,9 +7,9 @@ from dataclasses import replace
 from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.histograms import SENSITIVITY
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.clustered import UPDATES, Clustered
 from fedloom.federation.server.exchange import asks_everybody
 from fedloom.federation.server.settings import Settings
-from fedloom.federation.server.topology import UPDATES, Clustered
 from fedloom.records.result_parts import (
     Departure,
     Privacy,

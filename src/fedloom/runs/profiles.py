@@ -18,7 +18,7 @@ from statistics import fmean
 from fedloom.cost.limits import Estimator
 from fedloom.cost.profile import Entry, Machine, Profile, read_profile, this_machine
 from fedloom.cost.steps import Piece, Steps, model_of
-from fedloom.cost.timing import Told, in_turns
+from fedloom.cost.timing import Progress, in_turns
 from fedloom.data.fetching.places import home
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
@@ -81,7 +81,7 @@ class Measured:
         Console(markup=False).print(profile_table(self.profile, title, most=10))
 
 
-def measure(model: Model, path: Path, device: str, repeats: int, tell: Told) -> Measured:
+def measure(model: Model, path: Path, device: str, repeats: int, tell: Progress) -> Measured:
     """Measure the operations of `model` that the file does not have yet, and add them to it.
 
     The file is written completely or not at all.

@@ -16,25 +16,28 @@ from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ForeseenRound, Stage
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
-from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
+from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.evaluating import evaluation_order
 from fedloom.federation.server.exchange import asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import HopClient, Transfer
-from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
+from fedloom.federation.server.loop import MOST_EVALUATED
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import EVALUATE, Place, Spooled
+from fedloom.federation.server.stage_checks import check_change
 from fedloom.federation.server.topology import (
-    Clustered,
     Flat,
     Gathered,
+    HopResult,
     Situation,
     Timing,
     Topology,
-    Worked,
     planned_clusters,
     with_grouping,
 )
+from fedloom.federation.server.work_times import HopWork, flat_seconds
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
 from fedloom.runs.clusters import topology_of
@@ -267,7 +270,7 @@ class Rehearsal:
         number = self.round + 1
         stage = current.stage
         topology = self._topology(stage)
-        clustering = topology.holding(self.clustering, stage.name, number)
+        clustering = topology.valid_clustering(self.clustering, stage.name, number)
         clustered_clients = None
         if clustering is not None:
             clustered_clients = clustering.clients
@@ -337,12 +340,12 @@ class Rehearsal:
         costs: list[Cost] = []
         works_of_hops: list[tuple[HopWork, ...]] = []
 
-        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> HopResult:
             answered = self._work(current, planned.state, hop_orders, hop)
             works = in_client_order(answered)
             costs.append(self._together(answered))
             works_of_hops.append(works)
-            return Worked(spooled(answered), works, timing(works, ()))
+            return HopResult(spooled(answered), works, timing(works, ()))
 
         situation = self._situation(stage, view, clock)
         gathered = topology.gather(planned.orders, exchange, situation)

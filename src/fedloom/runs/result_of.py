@@ -10,8 +10,8 @@ import torch
 
 from fedloom.cost.devices import EQUAL
 from fedloom.evaluate.summary import most, summarise
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.loop import Outcome
-from fedloom.federation.server.topology import Clustered
 from fedloom.metrics.metric import metric_of
 from fedloom.reading import Unreadable
 from fedloom.records.claims import claims_in

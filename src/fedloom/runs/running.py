@@ -10,8 +10,9 @@ from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.engines.worker_pool import Pool
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import one_run, tell_damage

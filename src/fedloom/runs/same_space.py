@@ -11,8 +11,9 @@ import torch
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.protocol.wire import WireError
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.learning.private_state import without_prefix
 from fedloom.methods import searched
 from fedloom.spaces.asking import asked, shown

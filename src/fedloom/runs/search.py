@@ -23,7 +23,7 @@ from fedloom.data.partition import parse
 from fedloom.errors import FedloomError
 from fedloom.export.newdata import Expected
 from fedloom.federation.protocol.wire import checked_state_chunks
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Listener
 from fedloom.files import write_whole
 from fedloom.methods import METHODS, stages
@@ -204,7 +204,7 @@ class Supernet:
         return cls(
             folder,
             trained.options,
-            Archive(folder.path).left(SUPERNET_FILE),
+            Archive(folder.path).stage_state(SUPERNET_FILE),
             tuple(all_scores(folder.path)),
             Expected(
                 prepared.task,

@@ -24,11 +24,11 @@ from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
-from fedloom.federation.server.clock import HopWork
 from fedloom.federation.server.exchange import describe_order
+from fedloom.federation.server.parcels import encoded_size
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE
-from fedloom.federation.server.topology import size_of
+from fedloom.federation.server.work_times import HopWork
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.runs.loop_settings import registered
@@ -137,7 +137,7 @@ class StandIn:
             look = self.look(hop.stage, order, tables)
             answer = self._answer(hop, order, look, probes)
             if look not in sizes:
-                sizes[look] = size_of(self._stamped(hop, order))
+                sizes[look] = encoded_size(self._stamped(hop, order))
             answered.append(self._priced(hop.stage, order, answer, sizes[look]))
         return answered
 
@@ -154,7 +154,7 @@ class StandIn:
         question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, number, DESCRIBE))
         chunks, _ = carry_out(whole, order)
-        down = size_of(order)
+        down = encoded_size(order)
         up = size_of_chunks(chunks)
         cost = Cost(down=down, up=up, most_bytes=down + up, describing=down + up)
         reply = read_reply(b"".join(chunks))

@@ -21,8 +21,10 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import read_state, state_chunks
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.files import write_whole
 from fedloom.learning.private_state import with_prefix
 from fedloom.methods import ADAPT, stages

@@ -52,8 +52,8 @@ class BudgetSearch:
         fitting = tuple(fitting_scores)
         memory = Memory(scores=fitting_scores)
         candidates = best_fronts(memory, self.space, fitting, self.settings.pool)
-        kept = survivors(individuals(memory, self.space, candidates), self.settings.pool)
-        pool = tuple(member.path for member in kept)
+        surviving = survivors(individuals(memory, self.space, candidates), self.settings.pool)
+        pool = tuple(member.path for member in surviving)
         return replace(memory, pools={tier: pool}, tried={tier: fitting})
 
     def next_paths(self, memory: Memory) -> list[Path]:

@@ -29,30 +29,6 @@ GRID = 7  # a sampler sees a sample as a grid of means, with about this many alo
 DrawFor = Literal["sample", "batch"]
 
 
-@dataclass
-class Watched:
-    """Sums of figures of a guide's logits, for a client's reply."""
-
-    entropy: float = 0.0  # in nats
-    free: float = 0.0  # the number of edges whose most likely operation has no convolution
-    edges: int = 0  # the number of edges, times samples
-
-    def add(self, log_pi: torch.Tensor, free: torch.Tensor) -> None:
-        """`log_pi` is [batch or 1, edges, options]; `free` [options] is 1 without a convolution."""
-        likely = log_pi.argmax(dim=-1)
-        self.entropy += float(-(log_pi.exp() * log_pi).sum())
-        self.free += float(free[likely].sum())
-        self.edges += likely.numel()
-
-    @property
-    def mean_entropy(self) -> float:
-        return self.entropy / max(1, self.edges)
-
-    @property
-    def share_free(self) -> float:
-        return self.free / max(1, self.edges)
-
-
 class Guide(nn.Module):
     """The base class of guides. Subclasses compute the logits."""
 
@@ -208,6 +184,30 @@ def sampler_name(space: Space, place: Place) -> str:
 
 
 @dataclass
+class GuideFigures:
+    """Sums of figures of a guide's logits, for a client's reply."""
+
+    entropy: float = 0.0  # in nats
+    free: float = 0.0  # the number of edges whose most likely operation has no convolution
+    edges: int = 0  # the number of edges, times samples
+
+    def add(self, log_pi: torch.Tensor, free: torch.Tensor) -> None:
+        """`log_pi` is [batch or 1, edges, options]; `free` [options] is 1 without a convolution."""
+        likely = log_pi.argmax(dim=-1)
+        self.entropy += float(-(log_pi.exp() * log_pi).sum())
+        self.free += float(free[likely].sum())
+        self.edges += likely.numel()
+
+    @property
+    def mean_entropy(self) -> float:
+        return self.entropy / max(1, self.edges)
+
+    @property
+    def share_free(self) -> float:
+        return self.free / max(1, self.edges)
+
+
+@dataclass
 class Drawing:
     """A guide in training: it samples operations, for every sample or for the minibatch."""
 
@@ -215,7 +215,7 @@ class Drawing:
     tau: float
     draw: DrawFor
     generator: torch.Generator
-    watched: Watched = field(default_factory=Watched)
+    watched: GuideFigures = field(default_factory=GuideFigures)
     # log π of every place in this pass, for a term of the loss.
     log_pi: list[torch.Tensor] = field(default_factory=list)
 

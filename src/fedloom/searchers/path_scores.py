@@ -27,6 +27,48 @@ Statistics = Literal["running", "batch", "recalibrated"]
 BATCH = 256  # samples per forward pass
 
 
+@torch.no_grad()
+def score_paths(
+    model: Model,
+    paths: Sequence[Path],
+    data: Samples,
+    statistics: Statistics = "running",
+    device: str = "cpu",
+    classes: int | None = None,
+) -> list[PathScore]:
+    """Returns the score of every path.
+
+    BN uses the merged running statistics ("running"), those of each batch ("batch"), or those of
+    `data` ("recalibrated"). `classes` is the number of classes, to count answers by class; None:
+    they are not counted.
+    """
+    net = model.net
+    assert isinstance(net, PathNetwork)
+    model.to(device)
+    if statistics == "recalibrated":
+        return [score_recalibrated(model, path, data, device, classes) for path in paths]
+    if statistics == "batch":
+        keep_running_statistics(model)
+    else:
+        model.eval()
+    order = sorted(range(len(paths)), key=lambda number: paths[number])
+    totals = [PathScore(0.0, 0, 0) for _ in paths]
+    for batch in parts_of(data, statistics):
+        x = model.normalised(batch.x.to(device))
+        y = batch.y.to(device)
+        states = [net.begin(x)]  # after the stem, and after every layer of the previous path
+        previous: Path = ()
+        for number in order:
+            path = paths[number]
+            shared = common_layers(previous, path)
+            del states[shared + 1 :]
+            for layer in range(shared, len(path)):
+                states.append(net.layer(layer, path[layer], states[-1]))
+            totals[number] += score_of(net, states[-1], y, classes)
+            previous = path
+    return totals
+
+
 @dataclass(frozen=True)
 class ClassCounts:
     """Counts of samples by class and, for two classes, the figures from which AUC is computed."""
@@ -106,48 +148,6 @@ class PathScore:
         if self.by_class is None:
             return None
         return self.by_class.auc
-
-
-@torch.no_grad()
-def score_paths(
-    model: Model,
-    paths: Sequence[Path],
-    data: Samples,
-    statistics: Statistics = "running",
-    device: str = "cpu",
-    classes: int | None = None,
-) -> list[PathScore]:
-    """Returns the score of every path.
-
-    BN uses the merged running statistics ("running"), those of each batch ("batch"), or those of
-    `data` ("recalibrated"). `classes` is the number of classes, to count answers by class; None:
-    they are not counted.
-    """
-    net = model.net
-    assert isinstance(net, PathNetwork)
-    model.to(device)
-    if statistics == "recalibrated":
-        return [score_recalibrated(model, path, data, device, classes) for path in paths]
-    if statistics == "batch":
-        keep_running_statistics(model)
-    else:
-        model.eval()
-    order = sorted(range(len(paths)), key=lambda number: paths[number])
-    totals = [PathScore(0.0, 0, 0) for _ in paths]
-    for batch in parts_of(data, statistics):
-        x = model.normalised(batch.x.to(device))
-        y = batch.y.to(device)
-        states = [net.begin(x)]  # after the stem, and after every layer of the previous path
-        previous: Path = ()
-        for number in order:
-            path = paths[number]
-            shared = common_layers(previous, path)
-            del states[shared + 1 :]
-            for layer in range(shared, len(path)):
-                states.append(net.layer(layer, path[layer], states[-1]))
-            totals[number] += score_of(net, states[-1], y, classes)
-            previous = path
-    return totals
 
 
 def parts_of(data: Samples, statistics: Statistics) -> Iterator[Samples]:

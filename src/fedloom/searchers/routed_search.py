@@ -18,61 +18,10 @@ from fedloom.learning.optimizers import Adam, Sgd, clip_gradients, forget_gradie
 from fedloom.learning.training import SgdOptions, mean_loss, training_batches
 from fedloom.nets.model import Model
 from fedloom.searchers.anticipation import Anticipated, Hessian, anticipate
-from fedloom.searchers.guides import DrawFor, Drawing, Guide, Watched
+from fedloom.searchers.guides import DrawFor, Drawing, Guide, GuideFigures
 
 BETAS = (0.5, 0.999)  # Adam's, as for FedNAS's α
 IsPersonal = Callable[[str], bool]  # whether the tensor of this name is personal
-
-
-@dataclass(frozen=True)
-class Inner:
-    """The step that is anticipated."""
-
-    lr: float
-    hessian: Hessian
-
-
-@dataclass(frozen=True)
-class RoutedTraining:
-    """The settings of training a guided network."""
-
-    steps: SgdOptions  # batches, momentum, weight decay and clipping
-    lr: float
-    guide_lr: float
-    guide_decay: float
-    tau: float
-    draw: DrawFor
-    balance: float = 0.0
-    trains_guide: bool = True
-    inner: Inner | None = None  # None: plain gradients
-
-
-@dataclass
-class Progress:
-    """The figures of a client's training."""
-
-    losses: list[torch.Tensor] = field(default_factory=list)  # without the balance of samplers
-    last_loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))  # of the last pass
-    sizes: list[int] = field(default_factory=list)
-    watched: Watched = field(default_factory=Watched)
-    bend: float = 0.0  # the largest η₁‖g‖²
-    aligned: list[float] = field(default_factory=list)
-
-    @property
-    def loss(self) -> float:
-        return mean_loss(self.losses, self.sizes)
-
-    @property
-    def align(self) -> float | None:
-        """The mean cosine of g and g̃."""
-        if not self.aligned:
-            return None
-        return sum(self.aligned) / len(self.aligned)
-
-    def note(self, anticipated: Anticipated) -> None:
-        self.bend = max(self.bend, anticipated.bend)
-        if anticipated.align is not None:
-            self.aligned.append(anticipated.align)
 
 
 def train_routed(
@@ -114,6 +63,57 @@ def train_routed(
         guide_optimizer.step()
     forget_gradients(everything)
     return progress
+
+
+@dataclass(frozen=True)
+class Inner:
+    """The step that is anticipated."""
+
+    lr: float
+    hessian: Hessian
+
+
+@dataclass(frozen=True)
+class RoutedTraining:
+    """The settings of training a guided network."""
+
+    steps: SgdOptions  # batches, momentum, weight decay and clipping
+    lr: float
+    guide_lr: float
+    guide_decay: float
+    tau: float
+    draw: DrawFor
+    balance: float = 0.0
+    trains_guide: bool = True
+    inner: Inner | None = None  # None: plain gradients
+
+
+@dataclass
+class Progress:
+    """The figures of a client's training."""
+
+    losses: list[torch.Tensor] = field(default_factory=list)  # without the balance of samplers
+    last_loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))  # of the last pass
+    sizes: list[int] = field(default_factory=list)
+    watched: GuideFigures = field(default_factory=GuideFigures)
+    bend: float = 0.0  # the largest η₁‖g‖²
+    aligned: list[float] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float:
+        return mean_loss(self.losses, self.sizes)
+
+    @property
+    def align(self) -> float | None:
+        """The mean cosine of g and g̃."""
+        if not self.aligned:
+            return None
+        return sum(self.aligned) / len(self.aligned)
+
+    def note(self, anticipated: Anticipated) -> None:
+        self.bend = max(self.bend, anticipated.bend)
+        if anticipated.align is not None:
+            self.aligned.append(anticipated.align)
 
 
 def set_gradients(

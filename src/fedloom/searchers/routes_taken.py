@@ -28,6 +28,53 @@ MOST_PATHS = 5  # the most common paths that are listed
 MOST_OF_MACS = 0.15  # the largest share of samplers in the MACs of a network that includes them
 
 
+def routes_taken(guided: Guided, part: Samples, labels: Sequence[str]) -> dict[str, Json] | None:
+    """Describes the routes of these samples as JSON; None: no samples, or routes are random."""
+    if guided.draws is not None or not len(part):
+        return None
+    net = guided.model.net
+    assert isinstance(net, Supernet)
+    costs = path_costs(net.space, net.shape, net.classes, net.size)
+    if isinstance(guided.guide, ContextGuide):
+        costs = with_samplers(costs, guided.guide)
+    paths = paths_of(guided, part)
+    routes = distribution(paths, part, labels, costs, net.space)
+    routes["shuffled_accuracy"] = shuffled_accuracy(guided, part, paths)
+    return routes
+
+
+def one_path(
+    arch: Arch, size: Size, part: Samples, labels: Sequence[str], space: Space
+) -> dict[str, Json] | None:
+    """Describes a network with one path, which all samples take; None: there are no samples."""
+    if not len(part):
+        return None
+    shape = tuple(part.x.shape[1:])
+    costs = path_costs(space, shape, len(labels), size)
+    path = [live[0] for live in arch.choice]
+    routes = distribution(np.array([path] * len(part)), part, labels, costs, space)
+    routes["shuffled_accuracy"] = None
+    return routes
+
+
+def distribution(
+    paths: np.ndarray, part: Samples, labels: Sequence[str], costs: PathCosts, space: Space
+) -> dict[str, Json]:
+    """Returns the costs of samples that take these paths, and how often operations are used."""
+    macs = Spread.of(costs.fixed_macs + sum_along(paths, costs.macs))
+    params = Spread.of(costs.fixed_params + sum_along(paths, costs.params))
+    return {
+        "params_used": params.mean,
+        "macs": macs.mean,
+        "macs_std": macs.std,
+        "macs_max": macs.most,
+        "routes": summary_of(paths, space),
+        "paths": distinct_paths(paths),
+        "fixed_macs": costs.fixed_macs,
+        "edges": edges_of(paths, part.y.numpy(), labels, costs, space),
+    }
+
+
 @dataclass(frozen=True)
 class PathCosts:
     """The parameters and MACs that every operation adds to a network without any, by slot."""
@@ -69,35 +116,6 @@ class Spread:
         return cls(float(values.mean()), float(values.std()), float(values.max()))
 
 
-def routes_taken(guided: Guided, part: Samples, labels: Sequence[str]) -> dict[str, Json] | None:
-    """Describes the routes of these samples as JSON; None: no samples, or routes are random."""
-    if guided.draws is not None or not len(part):
-        return None
-    net = guided.model.net
-    assert isinstance(net, Supernet)
-    costs = path_costs(net.space, net.shape, net.classes, net.size)
-    if isinstance(guided.guide, ContextGuide):
-        costs = with_samplers(costs, guided.guide)
-    paths = paths_of(guided, part)
-    routes = distribution(paths, part, labels, costs, net.space)
-    routes["shuffled_accuracy"] = shuffled_accuracy(guided, part, paths)
-    return routes
-
-
-def one_path(
-    arch: Arch, size: Size, part: Samples, labels: Sequence[str], space: Space
-) -> dict[str, Json] | None:
-    """Describes a network with one path, which all samples take; None: there are no samples."""
-    if not len(part):
-        return None
-    shape = tuple(part.x.shape[1:])
-    costs = path_costs(space, shape, len(labels), size)
-    path = [live[0] for live in arch.choice]
-    routes = distribution(np.array([path] * len(part)), part, labels, costs, space)
-    routes["shuffled_accuracy"] = None
-    return routes
-
-
 def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
     """Adds the costs of all samplers, which every sample goes through."""
     sampler_params = sum(tensor.numel() for tensor in guide.named_tensors().values())
@@ -106,24 +124,6 @@ def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
         fixed_params=costs.fixed_params + sampler_params,
         fixed_macs=costs.fixed_macs + macs_of_samplers(guide),
     )
-
-
-def distribution(
-    paths: np.ndarray, part: Samples, labels: Sequence[str], costs: PathCosts, space: Space
-) -> dict[str, Json]:
-    """Returns the costs of samples that take these paths, and how often operations are used."""
-    macs = Spread.of(costs.fixed_macs + sum_along(paths, costs.macs))
-    params = Spread.of(costs.fixed_params + sum_along(paths, costs.params))
-    return {
-        "params_used": params.mean,
-        "macs": macs.mean,
-        "macs_std": macs.std,
-        "macs_max": macs.most,
-        "routes": summary_of(paths, space),
-        "paths": distinct_paths(paths),
-        "fixed_macs": costs.fixed_macs,
-        "edges": edges_of(paths, part.y.numpy(), labels, costs, space),
-    }
 
 
 class Recording:
@@ -139,7 +139,7 @@ class Recording:
         return routes
 
 
-class Given:
+class FixedRoutes:
     """A routed choice with given routes: an option for every sample and slot."""
 
     def __init__(self, guided: Guided, paths: torch.Tensor) -> None:
@@ -212,8 +212,8 @@ def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float
     correct = 0
     for begin in range(0, count, AT_ONCE):
         chunk = slice(begin, begin + AT_ONCE)
-        given = Given(guided, torch.from_numpy(shuffled[chunk]))
-        answers = guided.model(part.x[chunk].to(device), given).argmax(dim=1).cpu()
+        fixed_routes = FixedRoutes(guided, torch.from_numpy(shuffled[chunk]))
+        answers = guided.model(part.x[chunk].to(device), fixed_routes).argmax(dim=1).cpu()
         correct += int((answers == part.y[chunk]).sum())
     return correct / count
 

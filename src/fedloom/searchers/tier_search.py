@@ -261,8 +261,8 @@ def after_scoring(
         if not children_of_tier:
             continue
         candidates = (*memory.pools.get(space.tier, ()), *children_of_tier)
-        kept = survivors(individuals(scored, space, candidates), settings.pool)
-        pools[space.tier] = tuple(member.path for member in kept)
+        surviving = survivors(individuals(scored, space, candidates), settings.pool)
+        pools[space.tier] = tuple(member.path for member in surviving)
         tried[space.tier] = (*memory.tried.get(space.tier, ()), *children_of_tier)
     return Memory(memory.generation + 1, pools, tried, all_scores)
 

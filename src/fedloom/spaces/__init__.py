@@ -93,8 +93,8 @@ def space_of(name: str) -> Space:
     family, _ = split_name(name)
     if is_file(family) and family not in _OPENED:
         rule = "a space in a file must be named by the run's own option `space`"
-        found = f"an architecture names {shortened(family, 80)}"
-        raise FedloomError(rule, found, "install it as an entry point")
+        problem = f"an architecture names {shortened(family, 80)}"
+        raise FedloomError(rule, problem, "install it as an entry point")
     return open_space(name)
 
 
@@ -132,8 +132,8 @@ def open_space(name: str) -> Space:
     except (Exception, SystemExit) as error:
         rule = f"the search space {shown(family)} must be named with parameters that it knows"
         message = shortened(str(error), 120)
-        found = f"for {shortened(repr(parameters), 80)} it raised: {message}"
-        raise FedloomError(rule, found, "see its documentation or its file") from error
+        problem = f"for {shortened(repr(parameters), 80)} it raised: {message}"
+        raise FedloomError(rule, problem, "see its documentation or its file") from error
     return checked_space(family, "named", space)
 
 
@@ -215,8 +215,8 @@ def checked_class(name: str, registered: object) -> type[Space]:
         )
     if not (inspect.isclass(registered.schema) and issubclass(registered.schema, Options)):
         rule = f"`schema` of search space {shown(name)} must subclass fedloom.options.Options"
-        found = f"it is {shortened(repr(registered.schema), 80)}"
-        raise FedloomError(rule, found, "see docs/add-a-space.md")
+        problem = f"it is {shortened(repr(registered.schema), 80)}"
+        raise FedloomError(rule, problem, "see docs/add-a-space.md")
     missing = sorted(registered.__abstractmethods__)
     if missing:
         rule = f"search space {shown(name)} must implement every method of fedloom.spaces.Space"

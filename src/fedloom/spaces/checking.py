@@ -99,9 +99,9 @@ def check_name(space: Space) -> None:
     again = checked_space(space.family, "named", answer)
     if again.name != name or again.slots != space.slots:
         rule = f"`parameters` of search space {shown(space.family)} must name the same space"
-        found = f"`named({shortened(repr(parameters), 80)})` is another one"
+        problem = f"`named({shortened(repr(parameters), 80)})` is another one"
         advice = "let its parameters determine its slots completely"
-        raise FedloomError(rule, found, advice)
+        raise FedloomError(rule, problem, advice)
 
 
 def check_together(space: Space) -> None:
@@ -179,9 +179,9 @@ def check_connected(space: Space, net: Supernet, x: torch.Tensor, classes: int) 
     for slot, gradient in zip(space.slots, gradients_of(scores, rows), strict=True):
         if gradient is None or not gradient.any():
             rule = f"every slot of search space {shown(space.family)} must lead to the scores"
-            found = f"no option of slot {shortened(slot.name, 80)} changes them"
+            problem = f"no option of slot {shortened(slot.name, 80)} changes them"
             advice = "fix its network's `flow`, or use more cells if it has too few"
-            raise FedloomError(rule, found, advice)
+            raise FedloomError(rule, problem, advice)
 
 
 def checked_scores(network: str, scores: object, samples: int, classes: int) -> torch.Tensor:
@@ -286,8 +286,8 @@ def check_paths(
         rule = (
             f"`cost_table` of search space {shown(space.family)} must have a cost for each option"
         )
-        found = f"its rows have {costs} costs, and the slots {options} options"
-        raise FedloomError(rule, found, "fix it")
+        problem = f"its rows have {costs} costs, and the slots {options} options"
+        raise FedloomError(rule, problem, "fix it")
     if not isinstance(net, PathNetwork):
         network = f"the network of search space {shown(space.family)}, which has a `cost_table`,"
         rule = f"{network} must be a fedloom.spaces.paths.PathNetwork"
@@ -321,8 +321,8 @@ def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
     slots = space.slots
     if not (0 <= owner.slot < len(slots) and 0 <= owner.op < len(slots[owner.slot].options)):
         rule = f"the network of search space {shown(space.family)} must name its weights' owners"
-        found = f"the owner of {weight} is {shortened(repr(owner), 80)}, which is no operation"
-        raise FedloomError(rule, found, "fix its `owner`")
+        problem = f"the owner of {weight} is {shortened(repr(owner), 80)}, which is no operation"
+        raise FedloomError(rule, problem, "fix its `owner`")
     return owner
 
 
@@ -352,8 +352,8 @@ def not_owned(space: Space, key: str, owner: OpId | None, arch: Arch) -> Fedloom
     mistake = "it still exists where that operation is not alive"
     if is_alive(owner, arch):
         mistake = "it is missing where it should exist"
-    found = f"{shortened(key, 80)} is said to be {shortened(owner_name, 80)}, and {mistake}"
-    return FedloomError(rule, found, "fix its `owner`, or build only what `arch` names")
+    problem = f"{shortened(key, 80)} is said to be {shortened(owner_name, 80)}, and {mistake}"
+    return FedloomError(rule, problem, "fix its `owner`, or build only what `arch` names")
 
 
 def made_up(kind: str, shape: tuple[int, ...], classes: int) -> torch.Tensor:

@@ -218,8 +218,8 @@ class CheckedChoice:
         if not isinstance(row, torch.Tensor):
             raise FedloomError(rule, f"it is {shortened(repr(row), 80)}", GUIDE)
         if tuple(row.shape) not in ((count,), (batch, count)):
-            found = f"its shape is {list(row.shape)}, for a batch of {batch}"
-            raise FedloomError(rule, found, GUIDE)
+            problem = f"its shape is {list(row.shape)}, for a batch of {batch}"
+            raise FedloomError(rule, problem, GUIDE)
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,8 @@ class CheckedRoutes:
         ops = routes.ops.cpu()
         if bool(((ops < 0) | (ops >= limits)).any()):
             rule = f"{answer} must be numbers of options"
-            found = f"they range from {int(ops.min())} to {int(ops.max())}"
-            raise FedloomError(rule, found, GUIDE)
+            problem = f"they range from {int(ops.min())} to {int(ops.max())}"
+            raise FedloomError(rule, problem, GUIDE)
         return routes
 
 

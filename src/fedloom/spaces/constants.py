@@ -28,6 +28,6 @@ def is_tuple_of(kind: type, answer: object) -> bool:
     return isinstance(answer, tuple) and all(isinstance(item, kind) for item in answer)
 
 
-def wrong_type(name: str, question: str, wanted: str, answer: object) -> FedloomError:
-    rule = f"`{question}` of search space {shown(name)} must be {wanted}"
+def wrong_type(name: str, question: str, expected: str, answer: object) -> FedloomError:
+    rule = f"`{question}` of search space {shown(name)} must be {expected}"
     return FedloomError(rule, f"it is {shortened(repr(answer), 80)}", GUIDE)

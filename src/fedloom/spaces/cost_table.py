@@ -61,7 +61,10 @@ class CostTable:
 
     def numbers(self, unit: Unit) -> tuple[tuple[int, ...], ...]:
         """The rows as plain numbers."""
-        return tuple(tuple(cost.of(unit) for cost in row) for row in self.rows)
+        rows = []
+        for row in self.rows:
+            rows.append(tuple(cost.of(unit) for cost in row))
+        return tuple(rows)
 
     def in_unit(self, unit: LimitUnit, latency: UnitCosts | None = None) -> UnitCosts:
         """Returns the costs in the unit of a limit; `latency` comes from a device's profile."""

@@ -71,7 +71,7 @@ class EdgeCosts:
         size = self.out
         if stride > 1 or max(self.strides) == 1:
             size = self.size
-        cost = op_cost(name, self.channels, stride, size, self.affine)
+        cost = op_cost(name, self.channels, stride, size, affine=self.affine)
         pooled = self.channels * area(size, stride)
         if "pool" in name:
             taken[source, name] = pooled

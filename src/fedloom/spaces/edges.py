@@ -17,19 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets import remade
-from fedloom.nets.remade import worth_recomputing
+from fedloom.nets import recomputed
+from fedloom.nets.recomputed import worth_recomputing
 from fedloom.spaces import merged
 from fedloom.spaces.choice import DispatchedOps, Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
 from fedloom.spaces.ops import Op, Takes, build_op, scaled
-from fedloom.spaces.routing import (
-    Nothing,
-    RoutedEdge,
-    RoutedSources,
-    groups_of,
-    joined,
-)
+from fedloom.spaces.routing import Nothing, RoutedEdge, RoutedSources, groups_of, joined
 from fedloom.spaces.space import NONE, Slot
 
 Value = Any  # a tensor, or a placeholder for one that is computed later
@@ -63,11 +57,11 @@ def make(state: torch.Tensor, takes: Takes, stride: int) -> torch.Tensor:
     """Computes the ReLU or the pool of a state."""
     if takes == "relu":
         if worth_recomputing(state):
-            return remade.relu(state)
+            return recomputed.relu(state)
         return functional.relu(state)
     if takes == "max":
         if worth_recomputing(state):
-            return remade.max_pool(state, stride)
+            return recomputed.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
 
@@ -101,14 +95,15 @@ class Edges(nn.Module):
         channels: int,
         strides: Sequence[int],
         size: tuple[int, int],
-        affine: bool,
-        overrides: Mapping[str, type[Op]],
         *,
+        affine: bool,
+        overrides: Mapping[str, type[Op]] | None = None,
         nodes_are_means: bool = False,
     ) -> None:
         """`pairs` are the source and target of every edge; `size` is the size of the cell's inputs.
 
-        With `nodes_are_means`, a node is the mean of its edges instead of their sum.
+        `overrides` are a space's own classes for operations, by name. With `nodes_are_means`, a
+        node is the mean of its edges instead of their sum.
         """
         super().__init__()
         self.nodes_are_means = nodes_are_means
@@ -122,8 +117,8 @@ class Edges(nn.Module):
             source_size = size if strides[edge] > 1 else self.out
             for number in live[edge]:
                 name = slot.options[number]
-                op = build_op(name, channels, strides[edge], source_size, affine)
-                if name in overrides:
+                op = build_op(name, channels, strides[edge], source_size, affine=affine)
+                if overrides is not None and name in overrides:
                     op = overrides[name]()
                 if op is not None:
                     ops[name] = op

@@ -205,7 +205,7 @@ def named_file(file: str) -> FixedArchitecture:
     return read(Path(file))
 
 
-def no_genotype(file: Path, found: str) -> FedloomError:
+def no_genotype(file: Path, problem: str) -> FedloomError:
     example = open_family(DEFAULT).published_example
     advice = f"give {example}, or a file of a run's architectures/"
-    return FedloomError(f"{file} must be a genotype in JSON", found, advice)
+    return FedloomError(f"{file} must be a genotype in JSON", problem, advice)

@@ -26,19 +26,19 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedloom.nets.parted import (
+from fedloom.nets.recomputed import is_transformed
+from fedloom.nets.strided import every
+from fedloom.nets.two_part_batches import (
     Block,
     BlockSequence,
     Convs,
     DepthwiseConvs,
     Norms,
-    Note,
     PointwiseConvs,
     Reach,
+    TrainingStatistics,
     joined,
 )
-from fedloom.nets.remade import is_transformed
-from fedloom.nets.strided import every
 from fedloom.spaces.ops import (
     AvgPool,
     DilConv,
@@ -102,7 +102,7 @@ class SideBySide:
     """A `Run` (spaces/edges.py) over `State`s: first the training samples, then all others."""
 
     trained: int  # the number of training samples
-    notes: list[Note] = field(default_factory=list)
+    training_statistics: list[TrainingStatistics] = field(default_factory=list)
 
     def __call__(self, work: Callable[..., torch.Tensor], *inputs: Any) -> State:
         states = [value for value in inputs if isinstance(value, State)]
@@ -134,7 +134,9 @@ class SideBySide:
         if waiting[0].scale is not None:
             scales = [entry.scale for entry in waiting if entry.scale is not None]
             inward = kind.size[0]  # α learns from all samples
-        sequence = BlockSequence(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
+        sequence = BlockSequence(
+            blocks_of(ops), Reach(self.trained, kind.inward), self.training_statistics
+        )
         y = sequence(joined([inputs[id(entry.source)] for entry in waiting], dim=1), scales)
         if len(waiting) == 1:
             return [State(y, inward)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from fedloom.nets import kept
+from fedloom.nets import reuse
 from fedloom.nets.heads import Head
 from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
@@ -59,21 +59,21 @@ def model_of_space(
     Its weights are those that are given, or else initialised from the seed.
     """
     classes = len(task.labels)
-    key_of_kept = None
+    reuse_key = None
     if space.refillable:
-        key_of_kept = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
+        reuse_key = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
 
     def build() -> Model:
         with seeded(key(task.seed, "init")):
             net = space.network(task.shape, classes, size, arch=arch, affine=affine)
         model = Model(laid_out(net, task.kind), task.mean, task.std)
         if space.family in SPACES.builtin:
-            model.same_cost = key_of_kept
+            model.same_cost = reuse_key
         return model
 
     name = f"the search space {shown(space.family)}"
     check_kind(name, task.kind, space.kinds, "use a method that trains a fixed network")
-    model = kept.network(key_of_kept, build, weights, constants(task.mean, task.std))
+    model = reuse.network(reuse_key, build, weights, constants(task.mean, task.std))
     assert isinstance(model, Model)
     return model
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
 from fedloom.nets.folding import Folded, norm_alone, product
-from fedloom.nets.remade import norm, norm_relu, worth_recomputing
+from fedloom.nets.recomputed import norm, norm_relu, worth_recomputing
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
@@ -93,7 +93,7 @@ def scaled(x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     return scale.view(one_per_sample) * x
 
 
-def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
+def bn(channels: int, *, affine: bool) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, affine=affine)
 
 
@@ -117,15 +117,15 @@ class SepConv(Op):
 
     takes = "relu"
 
-    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+    def __init__(self, channels: int, kernel: int, stride: int, *, affine: bool) -> None:
         super().__init__()
         self.depth1 = DepthwiseConv(channels, kernel, stride)
         self.point1 = nn.Conv2d(channels, channels, 1, bias=False)
-        self.bn1 = bn(channels, affine)
+        self.bn1 = bn(channels, affine=affine)
         self.relu = nn.ReLU(inplace=True)
         self.depth2 = DepthwiseConv(channels, kernel)
         self.point2 = nn.Conv2d(channels, channels, 1, bias=False)
-        self.bn2 = bn(channels, affine)
+        self.bn2 = bn(channels, affine=affine)
 
     def step(self, channels: int) -> Step:
         return Step(f"sep_conv_{square(self.depth1)}", self.depth1.stride[0], channels)
@@ -157,11 +157,11 @@ class DilConv(Op):
 
     takes = "relu"
 
-    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+    def __init__(self, channels: int, kernel: int, stride: int, *, affine: bool) -> None:
         super().__init__()
         self.depth = DepthwiseConv(channels, kernel, stride, dilation=2)
         self.point = nn.Conv2d(channels, channels, 1, bias=False)
-        self.bn = bn(channels, affine)
+        self.bn = bn(channels, affine=affine)
 
     def step(self, channels: int) -> Step:
         return Step(f"dil_conv_{square(self.depth)}", self.depth.stride[0], channels)
@@ -180,12 +180,12 @@ class CrossedConv(Op):
 
     takes = "relu"
 
-    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+    def __init__(self, channels: int, kernel: int, stride: int, *, affine: bool) -> None:
         super().__init__()
         pad = kernel // 2
         self.across = nn.Conv2d(channels, channels, (1, kernel), (1, stride), (0, pad), bias=False)
         self.down = nn.Conv2d(channels, channels, (kernel, 1), (stride, 1), (pad, 0), bias=False)
-        self.bn = bn(channels, affine)
+        self.bn = bn(channels, affine=affine)
 
     def step(self, channels: int) -> Step:
         kernel = self.down.kernel_size[0]
@@ -208,14 +208,16 @@ class ReluConv(Op):
 
     takes = "relu"
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, affine: bool) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int, *, affine: bool
+    ) -> None:
         super().__init__()
         self.stride = stride
         if kernel == 1:
             self.conv = nn.Conv2d(inputs, outputs, 1, bias=False)
         else:
             self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-        self.bn = bn(outputs, affine)
+        self.bn = bn(outputs, affine=affine)
 
     def step(self, channels: int) -> Step:
         return Step(f"conv_{square(self.conv)}", self.stride, self.conv.out_channels)
@@ -234,11 +236,11 @@ class FactorizedReduce(Op):
 
     takes = "relu"
 
-    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], *, affine: bool) -> None:
         super().__init__()
         self.even = nn.Conv2d(inputs, outputs // 2, 1, bias=False)
         self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, bias=False)
-        self.bn = bn(outputs, affine)
+        self.bn = bn(outputs, affine=affine)
         # A map with an odd side needs one more pixel before it is shifted by one.
         self.pad = (0, size[1] % 2, 0, size[0] % 2)
 
@@ -260,9 +262,9 @@ class FactorizedReduce(Op):
 class Pool(Op):
     """BN on the pooled state of the source, which the cell computes."""
 
-    def __init__(self, channels: int, affine: bool) -> None:
+    def __init__(self, channels: int, *, affine: bool) -> None:
         super().__init__()
-        self.bn = bn(channels, affine)
+        self.bn = bn(channels, affine=affine)
 
     def step(self, channels: int) -> Step:
         return Step("batch_norm", 1, channels)
@@ -342,6 +344,7 @@ def build_op(
     channels: int,
     stride: int,
     size: tuple[int, int],
+    *,
     affine: bool,
 ) -> Op | None:
     """Builds the operation of an edge, for a source of `size`.
@@ -353,24 +356,24 @@ def build_op(
     if name == "skip_connect" and stride == 1:
         return Skip()
     if name == "skip_connect":
-        return FactorizedReduce(channels, channels, size, affine)
+        return FactorizedReduce(channels, channels, size, affine=affine)
     if name == "noise":
         return Noise(stride)
     kind, kernel = OpName.parse(name)
     if kind == CROSSED:
-        return CrossedConv(channels, kernel, stride, affine)
+        return CrossedConv(channels, kernel, stride, affine=affine)
     if kind == "max_pool":
-        return MaxPool(channels, affine)
+        return MaxPool(channels, affine=affine)
     if kind == "avg_pool":
-        return AvgPool(channels, affine)
+        return AvgPool(channels, affine=affine)
     if kind == "nor_conv":
-        return ReluConv(channels, channels, kernel, stride, affine)
+        return ReluConv(channels, channels, kernel, stride, affine=affine)
     if kind == "sep_conv":
-        return SepConv(channels, kernel, stride, affine)
-    return DilConv(channels, kernel, stride, affine)
+        return SepConv(channels, kernel, stride, affine=affine)
+    return DilConv(channels, kernel, stride, affine=affine)
 
 
-def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
+def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], *, affine: bool) -> Cost:
     """Returns the cost of an operation by formula, for a source of `size`.
 
     The source's ReLU is not included, because operations share it.
@@ -383,15 +386,15 @@ def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine
     if name == "skip_connect" and stride == 1:
         return Cost()
     if name == "skip_connect":
-        return reduce_cost(channels, channels, size, affine)
-    norm = norm_params(channels, affine)
+        return reduce_cost(channels, channels, size, affine=affine)
+    norm = norm_params(channels, affine=affine)
     kind, kernel = OpName.parse(name)
     if kind in ("max_pool", "avg_pool"):
         return Cost(norm, 0, 2 * channels * out)
     if kind == "nor_conv":
-        return conv_cost(channels, channels, kernel, stride, size, affine)
+        return conv_cost(channels, channels, kernel, stride, size, affine=affine)
     if kind == CROSSED:
-        return crossed_cost(channels, kernel, stride, size, affine)
+        return crossed_cost(channels, kernel, stride, size, affine=affine)
     weights = channels * kernel**2 + channels * channels
     times = 2 if kind == "sep_conv" else 1
     return Cost(times * (weights + norm), times * weights * out, times * 3 * channels * out)
@@ -403,29 +406,30 @@ def conv_cost(
     kernel: int,
     stride: int,
     size: tuple[int, int],
+    *,
     affine: bool,
 ) -> Cost:
     """The cost of a full convolution and its BN."""
     weights = inputs * outputs * kernel**2
     out = area(size, stride)
-    return Cost(weights + norm_params(outputs, affine), weights * out, 2 * outputs * out)
+    return Cost(weights + norm_params(outputs, affine=affine), weights * out, 2 * outputs * out)
 
 
 def crossed_cost(
-    channels: int, kernel: int, stride: int, size: tuple[int, int], affine: bool
+    channels: int, kernel: int, stride: int, size: tuple[int, int], *, affine: bool
 ) -> Cost:
     """The cost of a `CrossedConv`, whose first convolution reduces only one side of the map."""
     weights = channels * channels * kernel
     between = size[0] * -(-size[1] // stride)
     out = area(size, stride)
     return Cost(
-        2 * weights + norm_params(channels, affine),
+        2 * weights + norm_params(channels, affine=affine),
         weights * (between + out),
         channels * (between + 2 * out),
     )
 
 
-def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> Cost:
+def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], *, affine: bool) -> Cost:
     """The cost of a `FactorizedReduce`: its two halves, their concatenation and BN.
 
     A source with an odd side is copied and padded first.
@@ -435,10 +439,10 @@ def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) 
     activations = 3 * outputs * out
     if size[0] % 2 or size[1] % 2:
         activations += inputs * 4 * out
-    return Cost(weights + norm_params(outputs, affine), weights * out, activations)
+    return Cost(weights + norm_params(outputs, affine=affine), weights * out, activations)
 
 
-def norm_params(channels: int, affine: bool) -> int:
+def norm_params(channels: int, *, affine: bool) -> int:
     """The number of elements of γ and β of a BN, if it has them."""
     if not affine:
         return 0

@@ -97,23 +97,23 @@ class SpaceChoice(Options):
         choice = choice_of_space(cls, raw)
         if choice is None:
             return handler(raw)
-        own = {}
-        given = {}
+        own_options = {}
+        given_parameters = {}
         for name, value in raw.items():
             if name in cls.model_fields:
-                own[name] = value
+                own_options[name] = value
             elif name in choice.open_parameters:
-                given[name] = value
+                given_parameters[name] = value
             else:
                 cls.check_place(name, raw)
                 raise unknown(f"option `options.{name}`", name, cls.fields_beside(raw))
-        parameters = choice.parameters(given)
+        parameters = choice.parameters(given_parameters)
         if choice.space_is_made_of_parameters:
-            own["space"] = choice.family.family
+            own_options["space"] = choice.family.family
             space = configured_space(choice.family, parameters)  # it may refuse the values
             if "cells" in cls.model_fields and space.searches_usual_cells:
-                own.setdefault("cells", space.usual.cells)
-        options = handler(own)
+                own_options.setdefault("cells", space.usual.cells)
+        options = handler(own_options)
         options._parameters = parameters
         return options
 

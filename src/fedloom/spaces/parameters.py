@@ -43,11 +43,9 @@ def parameters_in(family: type[Space], text: str) -> Options:
     least = len(names) - family.optional_in_name
     if not least <= len(values) <= len(names):
         raise misnamed(family, text)
-    given = dict(
-        zip(names, values, strict=False)
-    )  # parameters that are left out get their defaults
+    values_by_name = dict(zip(names, values, strict=False))  # those left out get their defaults
     try:
-        return family.schema.model_validate(given)
+        return family.schema.model_validate(values_by_name)
     except ValidationError as error:
         raise misnamed(family, text, error) from None
 

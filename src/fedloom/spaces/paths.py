@@ -107,8 +107,8 @@ def names_on(space: Space, arch: Arch) -> tuple[str, ...]:
     for slot, live in zip(space.slots, arch.choice, strict=True):
         if len(live) != 1:
             rule = "a path must have one operation per layer"
-            found = f"layer {slot.name} has {len(live)}"
-            raise FedloomError(rule, found, "choose one of them")
+            problem = f"layer {slot.name} has {len(live)}"
+            raise FedloomError(rule, problem, "choose one of them")
         names.append(slot.options[live[0]])
     return tuple(names)
 

@@ -217,9 +217,9 @@ class Space(ABC):
     def check(self, arch: Arch) -> None:
         """Refuses an architecture that does not fit, and names the slot and its options."""
         if arch.space != self.name or len(arch.choice) != len(self.slots):
-            found = f"it is of {shortened(arch.space, 80)} with {len(arch.choice)} slots"
+            problem = f"it is of {shortened(arch.space, 80)} with {len(arch.choice)} slots"
             rule = f"an architecture must be of {self.title} with {len(self.slots)} slots"
-            raise FedloomError(rule, found, "use its own space")
+            raise FedloomError(rule, problem, "use its own space")
         for slot, live in zip(self.slots, arch.choice, strict=True):
             unknown = [op for op in live if not 0 <= op < len(slot.options)]
             twice = len(set(live)) != len(live)

@@ -55,5 +55,5 @@ def check_weights(operations: int, cells: int, channels: int) -> None:
     if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
         most = f"{MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
         rule = f"a network must have at most {most}"
-        found = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
-        raise FedloomError(rule, found, "use fewer cells or channels")
+        problem = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
+        raise FedloomError(rule, problem, "use fewer cells or channels")

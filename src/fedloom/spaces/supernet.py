@@ -14,7 +14,7 @@ from torch import fx, nn
 from fedloom.errors import FedloomError
 from fedloom.nets.depthwise import as_plain
 from fedloom.nets.heads import head_of_network
-from fedloom.nets.standing import stands_alone
+from fedloom.nets.standalone import stands_alone
 from fedloom.spaces.choice import CheckedChoice, Choice, Mixture, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
@@ -124,8 +124,8 @@ class Supernet(nn.Module):
         for live, existing in zip(arch.choice, self.arch.choice, strict=True):
             if not set(live) <= set(existing):
                 rule = "an architecture must be part of the network it is cut from"
-                found = "it names operations that were removed before"
-                raise FedloomError(rule, found, "cut it from the larger network")
+                problem = "it names operations that were removed before"
+                raise FedloomError(rule, problem, "cut it from the larger network")
 
     @property
     def architecture(self) -> Json:

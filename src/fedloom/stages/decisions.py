@@ -17,13 +17,13 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.formula import SampleCost
 from fedloom.learning.judging import (
-    Judged,
     Parts,
+    ValidationSums,
     answers,
     disagreement,
     held_back,
-    judged,
-    right,
+    is_right,
+    validation_sums,
 )
 from fedloom.learning.prior import log_prior
 from fedloom.learning.training import StepOptions
@@ -146,7 +146,7 @@ def joined(changes: Sequence[str]) -> str:
 # Replies of clients
 
 
-def sums_reply(order: Order, data: Samples, sums: Sequence[Judged]) -> Reply:
+def sums_reply(order: Order, data: Samples, sums: Sequence[ValidationSums]) -> Reply:
     """A client's reply about several networks, all scored on the same samples."""
     meta = {
         "nll": [each.nll for each in sums],
@@ -179,8 +179,8 @@ def changes_reply(
     for change in order.meta["changes"]:
         augment = augmenter(change, run.task.kind, run.task.mean, data.x)
         augmented = augment(validation.x, run.rng(f"change {change}"))
-        changed.append(judged(net, Samples(augmented, validation.y), run.device).correct)
-    plain = int(right(scores, validation).sum())
+        changed.append(validation_sums(net, Samples(augmented, validation.y), run.device).correct)
+    plain = int(is_right(scores, validation).sum())
     meta = {"plain": plain, "changed": changed, **against_common._asdict()}
     return Reply(order.client, weight=len(data), meta=meta)
 
@@ -250,13 +250,13 @@ def judging_macs(cost: SampleCost, order: Order, reply: Reply) -> int:
 # Merging replies
 
 
-def judged_in(reply: Reply, place: int) -> Judged:
+def sums_in(reply: Reply, place: int) -> ValidationSums:
     meta = reply.meta
-    return Judged(meta["nll"][place], meta["correct"][place], meta["samples"])
+    return ValidationSums(meta["nll"][place], meta["correct"][place], meta["samples"])
 
 
-def total(sums: Sequence[Judged]) -> Judged:
-    return Judged(
+def total(sums: Sequence[ValidationSums]) -> ValidationSums:
+    return ValidationSums(
         sum(each.nll for each in sums),
         sum(each.correct for each in sums),
         sum(each.samples for each in sums),
@@ -270,7 +270,7 @@ def loss_name(task: Task) -> str:
     return "nll"
 
 
-def sums_as_counts(sums: Judged, loss: str) -> dict[str, Json]:
+def sums_as_counts(sums: ValidationSums, loss: str) -> dict[str, Json]:
     """Sums in the form of a decision's counts. For numbers there is no right answer to count."""
     if loss == "nll":
         return dict(sums._asdict())

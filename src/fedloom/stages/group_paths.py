@@ -18,7 +18,8 @@ from fedloom.federation.protocol.method import ClientRun, shared
 from fedloom.learning.averaging import received_statistics, server_step
 from fedloom.learning.training import final_weights, train
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha
-from fedloom.stages.groups import SCORE, SCORING, SEARCH, GroupStage, PretrainStage
+from fedloom.stages.group_pretraining import PretrainStage
+from fedloom.stages.groups import SCORE, SCORING, SEARCH, GroupStage
 from fedloom.types import Arch, Fields, Order, Reply, Round, Setup, State
 
 

@@ -20,13 +20,7 @@ from fedloom.federation.protocol.method import Method
 from fedloom.learning.judging import is_decisive
 from fedloom.learning.training import cosine
 from fedloom.searchers.plateau import Check, has_plateau
-from fedloom.stages.decisions import (
-    DecisionOptions,
-    changes_for,
-    decision,
-    joined,
-    loss_name,
-)
+from fedloom.stages.decisions import DecisionOptions, changes_for, decision, joined, loss_name
 from fedloom.types import Json, Order, Reply, Round, State, Task
 
 COOLING = 0.25  # share of the budget for cooling; after a plateau, of what was spent so far
@@ -149,7 +143,7 @@ class InPhases(Method):
             return min(end, r.spent * (1 + COOLING))
         return end
 
-    # What is over
+    # When a phase is over
 
     def asks_for_changes(self, state: State) -> bool:
         return self.options.decides_changes and bool(state.meta["changes"])
@@ -226,17 +220,17 @@ class InPhases(Method):
         least = most_common + self.options.invariance * (plain - most_common)
         changes = state.meta["changes"]
         counts = {"plain": plain}
-        kept = []
+        kept_changes = []
         for place, change in enumerate(changes):
             counts[change] = sum(reply.meta["changed"][place] for reply in replies)
             if has_learnt and counts[change] >= least:
-                kept.append(change)
+                kept_changes.append(change)
         counts["only the network"] = up
         counts["only the most common class"] = down
         counts["samples"] = sum(reply.meta["samples"] for reply in replies)
-        augmentation_decision = decision("augmentation", changes, counts, joined(kept))
+        augmentation_decision = decision("augmentation", changes, counts, joined(kept_changes))
         decided_state = decided(state, augmentation_decision)
-        return with_meta(decided_state, phase="tried changes", augment=joined(kept))
+        return with_meta(decided_state, phase="tried changes", augment=joined(kept_changes))
 
     def merge_training(
         self, state: State, orders: Sequence[Order], replies: Collection[Reply]

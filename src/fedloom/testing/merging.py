@@ -18,9 +18,10 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method, shared
 from fedloom.federation.protocol.parcels import Engine
-from fedloom.federation.server.loop import check_stages
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.settings import Settings
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.stage_checks import check_stages
+from fedloom.federation.server.topology import Flat
 from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
 from fedloom.testing.repeating import interrupted
 from fedloom.testing.subject import Subject, finished, posted, work_of

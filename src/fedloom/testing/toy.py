@@ -22,8 +22,9 @@ from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.availability import Attendance, duty
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.settings import Settings

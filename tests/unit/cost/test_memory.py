@@ -9,13 +9,13 @@ from fedloom.testing import Toy
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
 def test_the_peak_is_of_what_happened_since_it_was_forgotten():
-    assert memory.forget_peak()
+    assert memory.reset_peak()
     before = memory.peak()
     held = torch.ones(32 << 20)  # 128 MB, touched
     del held
     after = memory.peak()
     assert before is not None and after is not None and after - before > 100 << 20
-    memory.forget_peak()
+    memory.reset_peak()
     assert memory.peak() < after - (100 << 20)
 
 
@@ -27,7 +27,7 @@ def test_where_the_peak_cannot_be_read_none_is_told(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["none/clear_refs", "."])
 def test_where_the_peak_cannot_begin_anew_none_is_told(tmp_path, monkeypatch, place):
     """If the file is missing or read-only, the peak would include everything before."""
-    monkeypatch.setattr(memory, "FORGET", tmp_path / place)
-    assert not memory.forget_peak()
+    monkeypatch.setattr(memory, "CLEAR_REFS", tmp_path / place)
+    assert not memory.reset_peak()
     _, envelope = Toy.of("fedavg").site(tmp_path / "site").handle(b"", b"")
     assert envelope.fault is not None and envelope.memory is None

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.cost import repeated
-from fedloom.cost.meter import LOOKING, Meter, known_to_cost
+from fedloom.cost.meter import OPEN_METERS, Meter, known_to_cost
 from fedloom.cost.repeated import KNOWN, KnownSteps, RepeatedSteps
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import TrainingOptions, model, train
@@ -128,11 +128,11 @@ def test_a_step_that_fails_is_not_known_and_meters_go_on():
             with pytest.raises(ZeroDivisionError), steps.metered(data.x.shape):
                 raise ZeroDivisionError
             assert bool(KNOWN.macs) == is_known and meter.macs == 0
-            assert len(LOOKING) == 1
+            assert len(OPEN_METERS) == 1
             with steps.metered(data.x.shape):
                 functional.cross_entropy(net(data.x), data.y).backward()
             assert meter.macs > 0
-    assert not LOOKING
+    assert not OPEN_METERS
 
 
 def test_the_first_known_step_is_forgotten_first():

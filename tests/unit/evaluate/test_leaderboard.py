@@ -7,7 +7,7 @@ import result_files
 from fedloom.evaluate.leaderboard import (
     Contestant,
     Limits,
-    client_keeps,
+    client_fits_limits,
     leaderboard,
     winner_of_client,
 )
@@ -125,8 +125,8 @@ def test_limits_of_device_tiers_are_a_clients_own():
     small_devices = Limits(by_client={0: {"params": 5}})
     control = contestant("control", 0.9, [0.5, 0.5], params=10)
     first, second = control.result.clients
-    assert not client_keeps(first, control.result, small_devices)
-    assert client_keeps(second, control.result, small_devices)
+    assert not client_fits_limits(first, control.result, small_devices)
+    assert client_fits_limits(second, control.result, small_devices)
     rows = leaderboard(
         [control, contestant("a", 0.6, [0.5, 0.5], params=5)], "control", small_devices
     )
@@ -139,7 +139,7 @@ def test_limits_of_device_tiers_are_a_clients_own():
 def test_a_limit_in_a_unit_that_nobody_measured_is_not_kept():
     control = contestant("control", 0.9, [0.5])
     (client,) = control.result.clients
-    assert not client_keeps(client, control.result, Limits(by_client={0: {"latency_ms": 5}}))
+    assert not client_fits_limits(client, control.result, Limits(by_client={0: {"latency_ms": 5}}))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from fedloom.export.paths import (
 )
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
-from fedloom.searchers.routes_taken import Given, paths_of, routes_taken
+from fedloom.searchers.routes_taken import FixedRoutes, paths_of, routes_taken
 from fedloom.testing.toy import samples
 from fedloom.types import Arch
 
@@ -52,7 +52,7 @@ def test_one_path_answers_as_the_whole_network_on_that_path():
     part = samples(6, "test")
     path = paths_of(network, part)[2]
     one = restricted_to(network, Arch(network.guide.space.name, tuple((int(op),) for op in path)))
-    forced = Given(network, torch.from_numpy(np.tile(path, (len(part), 1))))
+    forced = FixedRoutes(network, torch.from_numpy(np.tile(path, (len(part), 1))))
     assert torch.equal(one(part.x), network.model(part.x, forced))
     assert operations_of(one) == len(path)
     assert sum(p.numel() for p in one.parameters()) < sum(

@@ -7,9 +7,10 @@ import torch
 
 from fedloom.cost.devices import Device
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import HopTimes, HopWork
+from fedloom.federation.server.clock import HopTimes
 from fedloom.federation.server.spool import Place, Spooled
-from fedloom.federation.server.topology import Situation, Worked
+from fedloom.federation.server.topology import HopResult, Situation
+from fedloom.federation.server.work_times import HopWork
 from fedloom.files import write_whole
 from fedloom.types import Order, Reply, Round
 
@@ -66,11 +67,11 @@ class Exchange:
         self.times.append(times)
         places = []
         for client, order in by_client.items():
-            if client in refused or client in times.losses:
+            if client in refused or client in times.lost_work:
                 continue
             tensors = {"w": order.tensors["w"] + client, "n": torch.tensor(10 * hop + client)}
             reply = Reply(client, tensors, client + 1.0, {"loss": float(client), "note": "x"})
             path = self.folder / f"{hop}.{client}.reply"
             write_whole(path, reply_chunks(reply), durable=False)
             places.append(Place(client, path))
-        return Worked(Spooled(tuple(places)), tuple(works), times)
+        return HopResult(Spooled(tuple(places)), tuple(works), times)

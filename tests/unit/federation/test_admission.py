@@ -8,13 +8,11 @@ import torch
 from pydantic import Field
 
 from fedloom.config.histograms import HistogramRule
-from fedloom.federation.protocol.admission import (
+from fedloom.federation.protocol.admission import Expected, refuse, required_tensors
+from fedloom.federation.protocol.basic_replies import (
     MOST_SAMPLES,
-    Expected,
-    refuse,
     refuse_description,
     refuse_evaluation,
-    wanted,
 )
 from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
@@ -75,8 +73,8 @@ def test_an_honest_reply_without_any_tensor_passes():
 
 
 def test_only_declared_tensors_are_wanted_back():
-    assert set(wanted(ORDER, FIELDS)) == {"net.w", "net.n", "net.d"}
-    assert wanted(ORDER, Fields()) == {}
+    assert set(required_tensors(ORDER, FIELDS)) == {"net.w", "net.n", "net.d"}
+    assert required_tensors(ORDER, Fields()) == {}
 
 
 # Reasons to refuse

@@ -12,11 +12,10 @@ from fedloom.federation.server.availability import (
     Schedule,
     duty,
     faults_in,
-    read_faults,
-    read_schedule,
     schedule_in,
     wrapped,
 )
+from fedloom.federation.server.availability_files import read_faults, read_schedule
 from fedloom.federation.server.clock import Departure
 
 TWO = Schedule(100.0, ((Interval(10, 30), Interval(50, 60)), (Interval(0, 20), Interval(90, 100))))

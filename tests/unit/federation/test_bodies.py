@@ -9,8 +9,11 @@ from multiprocessing import Pipe
 import pytest
 import torch
 
+from fedloom.federation.engines import bodies as bodies_module
 from fedloom.federation.engines import frames, local
-from fedloom.federation.engines.local import Bodies, LocalEngine, Pool
+from fedloom.federation.engines.bodies import Bodies
+from fedloom.federation.engines.local import LocalEngine
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import Body
@@ -79,7 +82,7 @@ def ask(tmp_path, monkeypatch):
             path.write_bytes(b"".join(chunks))
             most.append(len(list(folder.iterdir())))
 
-        monkeypatch.setattr(local, "write_whole", counted)
+        monkeypatch.setattr(bodies_module, "write_whole", counted)
         pool = Pool(workers, workers=[FakeWorker(seconds) for _ in range(workers)])
         engine = LocalEngine(None, folder, pool)
         answered = [parcel.client for parcel, _ in engine.ask(parcels_of(bodies, tmp_path), None)]

@@ -11,9 +11,11 @@ import torch
 
 from fedloom import files
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.protocol.wire import WireError, state_chunks
-from fedloom.federation.server import checkpoint
-from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server import archive as archiving
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack
 from fedloom.files import write_whole
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
@@ -80,7 +82,7 @@ def test_descriptions_of_an_earlier_version_are_json(archive):
 
 
 def test_a_checkpoint_whose_tensors_are_elsewhere_has_its_own_descriptions(archive, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FEW", 0)
+    monkeypatch.setattr(archiving, "FEW", 0)
     now = Checkpoint()
     for number in (1, 2):
         now = archive.save(replace(at(number), rows=now.rows), row_of(number))
@@ -414,7 +416,7 @@ def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path,
         {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)},
         [],
     )
-    for _ in deaths(lambda: archive.take_back(1), checkpoint, files, least=15):
+    for _ in deaths(lambda: archive.take_back(1), archiving, files, least=15):
         found = Archive(tmp_path).resumable()
         seen.append(found.round)
         assert found.round > 1 or found.taken_back == (TakenBack(3, 1),)
@@ -472,14 +474,14 @@ def test_what_a_longer_checkpoint_left_behind_is_cut_off(archive):
 
 
 def test_the_file_of_a_large_one_is_deleted(archive, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FEW", 0)
+    monkeypatch.setattr(archiving, "FEW", 0)
     save_all(archive, [1, 2, 3])
     assert sorted(os.listdir(archive.folder)) == ["000002.state", "000003.state"]
 
 
 def test_a_file_that_cannot_be_renamed_is_deleted(archive, monkeypatch):
     now = save_all(archive, [1, 2, 3])
-    monkeypatch.setattr(checkpoint.os, "replace", full)
+    monkeypatch.setattr(archiving.os, "replace", full)
     archive.prune(replace(now, round=9))
     archive._drop(archive.path(2))
     assert archive.rounds() == [3]
@@ -501,7 +503,7 @@ def test_a_failed_save_leaves_the_older_ones_and_can_be_repeated(archive, monkey
     now = save_all(archive, [1, 2])
     target = {
         "the row": (os, "fsync"),
-        "the checkpoint": (checkpoint, "write_whole"),
+        "the checkpoint": (archiving, "write_whole"),
         "its name": (os, "replace"),
     }
     monkeypatch.setattr(*target[where], full)
@@ -539,7 +541,7 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths, late
         [],
     )
     after = at(latest + 1, rows=now.rows)
-    for _ in deaths(lambda: archive.save(after, row_of(latest + 1)), checkpoint, files, least=25):
+    for _ in deaths(lambda: archive.save(after, row_of(latest + 1)), archiving, files, least=25):
         again = Archive(tmp_path)
         found = again.resumable()
         again.cut_metrics(found)
@@ -555,7 +557,7 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths, late
 def test_a_checkpoint_is_written_durably(archive, monkeypatch):
     durable = []
     monkeypatch.setattr(
-        checkpoint,
+        archiving,
         "write_whole",
         lambda *a, **k: (durable.append(k["durable"]), write_whole(*a, **k))[1],
     )
@@ -663,7 +665,7 @@ def test_tensors_that_are_others_are_written(archive, change):
 
 
 def test_few_tensors_are_written_with_every_checkpoint(archive):
-    tensors = {"w": torch.zeros(checkpoint.FEW // 4)}
+    tensors = {"w": torch.zeros(archiving.FEW // 4)}
     now = Checkpoint()
     for number in (1, 2, 3, 4):
         now = searching(archive, now, number, tensors)
@@ -750,7 +752,7 @@ def test_the_best_round_is_the_reported_one(archive):
 
 @pytest.mark.processes
 def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FEW", 0)
+    monkeypatch.setattr(archiving, "FEW", 0)
     archive, now = Archive(tmp_path), Checkpoint()
     tensors = at(2).state.tensors
     for number in (1, 2, 3, 4):
@@ -758,7 +760,7 @@ def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
     assert archive.load(4).elsewhere.round == 2
     before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
     seen = set()
-    for _ in deaths(lambda: searching(archive, now, 5, tensors), checkpoint, files, least=15):
+    for _ in deaths(lambda: searching(archive, now, 5, tensors), archiving, files, least=15):
         found = Archive(tmp_path).resumable()
         assert found.state.tensors["w"].item() == 2.0 and found.elsewhere.round == 2
         seen.add(found.round)

@@ -5,10 +5,9 @@ from math import inf
 import pytest
 
 from fedloom.cost.devices import Device
-from fedloom.federation.server.clock import (
-    Departure,
+from fedloom.federation.server.clock import Departure, RoundClock
+from fedloom.federation.server.work_times import (
     HopWork,
-    RoundClock,
     cluster_seconds,
     flat_client_seconds,
     flat_seconds,
@@ -17,7 +16,6 @@ from fedloom.federation.server.clock import (
     macs_by,
     member_seconds,
     member_visits,
-    quickest_aggregator,
     work_seconds,
 )
 
@@ -53,17 +51,6 @@ def test_a_round_of_three(aggregator, seconds):
 @pytest.mark.parametrize(("aggregator", "seconds"), [(3, 7.0), (4, 6.0)])
 def test_a_round_of_two(aggregator, seconds):
     assert cluster_seconds([SECOND] * 2, DEVICES, aggregator, MB, MB, "serial") == seconds
-
-
-def test_delay_takes_the_quickest():
-    assert quickest_aggregator([FIRST] * 2, DEVICES, (0, 1, 2), 2 * MB, 2 * MB, "serial") == 2
-    assert quickest_aggregator([SECOND] * 2, DEVICES, (3, 4), MB, MB, "serial") == 4
-    assert quickest_aggregator([FIRST] * 2, DEVICES, (1, 0), 2 * MB, 2 * MB, "serial") == 1
-
-
-def test_of_equals_the_lowest_aggregates():
-    same = [Device()] * 3
-    assert quickest_aggregator([FIRST], same, (2, 1, 0), MB, MB, "serial") == 0
 
 
 def test_a_flat_round():
@@ -119,27 +106,27 @@ def test_macs_of_one_who_leaves():
 WORKS = [HopWork(work.client, work.down, work.up, 2 * work.macs) for work in (*FIRST, *SECOND)]
 
 
-def losses(times):
-    return {client: loss.kind for client, loss in times.losses.items()}
+def lost_work(times):
+    return {client: loss.kind for client, loss in times.lost_work.items()}
 
 
 def test_without_devices_no_time_passes():
     times = RoundClock().flat(WORKS, ())
-    assert (times.seconds, times.of_client, times.losses) == (0.0, {}, {})
+    assert (times.seconds, times.of_client, times.lost_work) == (0.0, {}, {})
 
 
 def test_everybody_in_time():
     times = RoundClock(DEVICES).flat(WORKS, ())
-    assert times.seconds == 8.0 and times.losses == {}
+    assert times.seconds == 8.0 and times.lost_work == {}
     assert times.of_client == {0: 8.0, 1: 4.0, 2: 5.5, 3: 2.0, 4: 6.0}
 
 
 def test_the_deadline_ends_a_round():
     times = RoundClock(DEVICES, deadline=5.5).flat(WORKS, ())
-    assert losses(times) == {0: "late", 4: "late"} and times.seconds == 5.5
-    assert times.losses[0].macs == 2 * GIGA and times.losses[0].up == 2 * MB
+    assert lost_work(times) == {0: "late", 4: "late"} and times.seconds == 5.5
+    assert times.lost_work[0].macs == 2 * GIGA and times.lost_work[0].up == 2 * MB
     assert (
-        times.losses[4].reason
+        times.lost_work[4].reason
         == "late: a reply must come within 5.5 simulated seconds, and this one takes 6"
     )
     assert RoundClock(DEVICES, deadline=9.0).flat(WORKS, ()).seconds == 8.0
@@ -147,14 +134,14 @@ def test_the_deadline_ends_a_round():
 
 def test_enough_replies_end_a_round():
     times = RoundClock(DEVICES, wanted=3).flat(WORKS, ())
-    assert losses(times) == {0: "late", 4: "late"} and times.seconds == 5.5
-    assert "the round had its 3 replies after 5.5 simulated seconds" in times.losses[0].reason
-    assert RoundClock(DEVICES, wanted=5).flat(WORKS, ()).losses == {}
+    assert lost_work(times) == {0: "late", 4: "late"} and times.seconds == 5.5
+    assert "the round had its 3 replies after 5.5 simulated seconds" in times.lost_work[0].reason
+    assert RoundClock(DEVICES, wanted=5).flat(WORKS, ()).lost_work == {}
 
 
 def test_a_refused_reply_is_none_of_those_wanted():
     times = RoundClock(DEVICES, wanted=3).flat(WORKS, {1})
-    assert losses(times) == {0: "late"} and times.seconds == 6.0
+    assert lost_work(times) == {0: "late"} and times.seconds == 6.0
 
 
 def test_the_earlier_of_deadline_and_enough():
@@ -164,36 +151,39 @@ def test_the_earlier_of_deadline_and_enough():
 
 def test_of_equally_quick_clients_the_lower_ids_are_in_time():
     works = [HopWork(client, 0, 0, GIGA) for client in (2, 0, 1)]
-    assert losses(RoundClock([Device()] * 3, wanted=2).flat(works, ())) == {2: "late"}
+    assert lost_work(RoundClock([Device()] * 3, wanted=2).flat(works, ())) == {2: "late"}
 
 
 def test_one_who_leaves_during_its_work():
     times = RoundClock(DEVICES, departures={0: Departure(0, 0.25)}).flat(WORKS, ())
-    assert losses(times) == {0: "dropped"}
+    assert lost_work(times) == {0: "dropped"}
     assert (
         times.of_client[0] == 2.5 and times.seconds == 6.0
     )  # after 2 seconds down, a quarter of 2
-    assert (times.losses[0].macs, times.losses[0].up) == (GIGA // 2, 0)
+    assert (times.lost_work[0].macs, times.lost_work[0].up) == (GIGA // 2, 0)
     assert (
-        times.losses[0].reason == "left: it went away after 2.5 simulated seconds, during its work"
+        times.lost_work[0].reason
+        == "left: it went away after 2.5 simulated seconds, during its work"
     )
 
 
 def test_one_whose_time_is_over():
     times = RoundClock(DEVICES, stays={0: 7.9, 1: 4.0, 2: inf}).flat(WORKS, ())
-    assert losses(times) == {0: "dropped"} and times.seconds == 7.9
+    assert lost_work(times) == {0: "dropped"} and times.seconds == 7.9
 
 
 def test_one_who_leaves_after_the_round_is_late():
     times = RoundClock(DEVICES, deadline=6.0, stays={0: 7.0}).flat(WORKS, ())
-    assert losses(times) == {0: "late"} and times.losses[0].up == 0 and times.seconds == 6.0
+    assert lost_work(times) == {0: "late"} and times.lost_work[0].up == 0 and times.seconds == 6.0
 
 
 def test_who_leaves_is_gone_in_later_hops():
     clock = RoundClock(DEVICES, departures={3: Departure(1)})
     assert [clock.is_gone(3, hop) for hop in range(3)] == [False, False, True]
     assert not clock.is_gone(2, 2)
-    assert clock.flat(WORKS, ()).losses == {}  # it leaves in a hop that a flat round does not have
+    assert (
+        clock.flat(WORKS, ()).lost_work == {}
+    )  # it leaves in a hop that a flat round does not have
 
 
 # What a client's seconds are made of

@@ -11,7 +11,8 @@ from fedloom.cost.devices import Device
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.server.availability import Attendance
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.topology import Flat
 from fedloom.methods import stages
 from fedloom.networks.building import build_model
 from fedloom.testing import Toy

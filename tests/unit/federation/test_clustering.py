@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedloom.errors import FedloomError
+from fedloom.federation.protocol.cluster_files import read_clusters
 from fedloom.federation.protocol.clustering import (
     ClientFacts,
     alike_clusters,
@@ -17,7 +18,6 @@ from fedloom.federation.protocol.clustering import (
     clusters_by,
     distance,
     exact_distance,
-    file_clusters,
     label_clusters,
     random_clusters,
     round_clusters,
@@ -339,7 +339,7 @@ def test_levels_need_the_labels_of_all_members():
 def test_a_file_of_clusters(tmp_path):
     path = tmp_path / "clusters.json"
     path.write_text("[[0, 3], [2, 1]]")
-    assert members_of(file_clusters(path, 4)) == [(0, 3), (2, 1)]
+    assert read_clusters(path, 4) == [(0, 3), (2, 1)]
     assert members_of(assigned_clusters([(0, 3), (2, 1)], [3, 1])) == [(3,), (1,)]
     assert members_of(assigned_clusters([(0, 3), (2, 1)], [1])) == [(1,)]
 
@@ -363,13 +363,13 @@ def test_a_bad_file_of_clusters_is_named(tmp_path, content, words):
     path = tmp_path / "clusters.json"
     path.write_text(json.dumps(content))
     with pytest.raises(FedloomError) as raised:
-        file_clusters(path, 4)
+        read_clusters(path, 4)
     assert words in str(raised.value) and str(path) in str(raised.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FedloomError, match=r"but there is none; fix it, or check --clusters"):
-        file_clusters(tmp_path / "none.json", 4)
+        read_clusters(tmp_path / "none.json", 4)
 
 
 def test_sizes():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedloom.federation.client.site import MOST_CONFUSED, can_be_confused
+from fedloom.federation.client.site import MOST_CONFUSION_CLASSES, has_confusion_matrix
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.testing.toy import Toy
 
@@ -40,7 +40,9 @@ def test_a_site_may_keep_them_and_loses_nothing_else(toy, tmp_path, monkeypatch)
 
 
 def test_which_tasks_have_them(toy):
-    many = tuple(map(str, range(MOST_CONFUSED + 1)))
-    assert can_be_confused(toy.task) and can_be_confused(replace(toy.task, labels=many[1:]))
-    assert not can_be_confused(replace(toy.task, labels=many))
-    assert not can_be_confused(replace(toy.task, kind="text"))
+    many = tuple(map(str, range(MOST_CONFUSION_CLASSES + 1)))
+    assert has_confusion_matrix(toy.task) and has_confusion_matrix(
+        replace(toy.task, labels=many[1:])
+    )
+    assert not has_confusion_matrix(replace(toy.task, labels=many))
+    assert not has_confusion_matrix(replace(toy.task, kind="text"))

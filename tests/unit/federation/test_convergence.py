@@ -6,9 +6,10 @@ import torch
 from clustered import situation_of
 
 from fedloom.federation.protocol.aggregate import aggregate
-from fedloom.federation.server.clock import HopWork
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.spool import Place, Spooled
-from fedloom.federation.server.topology import Clustered, Worked
+from fedloom.federation.server.topology import HopResult
+from fedloom.federation.server.work_times import HopWork
 from fedloom.types import Order, Reply
 
 
@@ -75,7 +76,7 @@ class Quadratics:
                     Reply(order.client, {"w": stepped}, float(self.samples[order.client])),
                 )
             )
-        return Worked(Spooled(tuple(places)), works, times)
+        return HopResult(Spooled(tuple(places)), works, times)
 
 
 @pytest.mark.parametrize("case", range(200))

@@ -14,7 +14,8 @@ from fedloom.errors import RunStopped, TooFewReplies
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.accounts import means_of
+from fedloom.federation.server.clock import HopTimes, LostWork
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Replied
 from fedloom.federation.server.exchange import (
@@ -22,12 +23,12 @@ from fedloom.federation.server.exchange import (
     asks_everybody,
     claimed_weights,
     describe_order,
-    means_of,
     work_in,
 )
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool
+from fedloom.federation.server.work_times import HopWork
 from fedloom.records.rows import Refusal, WorkerDeath
 from fedloom.testing.engines import encoded, order_of
 from fedloom.types import ClientDescription, Fields, Order, Reply, SampleCounts, Task
@@ -136,7 +137,9 @@ def test_only_clients_without_a_description_are_described(tmp_path):
     assert engine.clients == [0]
     assert exchange.described[0].samples == SAMPLES
     assert exchange.described[1].samples == SampleCounts(1, 1, 1)
-    assert [(receipt.client, receipt.hop) for receipt in exchange.receipts] == [(0, DESCRIBE)]
+    assert [(receipt.client, receipt.hop) for receipt in exchange.accounts.receipts] == [
+        (0, DESCRIBE)
+    ]
 
 
 def test_a_client_that_does_not_fit_the_task_gets_no_work(tmp_path):
@@ -147,7 +150,7 @@ def test_a_client_that_does_not_fit_the_task_gets_no_work(tmp_path):
     exchange = exchange_in(tmp_path, Scripted({2: of_another_shape}))
     exchange.described = {}
     assert [order.client for order in exchange.describe(orders(1, 2))] == [1]
-    assert "shape" in exchange.receipts[1].reason
+    assert "shape" in exchange.accounts.receipts[1].reason
 
 
 def test_a_client_may_not_describe_more_samples_than_were_registered(tmp_path):
@@ -155,7 +158,7 @@ def test_a_client_may_not_describe_more_samples_than_were_registered(tmp_path):
     exchange = exchange_in(tmp_path, Scripted(), registered=fewer)
     exchange.described = {}
     assert [order.client for order in exchange.describe(orders(2, 3))] == [2]
-    assert exchange.receipts[1].reason == (
+    assert exchange.accounts.receipts[1].reason == (
         "it describes 10 samples to train on of 15; when the run began it had 9 of 15"
     )
 
@@ -210,16 +213,16 @@ def test_a_refused_reply_leaves_the_clients_state_as_it_was(tmp_path):
     hop = exchange.work(orders(0, 1), 0, on_time)
     assert [reply.client for reply in hop.replies] == [0]
     assert exchange.versions == {0: "4.0", 1: "3.0"}
-    assert exchange.receipts[1].reason == "tensor 'w' holds a NaN or Inf"
+    assert exchange.accounts.receipts[1].reason == "tensor 'w' holds a NaN or Inf"
 
 
 def test_a_round_succeeds_if_half_of_its_clients_are_accepted(tmp_path):
     half = exchange_in(tmp_path / "half", Scripted({1: not_a_number}))
     half.work(orders(0, 1), 0, on_time)
-    assert half.succeeded()
+    assert half.accounts.succeeded()
     fewer = exchange_in(tmp_path / "fewer", Scripted({1: not_a_number, 2: not_a_number}))
     fewer.work(orders(0, 1, 2), 0, on_time)
-    assert not fewer.succeeded()
+    assert not fewer.accounts.succeeded()
 
 
 def test_too_few_replies_stop_the_round_and_those_refused_are_asked_again(tmp_path):
@@ -239,31 +242,31 @@ def test_a_dead_process_stops_the_run_in_a_way_that_can_be_tried_again(tmp_path)
     with pytest.raises(RunStopped, match="memory may have run out") as stopped:
         exchange.work(orders(0), 0, on_time)
     assert not isinstance(stopped.value, TooFewReplies)
-    assert exchange.deaths() == (WorkerDeath(0, signal="SIGKILL"),) * 2
+    assert exchange.accounts.deaths() == (WorkerDeath(0, signal="SIGKILL"),) * 2
 
 
 def test_replies_that_the_clock_loses_are_refused(tmp_path):
     def one_leaves(works, refused):
         assert refused == {2}
         assert [work.client for work in works] == [0, 1, 2]
-        losses = {1: Loss("dropped", "left: it went away", 7, 0)}
+        losses = {1: LostWork("dropped", "left: it went away", 7, 0)}
         return HopTimes(2.5, {0: 1.0, 1: 2.0, 2: 2.5}, losses)
 
     exchange = exchange_in(tmp_path, Scripted({2: not_a_number}))
     hop = exchange.work(orders(0, 1, 2), 0, one_leaves)
     assert [reply.client for reply in hop.replies] == [0] and hop.times.seconds == 2.5
     assert exchange.versions == {0: "4.0"}
-    assert [receipt.simulated for receipt in exchange.receipts] == [1.0, 2.0, 2.5]
-    assert exchange.receipts[1].reason == "left: it went away"
-    assert exchange.succeeded()  # one of the two that came in time was accepted
-    totals = exchange.totals()
+    assert [receipt.simulated for receipt in exchange.accounts.receipts] == [1.0, 2.0, 2.5]
+    assert exchange.accounts.receipts[1].reason == "left: it went away"
+    assert exchange.accounts.succeeded()  # one of the two that came in time was accepted
+    totals = exchange.accounts.totals()
     assert (totals.asked, totals.dropped, totals.late, totals.wasted_macs) == (3, 1, 0, 7)
-    assert totals.wasted_bytes == exchange.receipts[1].down  # its reply never came
+    assert totals.wasted_bytes == exchange.accounts.receipts[1].down  # its reply never came
 
 
 def test_a_round_without_enough_replies_by_the_clock_is_lost(tmp_path):
     def late(works, refused):
-        return HopTimes(1.0, {0: 1.0}, {0: Loss("late", "late: by a second", 100, 9)})
+        return HopTimes(1.0, {0: 1.0}, {0: LostWork("late", "late: by a second", 100, 9)})
 
     exchange = exchange_in(tmp_path, Scripted())
     assert len(exchange.work(orders(0), 0, late).replies) == 0
@@ -276,16 +279,16 @@ def test_a_client_that_lost_its_state_goes_on_without_one_if_the_run_allows(tmp_
     exchange = exchange_in(tmp_path, engine, versions={0: "3.0"}, lost_state="fresh")
     assert len(exchange.work(orders(0), 0, on_time).replies) == 1
     assert [order.stamp.read for order in engine.asked] == ["3.0", None]
-    assert [attempt.client for attempt in exchange.failed_attempts] == [0]
+    assert [attempt.client for attempt in exchange.accounts.failed_attempts] == [0]
     assert exchange.row(0.5, {}).fresh == (0,)
-    assert len(exchange.bookings()) == 2  # the failed attempt cost something too
+    assert len(exchange.accounts.bookings()) == 2  # the failed attempt cost something too
 
 
 def test_a_client_that_lost_its_state_is_refused_otherwise(tmp_path):
     lost = Envelope(fault=Fault("lost", "it is gone"))
     exchange = exchange_in(tmp_path, Scripted({0: lost}), versions={0: "3.0", 1: "3.0"})
     exchange.work(orders(0, 1), 0, on_time)
-    assert exchange.receipts[0].reason == "lost: it is gone"
+    assert exchange.accounts.receipts[0].reason == "lost: it is gone"
     assert exchange.versions == {0: "3.0", 1: "4.0"}
 
 
@@ -349,7 +352,7 @@ def test_questions_before_a_plan_are_booked_apart_from_the_round(tmp_path):
     assert [reply.meta for reply in replies] == [{"answer": 0}, {"answer": 2}]  # 1 is refused
     spent = exchange.take_questions()
     assert spent.evaluate_down > 0 and spent.evaluate_up > 0 and spent.down == 0
-    assert exchange.receipts == [] and exchange.versions == {}
+    assert exchange.accounts.receipts == [] and exchange.versions == {}
 
 
 # Costs and rows
@@ -373,10 +376,10 @@ def test_a_row_has_means_refusals_and_the_ledger_in_order(tmp_path):
 def test_in_clusters_bytes_are_booked_by_the_links_that_they_took(tmp_path):
     exchange = exchange_in(tmp_path, Scripted())
     exchange.work(orders(0, 1), 0, on_time)
-    exchange.transfers = {HopClient(0, 1): Transfer(lan_down=30, lan_up=40)}
-    totals = exchange.totals()
+    exchange.accounts.transfers = {HopClient(0, 1): Transfer(lan_down=30, lan_up=40)}
+    totals = exchange.accounts.totals()
     assert (totals.lan_down, totals.lan_up) == (30, 40)
-    receipt = exchange.receipts[0]
+    receipt = exchange.accounts.receipts[0]
     assert (totals.down, totals.up) == (receipt.down, receipt.up)
 
 

@@ -10,7 +10,8 @@ from multiprocessing import Pipe
 import pytest
 
 from fedloom.federation.engines.frames import AT_ONCE, Inbox, framed, write_all
-from fedloom.federation.engines.local import MANY, LocalEngine, Pool, is_readable
+from fedloom.federation.engines.local import MANY, LocalEngine, is_readable
+from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import Body

@@ -16,7 +16,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Notice, RoundEnded
 from fedloom.federation.server.loop import Loop
 from fedloom.federation.server.settings import Settings
@@ -157,7 +157,7 @@ def test_what_a_stage_leaves_opens_with_safetensors(tmp_path):
     loop_in(tmp_path, stages()).run()
     left = safetensors.torch.load((tmp_path / "supernet.state").read_bytes())
     assert torch.equal(left["w"], weights)
-    state = Archive(tmp_path).left("supernet")
+    state = Archive(tmp_path).stage_state("supernet")
     assert torch.equal(state.tensors["w"], weights) and state.meta == {"rounds": 2}
     assert [path.name for path in tmp_path.glob("*.state")] == ["supernet.state"]
 
@@ -174,7 +174,7 @@ def test_the_best_round_is_what_a_stage_leaves(tmp_path):
             kept["w"] = Archive(tmp_path).load(1).state.tensors["w"]
 
     outcome = loop_in(tmp_path, stages((4, 0), "best"), listen, holds_back=True).run()
-    state = Archive(tmp_path).left("supernet")
+    state = Archive(tmp_path).stage_state("supernet")
     assert state.meta == {"rounds": 1} and torch.equal(state.tensors["w"], kept["w"])
     assert outcome.rounds == 4 + GENERATIONS
 
@@ -271,10 +271,10 @@ def test_a_damaged_state_of_a_finished_stage_is_told_and_not_used(tmp_path):
     assert notice.startswith("the state that stage supernet left cannot be used")
     problem = r"supernet\.state must be the state that a finished stage left"
     with pytest.raises(FedloomError, match=problem):
-        Archive(tmp_path).left("supernet")
+        Archive(tmp_path).stage_state("supernet")
     path.unlink()
     with pytest.raises(FedloomError, match="no such file"):
-        Archive(tmp_path).left("supernet")
+        Archive(tmp_path).stage_state("supernet")
 
 
 def test_what_a_stage_left_goes_when_the_run_is_taken_back_into_it(tmp_path, undisturbed):

@@ -13,24 +13,25 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import ClientEvaluation, ModelEvaluation
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.budgets import Allowance, OverBudget
-from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.server.events import Notice
-from fedloom.federation.server.loop import (
-    Loop,
-    check_leaves,
-    check_notes,
-    check_stages,
+from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.evaluating import (
     evaluation_order,
     mean,
+    means_beside,
     values_of,
     with_model,
-    with_notes,
 )
+from fedloom.federation.server.events import Notice
+from fedloom.federation.server.loop import Loop, with_notes
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.stage_checks import check_leaves, check_notes, check_stages
+from fedloom.federation.server.topology import Flat
 from fedloom.metrics.figures import Figures
+from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import ClusterNote, ClusterRow, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.types import Fields, Order, State, Task
@@ -197,7 +198,7 @@ def test_what_a_stage_leaves_is_written_when_it_ends(tmp_path):
     loop = loop_in(tmp_path, *stages)
     now = saved(loop.archive, 1, 2, best=Best(1, 0.9))
     loop._enter(1, now)
-    assert float(loop.archive.left("supernet").tensors["w"]) == 1.0
+    assert float(loop.archive.stage_state("supernet").tensors["w"]) == 1.0
 
 
 def test_a_run_may_begin_with_given_weights(tmp_path):
@@ -293,9 +294,9 @@ def test_means_are_over_the_clients_that_have_a_value():
     ("labels", "names"),
     [(("no", "yes"), {"balanced_accuracy", "auc"}), (("a", "b", "c"), {"balanced_accuracy"})],
 )
-def test_auc_is_reported_for_two_classes_alone(tmp_path, labels, names):
-    loop = loop_in(tmp_path, task=replace(TASK, labels=labels))
-    means = loop._beside([figures(0.5, auc=0.25, balanced_accuracy=0.5)])
+def test_auc_is_reported_for_two_classes_alone(labels, names):
+    clients = [figures(0.5, auc=0.25, balanced_accuracy=0.5)]
+    means = means_beside(clients, metric_of("image"), labels)
     assert means.keys() == names and means["balanced_accuracy"] == 0.5
 
 
@@ -350,7 +351,7 @@ def test_a_run_goes_back_before_a_damaged_checkpoint_and_says_so(tmp_path):
     assert notices == [
         Notice("the checkpoint of round 2 cannot be used: the run goes back to round 1")
     ]
-    assert loop.named == {1: {0: "1.0"}}  # what orders must tell clients to keep
+    assert loop.needed_versions == {1: {0: "1.0"}}  # what orders must tell clients to keep
 
 
 def test_a_run_without_a_usable_checkpoint_starts_again(tmp_path):
@@ -364,7 +365,7 @@ def test_a_run_without_a_usable_checkpoint_starts_again(tmp_path):
 
 def test_versions_of_deleted_checkpoints_are_forgotten(tmp_path):
     loop = loop_in(tmp_path)
-    loop.named = {1: {0: "1.0"}, 2: {0: "2.0"}}
+    loop.needed_versions = {1: {0: "1.0"}, 2: {0: "2.0"}}
     now = saved(loop.archive, 2, 3)
     loop._forget(now)
-    assert loop.named == {2: {0: "2.0"}, 3: {0: "3.0"}}
+    assert loop.needed_versions == {2: {0: "2.0"}, 3: {0: "3.0"}}

@@ -10,7 +10,7 @@ import pytest
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol.envelope import Fault
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.testing import Toy, differences
 from fedloom.testing.engines import Passing, Stop, Stopping, order_of, stamp_of
 

@@ -6,20 +6,22 @@ import torch
 from fedloom.federation.protocol.parcels import Parcel
 from fedloom.federation.protocol.wire import Body, read_reply, reply_chunks
 from fedloom.federation.server.norms import (
-    LARGEST,
     REMEMBERED,
-    SWEEP,
-    Ruler,
     UpdateBound,
     excessive,
     extended,
-    group_of,
-    magnitude,
     medians,
-    root_mean,
     scales,
 )
 from fedloom.federation.server.receiving import Judges
+from fedloom.federation.server.update_sizes import (
+    LARGEST,
+    SWEEP,
+    UpdateMeasure,
+    group_of,
+    magnitude,
+    root_mean,
+)
 from fedloom.records.rows import MetricsRow, UpdateNorms
 from fedloom.types import Fields, Order, Reply
 
@@ -65,7 +67,7 @@ def test_groups(name, group):
 
 @pytest.mark.parametrize("received", [as_received, dict], ids=["in one sweep", "by key"])
 def test_an_update_is_measured_by_group(received):
-    norms = Ruler(SENT).measure(received(BACK))
+    norms = UpdateMeasure(SENT).measure(received(BACK))
     assert norms["parameters"] == 2.0
     assert norms["statistics"] == pytest.approx(math.sqrt(4.5), rel=1e-15)
     assert norms["alpha"] == pytest.approx(math.sqrt(0.125), rel=1e-7)
@@ -84,7 +86,7 @@ def test_both_ways_measure_the_same_beyond_a_sweep():
     back = {
         name: tensor + torch.randn(tensor.shape, generator=draws) for name, tensor in sent.items()
     }
-    ruler = Ruler(sent)
+    ruler = UpdateMeasure(sent)
     swept, by_key = ruler.measure(as_received(back)), ruler.measure(back)
     assert swept == pytest.approx(by_key, rel=1e-12) and set(swept) == {"parameters", "statistics"}
     difference = torch.cat(
@@ -94,9 +96,9 @@ def test_both_ways_measure_the_same_beyond_a_sweep():
 
 
 def test_further_tensors_and_integers_do_not_count():
-    norms = Ruler(SENT).measure(as_received({**BACK, "extra": torch.full((9,), 1e30)}))
-    assert norms == pytest.approx(Ruler(SENT).measure(BACK))
-    assert Ruler({"n": torch.tensor(1)}).measure(as_received({"n": torch.tensor(5)})) == {}
+    norms = UpdateMeasure(SENT).measure(as_received({**BACK, "extra": torch.full((9,), 1e30)}))
+    assert norms == pytest.approx(UpdateMeasure(SENT).measure(BACK))
+    assert UpdateMeasure({"n": torch.tensor(1)}).measure(as_received({"n": torch.tensor(5)})) == {}
 
 
 def test_other_precisions_are_measured_too():
@@ -105,15 +107,17 @@ def test_other_precisions_are_measured_too():
         "w": torch.full((2,), 3.0, dtype=torch.float64),
         "h": torch.full((2,), 3.0, dtype=torch.float16),
     }
-    assert Ruler(sent).measure(as_received(back)) == {"parameters": 3.0}
+    assert UpdateMeasure(sent).measure(as_received(back)) == {"parameters": 3.0}
 
 
 def test_a_size_is_always_finite():
     sent = {"w": torch.zeros(2, dtype=torch.float64)}
-    norms = Ruler(sent).measure(as_received({"w": torch.full((2,), 1e300, dtype=torch.float64)}))
+    norms = UpdateMeasure(sent).measure(
+        as_received({"w": torch.full((2,), 1e300, dtype=torch.float64)})
+    )
     assert norms["parameters"] > 1e300 and math.isfinite(norms["parameters"])
     largest = {"w": torch.full((2,), torch.finfo(torch.float32).max)}
-    sizes = Ruler({"w": -largest["w"]}).measure(as_received(largest))
+    sizes = UpdateMeasure({"w": -largest["w"]}).measure(as_received(largest))
     assert sizes["parameters"] == pytest.approx(2 * torch.finfo(torch.float32).max)
 
 
@@ -127,11 +131,11 @@ def test_parameters_of_a_network_are_measured_as_they_are():
         "w": torch.nn.Parameter(torch.zeros(2)),
         "h": torch.nn.Parameter(torch.zeros(2, dtype=torch.float64)),
     }
-    assert Ruler(sent).measure({"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}) == {
-        "parameters": 1.0
-    }
+    assert UpdateMeasure(sent).measure(
+        {"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}
+    ) == {"parameters": 1.0}
     only_w = {"w": sent["w"]}
-    assert Ruler(only_w).measure(as_received({"w": torch.ones(2)})) == {"parameters": 1.0}
+    assert UpdateMeasure(only_w).measure(as_received({"w": torch.ones(2)})) == {"parameters": 1.0}
 
 
 def test_further_tensors_of_a_name_that_was_sent_are_no_updates():

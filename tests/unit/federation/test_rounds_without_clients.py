@@ -15,11 +15,13 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.events import RoundEnded
-from fedloom.federation.server.loop import Loop, check_change
+from fedloom.federation.server.loop import Loop
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.stage_checks import check_change
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 

@@ -12,7 +12,7 @@ import pytest
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.method import Recipe, Stage
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.records.rows import MetricsRow, Refusal, WorkerDeath
 from fedloom.testing import Toy

@@ -9,9 +9,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.exchange import claimed_weights
 from fedloom.federation.server.shares import TOLERANCE, Capped, capped, level
-from fedloom.federation.server.topology import Clustered
 from fedloom.testing import Toy
 from fedloom.testing.engines import Shuffled
 from fedloom.testing.merging import differing

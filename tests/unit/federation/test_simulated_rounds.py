@@ -15,9 +15,9 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.availability import Attendance, Interval, Schedule
 from fedloom.federation.server.budgets import charged
-from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Replied, RoundEnded
 from fedloom.federation.server.loop import Loop
 from fedloom.federation.server.settings import Settings

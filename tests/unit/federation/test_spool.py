@@ -7,8 +7,9 @@ import torch
 
 from fedloom import files
 from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.packing import WireError
 from fedloom.federation.protocol.parcels import MOST_HELD, Slot
-from fedloom.federation.protocol.wire import WireError, reply_chunks
+from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server import spool as spool_module
 from fedloom.federation.server.spool import Place, Receipt, Spool, Spooled
 from fedloom.files import checksum, map_file, write_whole

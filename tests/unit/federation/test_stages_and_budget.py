@@ -14,7 +14,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.loop import Loop
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool

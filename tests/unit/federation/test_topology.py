@@ -8,11 +8,13 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import Departure, HopWork, RoundClock
+from fedloom.federation.server.clock import Departure, RoundClock
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
-from fedloom.federation.server.clusters import Clustering, Formed
+from fedloom.federation.server.clustered import Clustered, parse_topology
+from fedloom.federation.server.clusters import Clustering, FormedCluster
 from fedloom.federation.server.ledger import HopClient
-from fedloom.federation.server.topology import Clustered, Flat, parse_topology
+from fedloom.federation.server.topology import Flat
+from fedloom.federation.server.work_times import HopWork
 from fedloom.types import Order
 
 ORDERS = orders_of(range(4))
@@ -266,10 +268,10 @@ def test_the_cohort_of_a_clustering_stays(tmp_path):
     topology = Clustered(2, recluster=3)
     clustering = topology.gather(ORDERS, Exchange(tmp_path), situation_of(4)).clustering
     assert clustering.clients == (0, 1, 2, 3)
-    assert topology.holding(clustering, "train", 6) is clustering
-    assert topology.holding(clustering, "train", 7) is None  # a new one is drawn
-    assert topology.holding(clustering, "search", 5) is None
-    assert Flat().holding(clustering, "train", 5) is None
+    assert topology.valid_clustering(clustering, "train", 6) is clustering
+    assert topology.valid_clustering(clustering, "train", 7) is None  # a new one is drawn
+    assert topology.valid_clustering(clustering, "search", 5) is None
+    assert Flat().valid_clustering(clustering, "train", 5) is None
 
 
 def test_somebody_in_no_cluster_makes_them_anew(tmp_path):
@@ -284,7 +286,7 @@ def test_somebody_in_no_cluster_makes_them_anew(tmp_path):
 
 
 def test_a_checkpoint_keeps_a_clustering():
-    clusters = (Formed(0, (3, 1), (1, 3), 0.25, (4, 5)), Formed(7, (2,)))
+    clusters = (FormedCluster(0, (3, 1), (1, 3), 0.25, (4, 5)), FormedCluster(7, (2,)))
     clustering = Clustering("search", 11, clusters)
     assert Clustering.from_json(clustering.to_json()) == clustering
     assert Clustering.from_json(None) is None
@@ -385,7 +387,9 @@ def test_delay_takes_two_and_four(tmp_path, replies_as_large_as_orders):
     ("ranking", "seconds"), [((0, 1, 2), 14.0), ((1, 0, 2), 9.0), ((2, 0, 1), 7.5)]
 )
 def test_the_round_by_aggregator(tmp_path, replies_as_large_as_orders, ranking, seconds):
-    clustering = Clustering("train", 1, (Formed(0, (0, 1, 2), ranking), Formed(1, (3, 4), (3, 4))))
+    clustering = Clustering(
+        "train", 1, (FormedCluster(0, (0, 1, 2), ranking), FormedCluster(1, (3, 4), (3, 4)))
+    )
     exchange = Exchange(tmp_path, megabytes={0: 2, 1: 2, 2: 2}, macs=dict.fromkeys(range(3), 10**9))
     orders = orders_of(range(3))
     situation = situation_of(2, clock=RoundClock(DEVICES), clustering=clustering)
@@ -423,7 +427,7 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     assert row.lan_down == 8 * MB and row.lan_up == (4 + 4 + 2) * MB
     # What 0 and 1 had sent up to 2 came to nothing.
     assert gathered.traffic.replaced == 1 and gathered.traffic.wasted_bytes == 4 * MB
-    assert exchange.times[1].losses[2].kind == "dropped"
+    assert exchange.times[1].lost_work[2].kind == "dropped"
 
 
 def test_the_rest_of_the_round_is_at_the_new_ones_speed(tmp_path, replies_as_large_as_orders):
@@ -451,7 +455,7 @@ def test_of_a_cluster_that_sends_nothing_all_hops_are_wasted(tmp_path):
     row = gathered.clusters[1]
     assert (row.lan_down, row.lan_up, row.wan_down, row.wan_up) == (2 * MB, MB, MB, 0)
     own_bytes = gathered.transfers[HopClient(1, 3)].down  # and no reply
-    own_macs = sum(exchange.times[1].losses[client].macs for client in (3, 4))
+    own_macs = sum(exchange.times[1].lost_work[client].macs for client in (3, 4))
     assert gathered.traffic.wasted_bytes == 4 * MB - own_bytes
     assert gathered.traffic.wasted_macs == row.macs - own_macs == 10**9
     assert gathered.traffic.late == 0
@@ -461,7 +465,7 @@ def test_a_member_that_leaves_while_nobody_gathers_is_lost_too(tmp_path):
     """After 26.5 s 1 takes over; 0 went away at 10 s, with its reply of hop 1."""
     stays = {0: 10.0}
     gathered, exchange = example(tmp_path, departures={2: Departure(1)}, stays=stays)
-    assert exchange.times[1].losses.keys() == {0, 2}
+    assert exchange.times[1].lost_work.keys() == {0, 2}
     assert gathered.replies[0].client == 1 and gathered.replies[0].count["w"] == 1
 
 
@@ -478,7 +482,7 @@ def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(
     """0 leaves in hop 0, with 2 MB down and half of its MACs."""
     gathered, exchange = example(tmp_path, deadline=5.0, departures={0: Departure(0, 0.5)})
     row = gathered.clusters[0]
-    loss = exchange.times[0].losses[0]
+    loss = exchange.times[0].lost_work[0]
     assert gathered.traffic.late == 2 + 2  # the other cluster is late too
     other = gathered.clusters[1]
     assert gathered.traffic.wasted_macs + loss.macs == row.macs + other.macs
@@ -583,7 +587,7 @@ def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
 
 def test_every_lost_aggregator_is_a_step_of_its_own():
     """Two in a row, as where the second has nobody to collect from; transfers in a row are one."""
-    cluster = ClusterRound(Formed(0, (0,)), [], RoundClock(), Heartbeats(), 1)
+    cluster = ClusterRound(FormedCluster(0, (0,)), [], RoundClock(), Heartbeats(), 1)
     for doing, seconds in (
         ("heartbeat", 20.0),
         ("heartbeat", 20.0),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.testing import Toy, differences
 from fedloom.testing.engines import Absent, Spoiling, Stop, Stopping
 

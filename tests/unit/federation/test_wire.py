@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 
 import fedloom
 from fedloom.federation.protocol import wire
+from fedloom.federation.protocol.packing import CODES, DTYPES, WireError
 from fedloom.federation.protocol.wire import (
     ALIGN,
-    CODES,
-    DTYPES,
     Body,
     StampText,
-    WireError,
     checked_state_chunks,
     order_head,
     read_order,

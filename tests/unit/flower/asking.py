@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from fedloom.federation.protocol.wire import Body, order_head, read_json, read_reply
+from fedloom.federation.protocol.strict_json import read_json
+from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.types import Order, Stamp, Task
 
 EXPERIMENT = "0123456789abcdef"

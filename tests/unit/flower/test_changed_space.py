@@ -10,7 +10,8 @@ from fedloom.config.models import Experiment
 from fedloom.deploy.settled import checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.archive import Archive
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.records.folder import RunFolder
 from fedloom.records.rows import MetricsRow
 from fedloom.types import Setup

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from fedloom.learning.training import cosine
 from fedloom.spaces.mixed import model_of_space, plain
-from fedloom.stages.groups import GroupOptions
+from fedloom.stages.group_options import GroupOptions
 from fedloom.testing import Toy, Trace
 from fedloom.testing.watch import ServerLog
 from fedloom.types import Arch, Order, State, Tensors

@@ -10,7 +10,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.admission import Expected, refuse
 from fedloom.methods.auto import Auto
 from fedloom.methods.auto_client import AutoClient
-from fedloom.methods.auto_frame import answering, cost_of, of_size, sizes_within
+from fedloom.methods.auto_networks import cost_of, network_with_prior, sizes_within, weights_of_size
 from fedloom.methods.auto_options import AutoOptions
 from fedloom.methods.auto_tune import Tune
 from fedloom.stages.decisions import changes_for
@@ -179,9 +179,9 @@ def test_the_better_half_goes_on_with_its_weights_then_the_best():
     state = method.merge(state, orders, replies, at(0.05))
     assert state.meta["live"] == ["0.5", "1"]
     for size in ("0.5", "1"):
-        for name, tensor in of_size(size, before.tensors).items():
+        for name, tensor in weights_of_size(size, before.tensors).items():
             assert torch.equal(state.tensors[f"{size}/{name}"], tensor)
-    assert not of_size("0.7", state.tensors)
+    assert not weights_of_size("0.7", state.tensors)
     assert state.meta["decisions"][0] == {
         "decision": "size, slice 1",
         "options": ["0.35", "0.5", "0.7", "1"],
@@ -463,11 +463,17 @@ def test_a_client_s_scores_have_its_prior():
     toy, method = client_side()
     data = toy.data[0].train
     state = method.init(Setup(toy.task, 3), None)
-    with_prior = answering(toy.task, method.options, "1", of_size("1", state.tensors), data)
+    with_prior = network_with_prior(
+        toy.task, method.options, "1", weights_of_size("1", state.tensors), data
+    )
     x = data.x[:3]
     with_scores = with_prior.eval()(x).detach()
     without = AutoOptions(**{**toy.task.options, "prior": "off"})
-    plain = answering(toy.task, without, "1", of_size("1", state.tensors), data).eval()(x).detach()
+    plain = (
+        network_with_prior(toy.task, without, "1", weights_of_size("1", state.tensors), data)
+        .eval()(x)
+        .detach()
+    )
     counts = torch.bincount(data.y, minlength=len(toy.task.labels)) + 0.5
     torch.testing.assert_close(
         with_scores - plain, (counts / counts.sum()).log().expand(3, -1).float()

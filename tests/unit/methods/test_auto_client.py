@@ -8,11 +8,11 @@ import torch
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.learning.judging import held_back, judged
+from fedloom.learning.judging import held_back, validation_sums
 from fedloom.learning.prior import score_layer
 from fedloom.learning.training import weights_of
 from fedloom.methods.auto_client import AutoClient
-from fedloom.methods.auto_frame import answering, built, in_state
+from fedloom.methods.auto_networks import named_by_size, network_of_size, network_with_prior
 from fedloom.testing import Toy
 from fedloom.types import Order, State
 
@@ -42,7 +42,7 @@ def reply_of(toy, method, kind, data, tensors, own=None, **meta):
 
 
 def training_reply(toy, method, kind, data, whole):
-    tensors = weights_of(built(toy.task, method.options, "1"))
+    tensors = weights_of(network_of_size(toy.task, method.options, "1"))
     instructions = {"size": "1", "lr": 0.1, "augment": "none", "whole": whole, "validate": True}
     return reply_of(toy, method, kind, data, tensors, **instructions)
 
@@ -90,10 +90,10 @@ def test_sizes_are_scored_on_validation_samples_with_the_prior(data, prior):
     tensors = {}
     expected = []
     for size in ("0.5", "1"):
-        weights = weights_of(built(toy.task, method.options, size))
-        tensors |= in_state(size, weights)
-        net = answering(toy.task, method.options, size, weights, data)
-        expected.append(judged(net, held_back(data, 0.2).validation, "cpu"))
+        weights = weights_of(network_of_size(toy.task, method.options, size))
+        tensors |= named_by_size(size, weights)
+        net = network_with_prior(toy.task, method.options, size, weights, data)
+        expected.append(validation_sums(net, held_back(data, 0.2).validation, "cpu"))
     reply, _ = reply_of(toy, method, "judge", data, tensors, sizes=["0.5", "1"])
     assert reply.meta == {
         "nll": [sums.nll for sums in expected],
@@ -104,7 +104,7 @@ def test_sizes_are_scored_on_validation_samples_with_the_prior(data, prior):
 
 def always(toy, method, answer):
     """The weights of a network that gives one answer, whatever it sees."""
-    net = built(toy.task, method.options, "1")
+    net = network_of_size(toy.task, method.options, "1")
     layer = score_layer(net, len(toy.task.labels))
     with torch.no_grad():
         layer.weight.zero_()

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from fedloom.methods import auto_frame
+from fedloom.methods import auto_networks
 from fedloom.methods.auto import Auto
 from fedloom.methods.auto_least import race_cost
 from fedloom.methods.auto_options import AutoOptions
@@ -23,7 +23,7 @@ BACKWARD = 3  # passes of a sample in training: one forward, two backward
 
 @cache
 def macs_of(size):
-    return auto_frame.cost_of(TASK, AutoOptions(width=WIDTH), size).macs
+    return auto_networks.cost_of(TASK, AutoOptions(width=WIDTH), size).macs
 
 
 @dataclass
@@ -188,7 +188,7 @@ def test_the_least_of_a_limit_beside_rounds_in_numbers():
     rounds = dict.fromkeys(sizes, 1.0)
     assert race_cost(list(sizes), rounds, sizes, 0.0) == 15 + 12
     options = AutoOptions(sizes=[0.25, 0.5, 1.0], tune="never", changes="none")
-    costs = [auto_frame.cost_of(TASK, options, size).macs for size in ("0.25", "0.5", "1")]
+    costs = [auto_networks.cost_of(TASK, options, size).macs for size in ("0.25", "0.5", "1")]
     sums = sum(costs) + costs[1] + costs[2]
     judging = (sum(costs) + costs[1] + costs[2]) / 12
     before = sums + judging + costs[2]

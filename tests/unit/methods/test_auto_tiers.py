@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from fedloom.config.models import TiersConfig
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Declined
-from fedloom.learning.judging import held_back, judged
-from fedloom.learning.widths import Plan, cost_of, widths_of_tiers
+from fedloom.learning.judging import held_back, validation_sums
+from fedloom.learning.width_costs import NestedNetwork, cost_of, widths_of_tiers
 from fedloom.methods.auto_tiers import AutoTiers, AutoTiersOptions, tiers_of
 from fedloom.rng import rng
 from fedloom.runs.tiers import deal_of
@@ -352,7 +352,7 @@ def asked(tiers=None, **options):
     task = replace(
         TASK, shape=(3, 32, 32), mean=(0.0,) * 3, std=(1.0,) * 3, options=settled.model_dump()
     )
-    plan = Plan.of(task, settled)
+    plan = NestedNetwork.of(task, settled)
     deal = deal_of(TiersConfig(**(tiers or {})), tiers_of(task), 8, seed=0)
     return plan, widths_of_tiers(plan, settled, deal.tiers)
 
@@ -449,14 +449,16 @@ def test_a_client_judges_every_width_as_it_would_answer_with_it(toy):
     assert reply.meta["samples"] == len(validation)
     for place, width in enumerate(WIDTHS):
         served = method.evaluation(state, 1, width)
-        sums = judged(method.network(served, data, None, client_run(toy)), validation, "cpu")
+        sums = validation_sums(
+            method.network(served, data, None, client_run(toy)), validation, "cpu"
+        )
         assert (reply.meta["nll"][place], reply.meta["correct"][place]) == (sums.nll, sums.correct)
     assert not reply.tensors
 
 
 def test_a_device_that_cannot_hold_a_width_declines(toy):
     method, state = begun(toy)
-    plan = Plan.of(toy.task, method.options)
+    plan = NestedNetwork.of(toy.task, method.options)
     order = method.evaluation(state, 0, 1.0)
     limit = {"macs": cost_of(plan, 0.7).cost.macs}
     order = replace(order, kind="judge", meta={"width": 1.0, "widths": WIDTHS, "limit": limit})

@@ -7,7 +7,7 @@ import torch
 from paths_by_hand import check_close, check_same_bits_but, fedavg_round, searched, whole_cohort
 
 from fedloom.errors import FedloomError
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.methods.decnas import JUDGED, PARENT, TRAINED, DecNasOptions, Search
 from fedloom.stages.groups import CANDIDATES, right_answers
 from fedloom.testing.toy import samples

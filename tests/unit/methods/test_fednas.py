@@ -16,7 +16,7 @@ from fedloom.methods.fednas import (
     TrainCut,
     TrainDerived,
     Tune,
-    choose,
+    genotype_of,
     searched_from,
     stages,
 )
@@ -348,7 +348,7 @@ def test_a_personal_client_tunes_cuts_and_reports_the_cut():
     run = run_of(t)
     reply, own = Tune(o).client(Order(0, "adapt", state.tensors, {"lr": 0.1}), data, None, run)
     assert not reply.tensors and not reply.meta
-    expected = choose(own.tensors, o, t.seed, 0)
+    expected = genotype_of(own.tensors, o, t.seed, 0)
     reply, cut = TrainCut(o).client(Order(0, "adapt", {}, {"lr": 0.1}), data, own, run)
     assert not reply.tensors and not reply.meta
     assert Arch.from_plain(cut.meta["arch"]) == expected
@@ -405,10 +405,10 @@ def test_tuning_keeps_or_resets_both_optimisers(kept):
 def test_the_control_draws_its_genotype_and_each_client_its_own():
     o = FedNASOptions(**TINY, search="random")
     tensors = fresh_alpha(o, 0)
-    archs = [choose(tensors, o, 0, client) for client in range(8)]
+    archs = [genotype_of(tensors, o, 0, client) for client in range(8)]
     assert len(set(archs)) > 1
     assert archs == [
-        choose(fresh_alpha(o, 99), o, 0, client) for client in range(8)
+        genotype_of(fresh_alpha(o, 99), o, 0, client) for client in range(8)
     ]  # α has no say
     for arch in archs:
         space_for(o).check(arch)
@@ -421,7 +421,7 @@ def test_derivation_follows_alpha():
         alpha_key(number, slot): torch.tensor([float(number), 0.0])
         for number, slot in enumerate(slots)
     }
-    arch = choose(tensors, o, 0)
+    arch = genotype_of(tensors, o, 0)
     strength = [
         np.array([1 / (1 + np.exp(-number)), 1 / (1 + np.exp(number))])
         for number in range(len(arch.choice))
@@ -520,7 +520,7 @@ def test_nasbench201_is_searched_by_the_same_method():
     t, o, state = started(**options)
     reply, _ = Search(o).client(order_of(state), samples(12), None, run_of(t))
     assert set(reply.tensors) == set(state.tensors)
-    arch = choose(reply.tensors, o, t.seed)
+    arch = genotype_of(reply.tensors, o, t.seed)
     assert arch.space == "nasbench201" and all(len(live) == 1 for live in arch.choice)
     derived = TrainDerived(o).init(Setup(t, 3), State(reply.tensors))
     assert (

@@ -10,7 +10,8 @@ from fedloom.config.models import TiersConfig
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Declined
-from fedloom.methods.fedoras import ClientPaths, TrainSupernet, tiered
+from fedloom.methods.fedoras import TrainSupernet, tiered
+from fedloom.methods.fedoras_client import ClientPaths
 from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions

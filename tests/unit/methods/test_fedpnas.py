@@ -9,12 +9,12 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods import fedpnas_tune, stages
-from fedloom.methods.fedpnas_frame import is_personal
+from fedloom.methods.fedpnas_stage import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
 from fedloom.searchers import routed_search
 from fedloom.searchers.anticipation import anticipate
-from fedloom.searchers.guides import Drawing, Guided, Watched
+from fedloom.searchers.guides import Drawing, Guided, GuideFigures
 from fedloom.searchers.routed_search import Progress, loss_of, train_routed, trainable
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
@@ -170,7 +170,7 @@ def test_the_control_is_drawn_wide_enough_to_decide(method):
     """Before a choice, the entropy is that of equal operations: 2.197 and 1.609 nats, mean 2.0."""
     search = search_of(method, search="random")
     tensors = begun(search).tensors
-    watched = Watched()
+    watched = GuideFigures()
     drawing = Drawing(
         search.guide(tensors), 1.0, search.options.draw, torch_rng(0, "draws"), watched
     )

@@ -12,9 +12,11 @@ from fedloom.cost.devices import Device
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.federation.protocol.wire import Body, bytes_in_message
+from fedloom.federation.protocol.packing import bytes_in_message
+from fedloom.federation.protocol.wire import Body
 from fedloom.federation.server.availability import Attendance
-from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.federation.server.clustered import Clustered
+from fedloom.federation.server.topology import Flat
 from fedloom.learning.training import batch_norms
 from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in
@@ -24,7 +26,8 @@ from fedloom.runs.notices import of_reductions
 from fedloom.runs.privacy import departures_of
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
-from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, TrainGroup, region_of, right_answers
+from fedloom.stages.group_training import TrainGroup
+from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, region_of, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.engines import stamp_of
 from fedloom.testing.repeating import interrupted

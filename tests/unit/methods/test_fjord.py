@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fedloom.learning.training import sgd
-from fedloom.learning.widths import Plan, cost_of, inside_of
+from fedloom.learning.width_costs import NestedNetwork, cost_of, inside_of
 from fedloom.methods.fjord import Family, FjordOptions, step, tiers_of
 from fedloom.testing import Toy
 from fedloom.testing.watch import ServerLog
@@ -90,7 +90,7 @@ def test_batches_of_a_width_train_its_network_and_nothing_else():
     """
     toy = Toy.of("fjord", {"widths": [0.5, 1.0]})
     method = toy.stages[0].method
-    plan = Plan.of(toy.task, method.options)
+    plan = NestedNetwork.of(toy.task, method.options)
     widest = method.model(toy.task, 1.0)
     narrow = method.model(toy.task, 0.5)
     inside = {width: inside_of(plan, width, 1.0) for width in (0.5, 1.0)}
@@ -143,7 +143,9 @@ def test_a_text_network_has_widths_too():
     )  # fmt: skip
     options = FjordOptions(**task.options)
     tiered = tiers_of(task)
-    assert tiered.table.dearest("params") == cost_of(Plan.of(task, options), 1.0).cost.params
+    assert (
+        tiered.table.dearest("params") == cost_of(NestedNetwork.of(task, options), 1.0).cost.params
+    )
     hidden = 64
     by_hand = 4 * 8 + 4 * hidden * (8 + hidden + 2) + 4 * hidden * (2 * hidden + 2) + 4 * hidden + 4
-    assert cost_of(Plan.of(task, options), 0.25).cost.params == by_hand
+    assert cost_of(NestedNetwork.of(task, options), 0.25).cost.params == by_hand

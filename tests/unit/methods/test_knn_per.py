@@ -11,7 +11,14 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import TrainingOptions, model, weights_of
-from fedloom.methods.knn_per import SHARES, KnnPerOptions, Memorise, Seen, best_share, votes
+from fedloom.methods.knn_per import (
+    SHARES,
+    KnnPerOptions,
+    Memorise,
+    NetworkOutputs,
+    best_share,
+    votes,
+)
 from fedloom.nets.head import head_of
 from fedloom.testing import Toy
 from fedloom.types import Order, State
@@ -156,7 +163,7 @@ def test_nothing_of_the_memory_goes_up(two_clients, tmp_path):
 
 def test_features_are_the_inputs_of_the_head(two_clients):
     net = model(two_clients.task, TrainingOptions(network=f"{LINEAR}:Pair"))
-    seen = Seen.of(net, two_clients.data[0].test.x)
+    seen = NetworkOutputs.of(net, two_clients.data[0].test.x)
     np.testing.assert_array_equal(
         seen.features, [[2, 0], [-2, 0], [0, 2], [0, -2]]
     )  # the body is the identity

@@ -16,12 +16,13 @@ from torch.nn import functional
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.federation.server.topology import Clustered
+from fedloom.federation.server.clustered import Clustered
 from fedloom.methods.onenas import OneNasOptions, Search
 from fedloom.runs.configure import resolve_options
 from fedloom.spaces.choice import Mixture
 from fedloom.stages.group_paths import PretrainWeights
-from fedloom.stages.groups import CANDIDATES, TrainGroup, right_answers
+from fedloom.stages.group_training import TrainGroup
+from fedloom.stages.groups import CANDIDATES, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Arch, Order, Round, Setup

@@ -13,8 +13,9 @@ from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.learning.private_state import momentum_in, weights_in
 from fedloom.learning.training import train, weights_of
-from fedloom.methods.spider import PrivateModel, Spider, stages
+from fedloom.methods.spider import Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
+from fedloom.methods.spider_private import PrivateModel
 from fedloom.runs.configure import resolve_options
 from fedloom.spaces import space_for
 from fedloom.spaces.cells import chosen as cells

@@ -10,7 +10,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.loss import next_symbols, training_loss
 from fedloom.learning.training import SgdOptions, train
-from fedloom.methods.fedoras import ClientPaths, train_paths
+from fedloom.methods.fedoras_client import ClientPaths, train_paths
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.nets.model import Model

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedloom.federation.protocol.aggregate import place
+from fedloom.federation.protocol.aggregate import region_index
 from fedloom.nets.cnn import SmallCNN
 from fedloom.nets.lstm import CharLSTM
 from fedloom.nets.nesting import Axis, Inside, is_nested, is_statistic
@@ -54,7 +54,7 @@ def test_an_orders_region_is_the_part_that_it_brings(network, shape):
         assert part.shape == narrow.state_dict()[name].shape
         expected = tensors[name]
         if name in regions:
-            expected = tensors[name][place(regions[name], tensors[name].shape)]
+            expected = tensors[name][region_index(regions[name], tensors[name].shape)]
         assert torch.equal(part, expected), name
 
 

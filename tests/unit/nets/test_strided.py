@@ -52,8 +52,8 @@ def built(make, layout: torch.memory_format) -> nn.Module:
 
 PAIRS = {
     "reduce": (
-        lambda c, s: FactorizedReduce(c, 6, s, True),
-        lambda c, s: BareReduce(c, 6, s, True),
+        lambda c, s: FactorizedReduce(c, 6, s, affine=True),
+        lambda c, s: BareReduce(c, 6, s, affine=True),
     ),
     "block": (lambda c, _: Block(c, 2 * c, 2), lambda c, _: BareBlock(c, 2 * c, 2)),
 }
@@ -105,7 +105,7 @@ def test_weights_are_drawn_and_called_as_before():
     torch.manual_seed(0)
     even = nn.Conv2d(4, 3, 1, 2, bias=False)
     odd = nn.Conv2d(4, 4, 1, 2, bias=False)
-    net = built(lambda: FactorizedReduce(4, 7, (8, 8), False), torch.contiguous_format)
+    net = built(lambda: FactorizedReduce(4, 7, (8, 8), affine=False), torch.contiguous_format)
     assert torch.equal(net.even.weight, even.weight) and torch.equal(net.odd.weight, odd.weight)
     assert [key for key in net.state_dict() if "bn" not in key] == ["even.weight", "odd.weight"]
     assert "shortcut.0.weight" in Block(4, 8, 2).state_dict()
@@ -120,7 +120,7 @@ def test_any_stride_and_none():
 
 
 def test_a_relu_convolution_of_one_pixel_has_its_stride_outside():
-    op = ReluConv(2, 3, 1, 2, False)
+    op = ReluConv(2, 3, 1, 2, affine=False)
     x = torch.randn(2, 2, 7, 8)
     assert op.conv.stride == (1, 1) and op.stride == 2
     expected = op.bn(functional.conv2d(x, op.conv.weight, stride=2))

@@ -445,8 +445,8 @@ def test_the_mixture_does_not_depend_on_the_memory_format():
 @pytest.mark.parametrize("affine", [False, True])
 def test_the_cost_of_an_operation(name, stride, size, affine):
     channels = 6
-    op = build_op(name, channels, stride, size, affine)
-    cost = op_cost(name, channels, stride, size, affine)
+    op = build_op(name, channels, stride, size, affine=affine)
+    cost = op_cost(name, channels, stride, size, affine=affine)
     if op is None:
         assert cost == (0, 0, 0)
         return

@@ -88,12 +88,12 @@ def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
     paths = np.array([[number, number, number % 5] for number in range(9)])  # all differ
     handed_out = []
 
-    class Noted(routes.Given):
+    class Noted(routes.FixedRoutes):
         def __init__(self, guided, paths):
             super().__init__(guided, paths)
             handed_out.append(paths)
 
-    monkeypatch.setattr(routes, "Given", Noted)
+    monkeypatch.setattr(routes, "FixedRoutes", Noted)
     accuracy = routes.shuffled_accuracy(net, part, paths)
     (taken,) = handed_out
     assert sorted(taken.tolist()) == paths.tolist()

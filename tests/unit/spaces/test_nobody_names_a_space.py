@@ -158,12 +158,13 @@ OTHER_MEANINGS = {
     "evaluate/verdict.py": "lstm",  # the network
     "data/showing/picture.py": "group",  # an element of SVG
     "federation/protocol/wire.py": "group",  # of orders: a cluster
-    "federation/server/topology.py": "group",  # the same
+    "federation/server/clustered.py": "group",  # the same
     "methods/finch_options.py": "group",  # of cells, in words for a person
     "registry.py": "group",  # of entry points
     "report/sections/clusters.py": "noise",  # that clients added to their label counts
     "report/sections/subspaces.py": "group",  # of cells, in words for a person
-    "stages/groups.py": "group",  # the same, and a name in the result; it names no space
+    "stages/group_options.py": "group",  # the same
+    "stages/group_training.py": "group",  # an order's cluster, and a name in the result
     "report/sections/tiers.py": "group",  # of clients: a tier
     "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node without operations
     "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is

@@ -33,21 +33,21 @@ def parameters(module):
 
 
 def edge_size(names, channels):
-    return sum(op_cost(name, channels, 1, MAP, True).params for name in names)
+    return sum(op_cost(name, channels, 1, MAP, affine=True).params for name in names)
 
 
 @pytest.mark.parametrize(("column", "channels"), [(0, 32), (1, 16)])
 @pytest.mark.parametrize("name", TABLE_3)
 def test_sizes_of_table_3(name, column, channels):
     wanted = TABLE_3[name][column]
-    assert op_cost(name, channels, 1, MAP, True).params == wanted
-    assert parameters(build_op(name, channels, 1, MAP, True)) == wanted
+    assert op_cost(name, channels, 1, MAP, affine=True).params == wanted
+    assert parameters(build_op(name, channels, 1, MAP, affine=True)) == wanted
 
 
 @pytest.mark.parametrize(("channels", "params"), [(32, 1_088), (16, 288)])
 def test_a_skip_that_reduces(channels, params):
-    assert op_cost("skip_connect", channels, 2, MAP, True).params == params
-    assert parameters(build_op("skip_connect", channels, 2, MAP, True)) == params
+    assert op_cost("skip_connect", channels, 2, MAP, affine=True).params == params
+    assert parameters(build_op("skip_connect", channels, 2, MAP, affine=True)) == params
 
 
 def test_the_operations_in_their_order():

@@ -24,7 +24,7 @@ from fedloom.allocator import give_back
 from fedloom.config.histograms import HistogramRule
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.limits import DeviceLimit
-from fedloom.cost.memory import forget_peak, peak
+from fedloom.cost.memory import peak, reset_peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples, TooFewSamples
 from fedloom.federation.client.store import ClientStore, LostState
@@ -39,7 +39,8 @@ from fedloom.federation.protocol.method import (
     Stage,
     fields_of,
 )
-from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
+from fedloom.federation.protocol.packing import Buffer
+from fedloom.federation.protocol.wire import read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.figures import Figures
@@ -47,14 +48,14 @@ from fedloom.metrics.measuring import measured
 from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.nets.folding import weights_stay
 from fedloom.nets.heads import head_of_network
-from fedloom.nets.kept import Lender
+from fedloom.nets.reuse import NetworkCache
 from fedloom.types import ClientDescription, Json, Order, Reply, SampleCounts, State, Task
 
 SCORED_POSITIONS = 1 << 18  # pixels in a batch of images that is scored: 256 images of 32×32
 LEAST_SCORED = 32  # samples in a batch that is scored
 MOST_SCORED = 1024
 MOST_TASKS = 4  # tasks whose stages a site remembers
-MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
+MOST_CONFUSION_CLASSES = 100  # classes; a larger confusion matrix is neither small nor readable
 
 
 def unchanged(order: Order, reply: Reply) -> Reply:
@@ -84,7 +85,9 @@ class Site:
     # leaves. It may raise an error, and then nothing leaves. Here a site would mask its reply for a
     # secure sum, or clip it and add noise.
     leaving: Callable[[Order, Reply], Reply] = unchanged
-    networks: Lender = field(default_factory=Lender)  # reused from one order to the next
+    networks: NetworkCache = field(
+        default_factory=NetworkCache
+    )  # reused from one order to the next
     resolved: list[TaskStages] = field(default_factory=list)  # of the latest tasks
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
@@ -94,7 +97,7 @@ class Site:
         envelope.
         """
         started = time.perf_counter()
-        peak_was_reset = forget_peak()
+        peak_was_reset = reset_peak()
         with Meter() as meter:
             try:
                 with self.networks.serving():
@@ -223,11 +226,11 @@ class Site:
         meta = {"shape": list(self.shape), "labels": list(self.labels), **description.to_json()}
         return Reply(order.client, meta=meta)
 
-    def _histogram(self, asked: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
+    def _histogram(self, requested: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
         """The counts of the client's training labels, or None if the run does not ask for them."""
-        if asked is None:
+        if requested is None:
             return None
-        rule = HistogramRule.parse(asked)
+        rule = HistogramRule.parse(requested)
         return tuple(histogram_of(data.y.numpy(), self.labels, rule, run.secret()))
 
     def _evaluate(
@@ -246,19 +249,19 @@ class Site:
             part = data.validation
         part.check_part(f"the {name} part")
         predict = method.predictor(order, data.train, own, run)
-        scores = scored(predict, part, run.task, self.device)
+        scores = scores_on(predict, part, run.task, self.device)
         personal = measured(scores, part.y.numpy(), run.task)
         shared = None
         if method.shares:
             shared = personal
             if own is not None:
                 predict_shared = method.predictor(order, data.train, None, run)
-                shared = score(predict_shared, part, run.task, self.device)
+                shared = figures_on(predict_shared, part, run.task, self.device)
         evaluation = EvaluationReply(personal, shared)
         if not order.meta["final"]:
             return Reply(order.client, meta=evaluation.to_meta()), None
-        asked = order.meta.get("confusion", True)
-        if asked and self.sends_confusion and can_be_confused(run.task):
+        wants_confusion = order.meta.get("confusion", True)
+        if wants_confusion and self.sends_confusion and has_confusion_matrix(run.task):
             counts = confusion(scores, part.y.numpy(), len(run.task.labels))
             evaluation = replace(evaluation, confusion=counts)
         network = predict
@@ -280,13 +283,13 @@ class StoreFailed(Exception):
     """A client's state could not be saved on the site's disk."""
 
 
-def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
+def figures_on(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
     """The metrics of a model on a part of the data."""
-    return measured(scored(predict, part, task, device), part.y.numpy(), task)
+    return measured(scores_on(predict, part, task, device), part.y.numpy(), task)
 
 
 @torch.no_grad()
-def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
+def scores_on(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
     """The scores that a model gives the samples of a part, one row per sample."""
     with weights_stay():
         rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
@@ -304,12 +307,12 @@ def scoring_batch(shape: tuple[int, ...]) -> int:
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
 
-def can_be_confused(task: Task) -> bool:
+def has_confusion_matrix(task: Task) -> bool:
     """Whether a confusion matrix makes sense for a task.
 
     It must be judged by accuracy, and must not have too many classes.
     """
-    return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
+    return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSION_CLASSES
 
 
 def facts_of(net: nn.Module, task: Task) -> NetworkFacts:

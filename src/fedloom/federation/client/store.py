@@ -10,7 +10,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.protocol.packing import WireError
+from fedloom.federation.protocol.wire import checked_state_chunks, read_state
 from fedloom.files import remove_leftovers, write_whole
 from fedloom.types import State
 

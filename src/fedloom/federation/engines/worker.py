@@ -29,8 +29,9 @@ from fedloom.federation.engines.frames import Inbox, framed, write_all
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.protocol.packing import Buffer
 from fedloom.federation.protocol.parcels import Slot
-from fedloom.federation.protocol.wire import Buffer, split
+from fedloom.federation.protocol.wire import split
 from fedloom.files import map_file
 from fedloom.types import Json, Task
 

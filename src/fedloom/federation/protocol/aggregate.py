@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
+from fedloom.federation.protocol.packing import Entry, Layout, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
 # Elements per step, so that the total's slice stays in the cache while the reply's is converted.
@@ -79,7 +79,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Run:
+class AdjacentTensors:
     """Tensors with one weight that are adjacent both in a reply and in the flat buffer."""
 
     names: list[str]
@@ -170,7 +170,7 @@ class Fold:
         tensors = reply.tensors
         if not isinstance(tensors, Packed) or regions or not self.sweeps:
             return set()
-        runs: list[Run] = []
+        runs: list[AdjacentTensors] = []
         for entry in tensors.layout.entries:
             place = self._places.get(entry.name)
             weight = weight_of(reply, entry.name)
@@ -179,7 +179,9 @@ class Fold:
             if entry.shape != place.shape:
                 return set()  # adding the tensor by itself will raise a helpful error
             if not runs or not runs[-1].take(entry, place.begin, weight):
-                runs.append(Run([entry.name], entry.begin, entry.end, place.begin, weight))
+                runs.append(
+                    AdjacentTensors([entry.name], entry.begin, entry.end, place.begin, weight)
+                )
         added: set[str] = set()
         for run in runs:
             values = tensors.between(torch.float32, run.begin, run.end)
@@ -239,7 +241,7 @@ class Fold:
             return
         if not isinstance(tally.weight, torch.Tensor):
             tally.weight = torch.full_like(tally.total, tally.weight)
-        where = place(region, tally.total.shape)
+        where = region_index(region, tally.total.shape)
         tally.total[where] = tally.total[where] + weight * tensor.double()
         tally.weight[where] += weight
 
@@ -383,7 +385,7 @@ def count_of(reply: Reply, key: str) -> int:
     return reply.count.get(key, 0)
 
 
-def place(region: Region, shape: torch.Size) -> tuple[torch.Tensor, ...]:
+def region_index(region: Region, shape: torch.Size) -> tuple[torch.Tensor, ...]:
     """A region as an index: an open grid of the chosen indices in each dimension."""
     grid = []
     for axis, (indices, size) in enumerate(zip(region, shape, strict=True)):

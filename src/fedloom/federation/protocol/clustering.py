@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from fedloom import reading
 from fedloom.errors import FedloomError
+from fedloom.federation.protocol.medoids import medoid_groups
 
 Histogram = Sequence[int]  # samples per label
 Histograms = Mapping[int, Histogram]  # by client
@@ -30,7 +29,6 @@ Fits = Callable[[Sequence[int]], bool]  # whether a cluster of these members is 
 # Two float64 quotients whose relative difference is smaller than this may be equal fractions.
 ROUNDING = 2.0**-49
 LARGEST_IN_INT64 = 2**62
-MOST_TURNS = 20  # iterations of k-medoids, which may cycle because cluster sizes are limited
 
 
 @dataclass(frozen=True)
@@ -387,8 +385,7 @@ def alike_clusters(
 ) -> list[Cluster]:
     """k-medoids on the distance of Eq. 6 between clients, which is what Algorithm 2 avoids.
 
-    No cluster has more than `size` members: clients join their nearest medoid that has room, the
-    nearest pairs first. The first medoids are far apart.
+    No cluster has more than `size` members.
     """
     check_size(size)
     if not histograms:
@@ -396,62 +393,10 @@ def alike_clusters(
     ids = sorted(histograms)
     counts = np.array([never_empty(histograms[client]) for client in ids], np.float64)
     shares = counts / counts.sum(axis=1, keepdims=True)
-    medoids = medoids_apart(shares, ceil(len(ids) / size), int(rng.integers(len(ids))))
-    groups: list[list[int]] = []
-    for _ in range(MOST_TURNS):
-        groups = dealt_to(medoids, shares, size)
-        middles = [middle_of(group, shares) for group in groups]
-        if middles == medoids:
-            break
-        medoids = middles
     clusters = []
-    for group in groups:
+    for group in medoid_groups(shares, size, int(rng.integers(len(ids)))):
         clusters.append(Cluster(tuple(ids[place] for place in group)))
     return with_levels(clusters, histograms, population)
-
-
-def medoids_apart(shares: np.ndarray, count: int, first: int) -> list[int]:
-    """`count` places, each as far as possible from those before it."""
-    medoids = [first]
-    to_nearest = distances_between(shares, shares[[first]])[:, 0]
-    to_nearest[first] = -1.0  # so that it is not chosen again
-    while len(medoids) < count:
-        farthest = int(to_nearest.argmax())
-        medoids.append(farthest)
-        to_farthest = distances_between(shares, shares[[farthest]])[:, 0]
-        to_nearest = np.minimum(to_nearest, to_farthest)
-        to_nearest[medoids] = -1.0
-    return medoids
-
-
-def dealt_to(medoids: Sequence[int], shares: np.ndarray, size: int) -> list[list[int]]:
-    """Assign every client to a medoid. The medoid comes first, then the others as they joined."""
-    groups = [[medoid] for medoid in medoids]
-    waiting = set(range(len(shares))) - set(medoids)
-    distances = distances_between(shares, shares[list(medoids)])
-    for pair in np.argsort(distances, axis=None, kind="stable").tolist():
-        if not waiting:
-            break
-        place, number = divmod(pair, len(medoids))
-        if place in waiting and len(groups[number]) < size:
-            groups[number].append(place)
-            waiting.remove(place)
-    return groups
-
-
-def middle_of(group: Sequence[int], shares: np.ndarray) -> int:
-    """The member with the smallest total distance to the others."""
-    places = sorted(group)
-    rows = shares[places]
-    return places[int(distances_between(rows, rows).sum(axis=1).argmin())]
-
-
-def distances_between(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Eq. 6 between each row and each of the others. Rows are shares of labels."""
-    from scipy.spatial.distance import cdist  # here: it imports slowly, and few runs need it
-
-    distances: np.ndarray = cdist(rows, others, "cityblock")
-    return distances
 
 
 # Without data
@@ -487,49 +432,7 @@ def round_clusters(clients: Sequence[int], groups: int) -> list[Cluster]:
     return [Cluster(tuple(members[group])) for group in sorted(members)]
 
 
-# By a file
-
-
-def file_clusters(path: Path, population: int) -> list[Cluster]:
-    """The clusters in a JSON file: lists of client ids, which together are the population."""
-    return [Cluster(members) for members in read_clusters(path, population)]
-
-
-def read_clusters(path: Path, population: int) -> list[tuple[int, ...]]:
-    rule = f"{path} must be a JSON list of clusters, each a list of client ids"
-    advice = "fix it, e.g. [[0, 3], [1, 2]]"
-    try:
-        raw = reading.read_json(path)
-    except reading.Unreadable as error:
-        raise FedloomError(rule, str(error), "fix it, or check --clusters") from None
-    if not isinstance(raw, list) or not raw:
-        raise FedloomError(rule, "it is not a list, or an empty one", advice)
-    for number, members in enumerate(raw, start=1):
-        if not isinstance(members, list) or not members:
-            raise FedloomError(rule, f"cluster {number} is not a list, or an empty one", advice)
-        if not all(type(client) is int for client in members):
-            raise FedloomError(rule, f"cluster {number} has an entry that is not an id", advice)
-    clusters = [tuple(members) for members in raw]
-    check_assigned(clusters, population, str(path))
-    return clusters
-
-
-def check_assigned(clusters: Sequence[Sequence[int]], population: int, source: str) -> None:
-    """Raise an error unless every client is in exactly one cluster."""
-    seen: set[int] = set()
-    for members in clusters:
-        for client in members:
-            if not 0 <= client < population:
-                rule = f"{source} must name clients from 0 to {population - 1}"
-                raise FedloomError(rule, f"it names {client}", "fix it")
-            if client in seen:
-                rule = f"{source} must name every client once"
-                raise FedloomError(rule, f"it names client {client} twice", "fix it")
-            seen.add(client)
-    for client in range(population):
-        if client not in seen:
-            rule = f"{source} must name each of the {population} clients"
-            raise FedloomError(rule, f"it leaves client {client} out", "add it to a cluster")
+# As a file assigns them
 
 
 def assigned_clusters(

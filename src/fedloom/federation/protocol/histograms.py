@@ -81,9 +81,9 @@ def simulated_secret(seed: int, client: int) -> bytes:
     return hashlib.sha256(f"secret of a simulation/{seed}/{client}".encode()).digest()
 
 
-def refuse_histogram(row: object, asked: HistogramRule | None, classes: int) -> str | None:
+def refuse_histogram(row: object, requested: HistogramRule | None, classes: int) -> str | None:
     """Why the label counts in a description cannot be used, or None."""
-    if asked is None or asked.mechanism == NONE:
+    if requested is None or requested.mechanism == NONE:
         if row is None:
             return None
         return "its histogram: the run did not ask for it"

@@ -375,7 +375,10 @@ class Tiered(NamedTuple):
 
     @property
     def operations(self) -> set[str]:
-        return {name for layer in self.names for name in layer}
+        operations: set[str] = set()
+        for names_of_layer in self.names:
+            operations.update(names_of_layer)
+        return operations
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
-"""The simulated clock: how long messages and work take on the clients' devices.
+"""The simulated clock of a round: which replies arrive in time, who leaves, and when it ends.
 
-It computes from counted MACs, the bytes of messages and the table of devices, and from nothing that
-was measured. So it shows the same times for any number of workers, and a resumed run continues with
-the same bits. All seconds in this file are simulated.
-
-In a flat topology every client talks to the server over its own WAN link, and a round takes as long
-as its slowest client. In a cluster the members talk to their aggregator (FINCH §2.2, Eq. 9 and 10).
+It computes from counted MACs, the bytes of messages and the table of devices (`work_times.py`), and
+from nothing that was measured. So it shows the same times for any number of workers, and a resumed
+run continues with the same bits. All seconds in this file are simulated.
 """
 
 from __future__ import annotations
@@ -16,216 +13,15 @@ from math import inf
 from typing import Literal
 
 from fedloom.cost.devices import Device
-from fedloom.records.rows import Pace, TimeStep
-
-Phases = Literal["serial", "parallel"]
-
-
-@dataclass(frozen=True)
-class HopWork:
-    """What one client does in one hop."""
-
-    client: int
-    down: int  # bytes of the order
-    up: int  # bytes of the reply
-    macs: int  # MACs of training
-    search_macs: int = 0  # MACs of searching
-
-
-@dataclass(frozen=True)
-class Visit:
-    """How long one hop takes a client: receiving the order, working, and sending the reply."""
-
-    down: float
-    work: float
-    seconds: float  # all three together
-
-    def steps_until(self, end: float) -> list[TimeStep]:
-        """What a client does up to `end`: it receives its order, trains, and sends its reply."""
-        down = min(self.down, end)
-        work = min(self.work, end - down)
-        up = end - down - work
-        steps = [TimeStep("transfer", down), TimeStep("training", work)]
-        if self.seconds > self.down + self.work:
-            steps.append(TimeStep("transfer", up))
-        return [step for step in steps if step.seconds > 0]
-
-
-# One client
-
-
-def work_seconds(work: HopWork, device: Device, phases: Phases) -> float:
-    """How long training and searching take: one after the other, or in parallel.
-
-    Eq. 10, as it is printed, has them in parallel.
-    """
-    training = work.macs / device.macs_per_second
-    searching = work.search_macs / device.macs_per_second
-    if phases == "parallel":
-        return max(training, searching)
-    return training + searching
-
-
-def macs_by(work: HopWork, device: Device, phases: Phases, seconds: float) -> int:
-    """How many MACs a client has computed `seconds` after its order began to arrive."""
-    all_macs = work.macs + work.search_macs
-    needed = work_seconds(work, device, phases)
-    worked = seconds - work.down / device.wan_down
-    if worked >= needed:
-        return all_macs
-    return int(all_macs * max(0.0, worked) / needed)
-
-
-def flat_client_seconds(work: HopWork, device: Device, phases: Phases) -> float:
-    """How long it takes until the server has a client's reply."""
-    down = work.down / device.wan_down
-    up = work.up / device.wan_up
-    return down + work_seconds(work, device, phases) + up
-
-
-def flat_visit(work: HopWork, device: Device, phases: Phases) -> Visit:
-    """The same as `flat_client_seconds`, split into its parts."""
-    down = work.down / device.wan_down
-    seconds = flat_client_seconds(work, device, phases)
-    return Visit(down, work_seconds(work, device, phases), seconds)
-
-
-def flat_seconds(works: Sequence[HopWork], devices: Sequence[Device], phases: Phases) -> float:
-    """How long a round without clusters takes, in which all clients work in parallel."""
-    slowest = 0.0
-    for work in works:
-        slowest = max(slowest, flat_client_seconds(work, devices[work.client], phases))
-    return slowest
-
-
-# Clusters
-
-
-def member_seconds(
-    works: Sequence[HopWork],
-    devices: Sequence[Device],
-    aggregator: int,
-    phases: Phases,
-) -> dict[int, float]:
-    """How long one hop takes every member, by client."""
-    visits = member_visits(works, devices, aggregator, phases)
-    return {client: visit.seconds for client, visit in visits.items()}
-
-
-def member_visits(
-    works: Sequence[HopWork],
-    devices: Sequence[Device],
-    aggregator: int,
-    phases: Phases,
-) -> dict[int, Visit]:
-    """The same as `member_seconds`, split into its parts.
-
-    Members share the aggregator's links. Its messages to itself take no time. Those to a member at
-    another place go over the WAN links of both.
-    """
-    gathering = devices[aggregator]
-    near = 0  # members at the aggregator's place
-    far = 0
-    for work in works:
-        if work.client == aggregator:
-            continue
-        if devices[work.client].place == gathering.place:
-            near += 1
-        else:
-            far += 1
-    visits = {}
-    for work in works:
-        device = devices[work.client]
-        down = 0.0
-        transfer = 0.0
-        if work.client == aggregator:
-            pass
-        elif device.place == gathering.place:
-            speed = min(device.lan, gathering.lan / near)
-            down = work.down / speed
-            transfer = (work.down + work.up) / speed
-        else:
-            down = work.down / min(device.wan_down, gathering.wan_up / far)
-            transfer = down + work.up / min(device.wan_up, gathering.wan_down / far)
-        working = work_seconds(work, device, phases)
-        visits[work.client] = Visit(down, working, transfer + working)
-    return visits
-
-
-def hop_seconds(
-    works: Sequence[HopWork],
-    devices: Sequence[Device],
-    aggregator: int,
-    phases: Phases,
-) -> float:
-    """How long one hop inside a cluster takes: as long as its slowest member."""
-    return max(member_seconds(works, devices, aggregator, phases).values(), default=0.0)
-
-
-def cluster_seconds(
-    hops: Sequence[Sequence[HopWork]],
-    devices: Sequence[Device],
-    aggregator: int,
-    wan_down: int,
-    wan_up: int,
-    phases: Phases,
-) -> float:
-    """How long a cluster's round takes: down to the aggregator, all hops, and up to the server."""
-    gathering = devices[aggregator]
-    inside = 0.0
-    for works in hops:
-        inside += hop_seconds(works, devices, aggregator, phases)
-    return wan_down / gathering.wan_down + inside + wan_up / gathering.wan_up
-
-
-def quickest_aggregator(
-    hops: Sequence[Sequence[HopWork]],
-    devices: Sequence[Device],
-    candidates: Collection[int],
-    wan_down: int,
-    wan_up: int,
-    phases: Phases,
-) -> int:
-    """The candidate that makes the cluster's round shortest; among equals, the lowest id."""
-
-    def order(candidate: int) -> tuple[float, int]:
-        seconds = cluster_seconds(hops, devices, candidate, wan_down, wan_up, phases)
-        return seconds, candidate
-
-    return min(candidates, key=order)
-
-
-# One round, with clients that leave or answer too late
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A client that leaves during its work in a round and stays away until the round ends."""
-
-    hop: int
-    share: float = 1.0  # the share of the hop's work that it has done when it leaves
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Work of a hop whose result cannot be used."""
-
-    kind: Literal["dropped", "late"]
-    reason: str
-    macs: int  # MACs that were computed for it
-    up: int  # bytes of the reply that were sent
-
-
-@dataclass(frozen=True)
-class HopTimes:
-    """The times of one hop."""
-
-    seconds: float = 0.0  # how long the hop took
-    # By client, how long it took until the client's reply arrived or the client left.
-    of_client: Mapping[int, float] = field(default_factory=dict)
-    losses: Mapping[int, Loss] = field(default_factory=dict)  # by client
-    # In a round without clusters, what the slowest client and the one in the middle did.
-    paces: tuple[Pace, ...] = ()
+from fedloom.federation.server.work_times import (
+    HopWork,
+    Phases,
+    flat_client_seconds,
+    flat_visit,
+    macs_by,
+    work_seconds,
+)
+from fedloom.records.rows import Pace
 
 
 @dataclass(frozen=True)
@@ -267,7 +63,7 @@ class RoundClock:
         usable = {client: at for client, at in arrivals.items() if client not in refused}
         close = closing(usable, self.deadline, self.wanted)
         of_client = {**arrivals, **leaving}
-        losses = {}
+        lost_work = {}
         for work in works:
             at = of_client[work.client]
             if work.client in refused:
@@ -275,39 +71,39 @@ class RoundClock:
             if work.client in leaving and at <= close.seconds:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"left: it went away after {at:.6g} simulated seconds, during its work"
-                losses[work.client] = Loss("dropped", reason, macs, 0)
+                lost_work[work.client] = LostWork("dropped", reason, macs, 0)
             elif work.client in leaving or work.client not in close.in_time:
                 macs = macs_by(work, self.devices[work.client], self.phases, at)
                 reason = f"late: {close.reason}, and this one takes {at:.6g}"
                 up = 0 if work.client in leaving else work.up
-                losses[work.client] = Loss("late", reason, macs, up)
+                lost_work[work.client] = LostWork("late", reason, macs, up)
         longest = max(of_client.values(), default=0.0)
         ordered = {work.client: of_client[work.client] for work in works}
         seconds = min(longest, close.seconds)
-        paces = self._paces(works, ordered, losses, seconds)
-        return HopTimes(seconds, ordered, losses, paces)
+        paces = self._paces(works, ordered, lost_work, seconds)
+        return HopTimes(seconds, ordered, lost_work, paces)
 
     def _paces(
         self,
         works: Sequence[HopWork],
         of_client: Mapping[int, float],
-        losses: Mapping[int, Loss],
+        lost_work: Mapping[int, LostWork],
         seconds: float,
     ) -> tuple[Pace, ...]:
         """What the slowest client and the one in the middle did.
 
         Clients whose work was lost do not count, unless that is all of them.
         """
-        kept = [work for work in works if work.client not in losses] or list(works)
-        if not kept:
+        counted = [work for work in works if work.client not in lost_work] or list(works)
+        if not counted:
             return ()
-        kept.sort(key=lambda work: (-of_client[work.client], work.client))
+        counted.sort(key=lambda work: (-of_client[work.client], work.client))
         paces = []
-        for work in (kept[0], kept[len(kept) // 2]):
+        for work in (counted[0], counted[len(counted) // 2]):
             visit = flat_visit(work, self.devices[work.client], self.phases)
             steps = visit.steps_until(min(of_client[work.client], seconds))
             paces.append(Pace(work.client, tuple(steps)))
-        return tuple(paces[: len(kept)])
+        return tuple(paces[: len(counted)])
 
     def _leaves_after(self, work: HopWork) -> float:
         """How long after the round's beginning a client leaves; infinity if it stays."""
@@ -318,6 +114,36 @@ class RoundClock:
             working = departure.share * work_seconds(work, device, self.phases)
             leaves = min(leaves, work.down / device.wan_down + working)
         return leaves
+
+
+@dataclass(frozen=True)
+class HopTimes:
+    """The times of one hop."""
+
+    seconds: float = 0.0  # how long the hop took
+    # By client, how long it took until the client's reply arrived or the client left.
+    of_client: Mapping[int, float] = field(default_factory=dict)
+    lost_work: Mapping[int, LostWork] = field(default_factory=dict)  # by client
+    # In a round without clusters, what the slowest client and the one in the middle did.
+    paces: tuple[Pace, ...] = ()
+
+
+@dataclass(frozen=True)
+class LostWork:
+    """Work of a hop whose result cannot be used."""
+
+    kind: Literal["dropped", "late"]
+    reason: str
+    macs: int  # MACs that were computed for it
+    up: int  # bytes of the reply that were sent
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A client that leaves during its work in a round and stays away until the round ends."""
+
+    hop: int
+    share: float = 1.0  # the share of the hop's work that it has done when it leaves
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,19 @@ from fedloom.cost.devices import Device
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import Fold
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.clock import (
-    HopTimes,
+from fedloom.federation.server.clock import HopTimes, LostWork, RoundClock
+from fedloom.federation.server.clusters import FormedCluster
+from fedloom.federation.server.ledger import HopClient, Transfer
+from fedloom.federation.server.receiving import plain_numbers
+from fedloom.federation.server.spool import TAKEN_OVER, Spooled
+from fedloom.federation.server.work_times import (
     HopWork,
-    Loss,
-    RoundClock,
     Visit,
     cluster_seconds,
     flat_visit,
     hop_seconds,
     member_visits,
 )
-from fedloom.federation.server.clusters import Formed
-from fedloom.federation.server.ledger import HopClient, Transfer
-from fedloom.federation.server.receiving import plain_numbers
-from fedloom.federation.server.spool import TAKEN_OVER, Spooled
 from fedloom.records.rows import ClusterRow, Doing, TimeStep
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
@@ -74,7 +72,7 @@ class Takeover:
 class ClusterRound:
     """The state of one cluster while a round runs."""
 
-    cluster: Formed
+    cluster: FormedCluster
     orders: list[Order]  # of the members that take part, as planned
     clock: RoundClock
     heartbeats: Heartbeats
@@ -90,7 +88,8 @@ class ClusterRound:
     gone: set[int] = field(default_factory=set)  # members that have left
     takeovers: list[Takeover] = field(default_factory=list)
     transfers: dict[HopClient, Transfer] = field(default_factory=dict)
-    losses: dict[HopClient, Loss] = field(default_factory=dict)  # of members, in all hops so far
+    # Of members, in all hops so far.
+    lost_work: dict[HopClient, LostWork] = field(default_factory=dict)
     wasted: int = 0  # bytes that members sent to an aggregator that was gone
     from_server: int = 0  # bytes from the server to the aggregator
     to_server: int = 0
@@ -164,7 +163,9 @@ class ClusterRound:
             if self.clock.devices:
                 self._pass("aggregation", work.down / self.clock.devices[work.client].wan_down)
 
-    def time(self, works: Sequence[HopWork], refused: Collection[int], hop: int) -> HopTimes:
+    def times_of_hop(
+        self, works: Sequence[HopWork], refused: Collection[int], hop: int
+    ) -> HopTimes:
         """The times of one hop: when replies arrive, who leaves, and who takes over.
 
         The replies of the clients in `refused` cannot be used for other reasons.
@@ -173,7 +174,7 @@ class ClusterRound:
             return HopTimes()
         visits = self._visits(works)
         of_client = {}
-        losses: dict[int, Loss] = {}
+        lost_work: dict[int, LostWork] = {}
         for work in works:
             arrival = visits[work.client].seconds
             leaves = self._leaves_after(work.client, hop, arrival)
@@ -186,25 +187,25 @@ class ClusterRound:
             done = 1.0
             if arrival > 0:
                 done = min(1.0, leaves / arrival)
-            losses[work.client] = self._dropped(work, hop, done)
+            lost_work[work.client] = self._dropped(work, hop, done)
         for work in works:
-            if work.client in losses:
-                self.macs += losses[work.client].macs
+            if work.client in lost_work:
+                self.macs += lost_work[work.client].macs
             else:
                 self.macs += work.macs + work.search_macs
-        self._book(works, losses, hop)
+        self._book(works, lost_work, hop)
         slowest = max(of_client, key=lambda client: of_client[client])
         self.elapsed += of_client[slowest]
         for step in visits[slowest].steps_until(of_client[slowest]):
             self._note_step(step)
         present = {}
         for work in works:
-            if work.client not in losses and work.client not in refused:
+            if work.client not in lost_work and work.client not in refused:
                 present[work.client] = work
-        self._replace_if_gone(present, losses, hop)
-        for client, loss in losses.items():
-            self.losses[HopClient(hop, client)] = loss
-        return HopTimes(of_client[slowest], of_client, losses)
+        self._replace_if_gone(present, lost_work, hop)
+        for client, lost in lost_work.items():
+            self.lost_work[HopClient(hop, client)] = lost
+        return HopTimes(of_client[slowest], of_client, lost_work)
 
     def _visits(self, works: Sequence[HopWork]) -> dict[int, Visit]:
         """By client, how long after the hop's beginning its reply arrives, split into parts."""
@@ -229,17 +230,17 @@ class ClusterRound:
             leaves = min(leaves, self.clock.departures[client].share * arrival)
         return max(0.0, leaves)
 
-    def _dropped(self, work: HopWork, hop: int, done: float) -> Loss:
+    def _dropped(self, work: HopWork, hop: int, done: float) -> LostWork:
         macs = int(done * (work.macs + work.search_macs))
         where = f"hop {hop} of its cluster's round"
-        return Loss("dropped", f"left: it went away during its work, in {where}", macs, 0)
+        return LostWork("dropped", f"left: it went away during its work, in {where}", macs, 0)
 
     # Aggregators
 
     def _replace_if_gone(
         self,
         present: dict[int, HopWork],
-        losses: dict[int, Loss],
+        lost_work: dict[int, LostWork],
         hop: int,
     ) -> None:
         """Let members take over until one of those that are present is the aggregator.
@@ -252,7 +253,7 @@ class ClusterRound:
             for client in list(present):
                 if self.clock.stays.get(client, inf) < self.elapsed:
                     self.gone.add(client)
-                    losses[client] = self._dropped(present.pop(client), hop, 1.0)
+                    lost_work[client] = self._dropped(present.pop(client), hop, 1.0)
             for work in present.values():
                 self.wasted += self._transfer(work, lost).up
             self.aggregator = self.cluster.aggregator(present)
@@ -285,11 +286,11 @@ class ClusterRound:
 
     # Bytes
 
-    def _book(self, works: Sequence[HopWork], losses: Mapping[int, Loss], hop: int) -> None:
+    def _book(self, works: Sequence[HopWork], lost_work: Mapping[int, LostWork], hop: int) -> None:
         """Record over which links the bytes of this hop went."""
         for work in works:
-            if work.client in losses:
-                work = replace(work, up=losses[work.client].up)
+            if work.client in lost_work:
+                work = replace(work, up=lost_work[work.client].up)
             transfer = Transfer(wan_down=work.down, wan_up=work.up)
             if self.aggregator is not None:
                 transfer = self._transfer(work, self.aggregator)
@@ -380,10 +381,10 @@ class ClusterRound:
         row = self.row()
         wasted_bytes = row.lan_down + row.lan_up + row.wan_down + row.wan_up
         wasted_macs = self.macs
-        for place, loss in self.losses.items():
+        for place, lost in self.lost_work.items():
             transfer = self.transfers[place]
             wasted_bytes -= transfer.down + transfer.up
-            wasted_macs -= loss.macs
+            wasted_macs -= lost.macs
         late = 0
         if self.is_late:
             late = len(self.members - self.gone)

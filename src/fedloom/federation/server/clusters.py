@@ -16,50 +16,8 @@ import numpy as np
 from fedloom.types import Json, Order, Tensors
 
 Choice = Literal["delay", "random", "lowest"]  # how an aggregator is chosen
+
 SKETCH = 256  # the length of the sketch of an update
-
-
-@dataclass(frozen=True)
-class Formed:
-    """One cluster, which stays as it is until the next clustering."""
-
-    number: int
-    members: tuple[int, ...]  # in the order in which they joined
-    ranking: tuple[int, ...] = ()  # members as aggregators, best first; empty: not ranked yet
-    level: float | None = None  # the distance of its labels from the population's (Eq. 7)
-    histogram: tuple[int, ...] | None = None  # of its labels, as the server saw them
-
-    def aggregator(self, present: Collection[int]) -> int | None:
-        """The best aggregator among those present, or None if no member is."""
-        for client in self.ranking:
-            if client in present:
-                return client
-        return None
-
-    def to_json(self) -> Json:
-        histogram = None
-        if self.histogram is not None:
-            histogram = list(self.histogram)
-        return {
-            "cluster": self.number,
-            "members": list(self.members),
-            "ranking": list(self.ranking),
-            "level": self.level,
-            "histogram": histogram,
-        }
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Formed:
-        histogram = None
-        if raw["histogram"] is not None:
-            histogram = tuple(raw["histogram"])
-        return cls(
-            number=raw["cluster"],
-            members=tuple(raw["members"]),
-            ranking=tuple(raw["ranking"]),
-            level=raw["level"],
-            histogram=histogram,
-        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +26,7 @@ class Clustering:
 
     stage: str
     since: int  # the round in which the clusters were formed
-    clusters: tuple[Formed, ...]
+    clusters: tuple[FormedCluster, ...]
 
     @property
     def numbers(self) -> dict[int, int]:
@@ -120,8 +78,51 @@ class Clustering:
     def from_json(cls, raw: Json) -> Clustering | None:
         if raw is None:
             return None
-        clusters = tuple(Formed.from_json(cluster) for cluster in raw["clusters"])
+        clusters = tuple(FormedCluster.from_json(cluster) for cluster in raw["clusters"])
         return cls(raw["stage"], raw["since"], clusters)
+
+
+@dataclass(frozen=True)
+class FormedCluster:
+    """One cluster, which stays as it is until the next clustering."""
+
+    number: int
+    members: tuple[int, ...]  # in the order in which they joined
+    ranking: tuple[int, ...] = ()  # members as aggregators, best first; empty: not ranked yet
+    level: float | None = None  # the distance of its labels from the population's (Eq. 7)
+    histogram: tuple[int, ...] | None = None  # of its labels, as the server saw them
+
+    def aggregator(self, present: Collection[int]) -> int | None:
+        """The best aggregator among those present, or None if no member is."""
+        for client in self.ranking:
+            if client in present:
+                return client
+        return None
+
+    def to_json(self) -> Json:
+        histogram = None
+        if self.histogram is not None:
+            histogram = list(self.histogram)
+        return {
+            "cluster": self.number,
+            "members": list(self.members),
+            "ranking": list(self.ranking),
+            "level": self.level,
+            "histogram": histogram,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Json) -> FormedCluster:
+        histogram = None
+        if raw["histogram"] is not None:
+            histogram = tuple(raw["histogram"])
+        return cls(
+            number=raw["cluster"],
+            members=tuple(raw["members"]),
+            ranking=tuple(raw["ranking"]),
+            level=raw["level"],
+            histogram=histogram,
+        )
 
 
 @dataclass

@@ -25,7 +25,7 @@ class WrittenDescriptions:
     """Tables for the clients that described counts only, and JSON for the others, by client."""
 
     tables: dict[str, torch.Tensor]
-    others: dict[str, Json]
+    as_json: dict[str, Json]
 
 
 def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
@@ -34,10 +34,10 @@ def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
     clients = []
     samples = []
     histograms = []
-    others = {}
+    as_json = {}
     for client, description in described.items():
         if not fits_table(description, labels):
-            others[str(client)] = description.to_json()
+            as_json[str(client)] = description.to_json()
             continue
         counts = description.samples
         clients.append(client)
@@ -45,14 +45,14 @@ def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
         if description.histogram is not None:
             histograms.append(description.histogram)
     if not clients:
-        return WrittenDescriptions({}, others)
+        return WrittenDescriptions({}, as_json)
     tables = {
         CLIENTS: torch.tensor(clients, dtype=torch.int64),
         SAMPLES: torch.tensor(samples, dtype=torch.int64),
     }
     if labels is not None:
         tables[HISTOGRAMS] = torch.tensor(histograms, dtype=torch.int64)
-    return WrittenDescriptions(tables, others)
+    return WrittenDescriptions(tables, as_json)
 
 
 def labels_described(described: Mapping[int, ClientDescription]) -> int | None:
@@ -78,10 +78,10 @@ def fits_table(description: ClientDescription, labels: int | None) -> bool:
     return max(map(abs, description.histogram), default=0) <= MOST
 
 
-def read_again(tensors: Tensors, others: Mapping[str, Json]) -> dict[int, ClientDescription]:
+def read_again(tensors: Tensors, as_json: Mapping[str, Json]) -> dict[int, ClientDescription]:
     """The descriptions in a checkpoint's tensors and JSON. Earlier versions wrote JSON alone."""
     described = {}
-    for name, description in others.items():
+    for name, description in as_json.items():
         described[int(name)] = ClientDescription.from_json(description)
     if CLIENTS not in tensors:
         return described

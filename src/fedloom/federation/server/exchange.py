@@ -1,7 +1,7 @@
 """The messages that a round exchanges with its clients.
 
-An exchange describes clients, sends them orders, accepts or refuses their replies, keeps track of
-the versions of their private states, and adds up what all this cost.
+An exchange describes clients, sends them orders, accepts or refuses their replies, and keeps track
+of the versions of their private states. Its accounts have what became of every order.
 
 The journal comes first: an order whose outcome is in the journal is not sent again.
 """
@@ -9,39 +9,34 @@ The journal comes first: an order whose outcome is in the journal is not sent ag
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from fedloom.errors import RunStopped, TooFewReplies
-from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationReply
 from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.accounts import Accounts
+from fedloom.federation.server.clock import HopTimes
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import (
-    Booking,
-    HopClient,
-    Transfer,
-    evaluation_of,
-    work_of,
-)
+from fedloom.federation.server.ledger import HopClient, evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, Received, receive
+from fedloom.federation.server.reply_checks import ReplyCheck
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
-from fedloom.federation.server.topology import Timing, Worked
+from fedloom.federation.server.topology import HopResult, Timing
+from fedloom.federation.server.work_times import HopWork
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
+from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.types import ClientDescription, Fields, Json, Order, Reply, Stamp, Weight
 
@@ -70,42 +65,36 @@ class Exchange:
     stage: Stage
     number: int  # of the round
     # The versions of client states that each checkpoint needs, by the checkpoint's round.
-    named: Mapping[int, Mapping[int, str]]
+    needed_versions: Mapping[int, Mapping[int, str]]
     versions: dict[int, str]  # the current version of every client's state
     described: dict[int, ClientDescription]
     listen: Listener = lambda event: None
     bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
-    receipts: list[Receipt] = field(default_factory=list)
-    # Attempts after which a client was asked again. They are booked, but are not refusals.
-    failed_attempts: list[Receipt] = field(default_factory=list)
-    groups: dict[int, int | None] = field(default_factory=dict)  # by client
-    # Receipts of this round from before it was resumed, kept for the deaths they record.
-    forgotten: list[Receipt] = field(default_factory=list)
     # By client, the share of the total weight that a client with a lowered weight had claimed.
     capped: dict[int, float] = field(default_factory=dict)
     # Replies of the current hop, as they were read on arrival, up to `MOST_KEPT` bytes.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
     latest_stamp: Stamp | None = None
-    losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
     # Whether losses left a hop with too few replies. Then the result of the round is discarded.
     is_lost: bool = False
-    # In clusters, over which links the bytes of each client went.
-    transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.accounts = Accounts(self.stage.name, self.number)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Ask clients to describe themselves before their first work.
 
         Returns the orders without those of clients that do not fit the task.
         """
-        self.forgotten = self.spool.forgotten(self.number)
+        self.accounts.forgotten = self.spool.forgotten(self.number)
         questions = []
         for order in orders:
             if order.client not in self.described:
                 question = describe_order(order.client, self.stage.method, self.settings)
                 questions.append(question)
         receipts = self._hop(questions, DESCRIBE)
-        self.receipts += receipts
+        self.accounts.receipts += receipts
         for receipt in receipts:
             if receipt.reason is None:
                 # Admission has checked that shape and labels are those of the task.
@@ -113,22 +102,22 @@ class Exchange:
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
-    def work(self, orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+    def work(self, orders: Sequence[Order], hop: int, timing: Timing) -> HopResult:
         """One hop of work: the accepted replies, in client order, and the hop's simulated times."""
         self.kept_replies = {}
         self.kept_bytes = 0
         for order in orders:
-            self.groups[order.client] = order.group
+            self.accounts.clusters[order.client] = order.group
         receipts = self._hop(orders, hop)
         works = tuple(work_in(receipt) for receipt in receipts)
         times = timing(works, {receipt.client for receipt in receipts if receipt.reason})
         receipts = self._bounded(orders, self._timed(receipts, times))
-        self.receipts += receipts
+        self.accounts.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
         least = self.settings.min_replies
-        if len(accepted) < least <= len(accepted) + len(times.losses):
+        if len(accepted) < least <= len(accepted) + len(times.lost_work):
             self.is_lost = True
-            return Worked(Spooled(()), works, times)
+            return HopResult(Spooled(()), works, times)
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
@@ -137,7 +126,7 @@ class Exchange:
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
         places = [Place(receipt.client, self._content(receipt)) for receipt in accepted]
-        return Worked(self._weighed(Spooled(tuple(places))), works, times)
+        return HopResult(self._weighed(Spooled(tuple(places))), works, times)
 
     def _timed(self, receipts: Sequence[Receipt], times: HopTimes) -> list[Receipt]:
         """The receipts, with a refusal for clients that left during their work or came too late.
@@ -147,12 +136,12 @@ class Exchange:
         timed = []
         for receipt in receipts:
             receipt = replace(receipt, simulated=times.of_client.get(receipt.client))
-            loss = times.losses.get(receipt.client)
-            if loss is not None:
-                receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
-                self.losses[receipt.hop, receipt.client] = loss
+            lost = times.lost_work.get(receipt.client)
+            if lost is not None:
+                receipt = replace(receipt, reason=lost.reason, up=lost.up, macs=lost.macs)
+                self.accounts.lost_work[HopClient(receipt.hop, receipt.client)] = lost
                 name = self.settings.called(receipt.client)
-                log.info("round %d: %s refused: %s", self.number, name, loss.reason)
+                log.info("round %d: %s refused: %s", self.number, name, lost.reason)
             timed.append(receipt)
         return timed
 
@@ -164,7 +153,7 @@ class Exchange:
 
     def _too_few(self, accepted: int) -> RunStopped:
         """The error for a round that cannot go on: who was refused, why, and what helps."""
-        refused = [receipt for receipt in self.receipts if receipt.reason is not None]
+        refused = [receipt for receipt in self.accounts.receipts if receipt.reason is not None]
         reasons = []
         deaths: list[Death] = []
         for receipt in refused:
@@ -173,7 +162,7 @@ class Exchange:
         others_refused = any(not receipt.deaths for receipt in refused)
         advice = what_helps(deaths, others_refused=others_refused)
         if others_refused and accepted == 0 and self.number > 1:
-            earlier_rounds = [number for number in self.named if number < self.number - 1]
+            earlier_rounds = [number for number in self.needed_versions if number < self.number - 1]
             before = max(earlier_rounds, default=0)
             command = f"`fedloom resume RUN --from {before}`"
             advice += f"; if the model itself was spoiled, {command} goes back"
@@ -250,12 +239,13 @@ class Exchange:
         by_client = {order.client: order for order in orders}
         parcels = list(encoded(orders, self.spool))
         judges = Judges(self.fields)
+        check = ReplyCheck(self.settings, self.stage.method, self.described)
         update_of = self.stage.method.update_of
         for parcel, envelope in self.engine.ask(parcels, self.settings.deadline):
             order = by_client[parcel.client]
             name = self.settings.called(order.client)
             judge = judges.of(parcel, order)
-            received = receive(order, parcel, envelope, judge, self.check, update_of, name)
+            received = receive(order, parcel, envelope, judge, check, update_of, name)
             receipt = self._computed(order, received)
             if receipt.reason is not None:
                 self._warn_of_refusal(receipt)
@@ -297,22 +287,10 @@ class Exchange:
             judged.append(receipt)
         return judged
 
-    def succeeded(self) -> bool:
-        """Whether at least half of the clients that worked and answered in time were accepted."""
-        worked = 0
-        accepted = 0
-        for receipt in self.receipts:
-            if receipt.hop < 0 or (receipt.hop, receipt.client) in self.losses:
-                continue
-            worked += 1
-            if receipt.reason is None:
-                accepted += 1
-        return 2 * accepted >= worked
-
     def _begin_afresh(self, attempt: Receipt) -> None:
         """Let a client whose state was lost go on without one, and book its failed attempt."""
         log.warning("%s continues with a fresh state", self.settings.called(attempt.client))
-        self.failed_attempts.append(attempt)
+        self.accounts.failed_attempts.append(attempt)
         self.versions.pop(attempt.client, None)
 
     def evaluate(self, orders: Sequence[Order]) -> list[ClientEvaluation]:
@@ -321,7 +299,7 @@ class Exchange:
         stamped = [self.stamped(order, EVALUATE) for order in orders]
         for answer in self._ask(stamped):
             receipt = answer.receipt
-            self.receipts.append(receipt)
+            self.accounts.receipts.append(receipt)
             evaluations[receipt.client] = self._evaluation(answer)
             if receipt.held is None:
                 self.spool.path(self.number, EVALUATE, receipt.client).unlink(missing_ok=True)
@@ -339,7 +317,7 @@ class Exchange:
         stamped = [self.stamped(order, EVALUATE) for order in self.describe(orders)]
         for answer in self._ask(stamped):
             receipt = answer.receipt
-            self.receipts.append(receipt)
+            self.accounts.receipts.append(receipt)
             if receipt.reason is None:
                 replies.append(self.reply(receipt))
             if receipt.held is None:
@@ -351,8 +329,9 @@ class Exchange:
 
         Their receipts are removed.
         """
-        questions = [booking for booking in self.bookings() if booking.line.hop == EVALUATE]
-        self.receipts = [receipt for receipt in self.receipts if receipt.hop != EVALUATE]
+        accounts = self.accounts
+        questions = [booking for booking in accounts.bookings() if booking.line.hop == EVALUATE]
+        accounts.receipts = [receipt for receipt in accounts.receipts if receipt.hop != EVALUATE]
         return evaluation_of(questions)
 
     def _evaluation(self, answer: Answer) -> ClientEvaluation:
@@ -376,7 +355,7 @@ class Exchange:
         if hop >= 0:
             write = f"{self.number}.{hop}"
         keep = set()
-        for versions in self.named.values():
+        for versions in self.needed_versions.values():
             if order.client in versions:
                 keep.add(versions[order.client])
         # Until the round's checkpoint is written, any of its hops may have to be repeated, because
@@ -422,89 +401,8 @@ class Exchange:
             return BASIC[kind]
         return fields_of(self.stage.method, kind)
 
-    def check(self, reply: Reply, order: Order, expected: admission.Expected) -> str | None:
-        """Why admission refuses this reply, or None if it may be used."""
-        trained_on = 0
-        most_samples: float = inf
-        if order.client in self.described:
-            samples = self.described[order.client].samples
-            trained_on = samples.train
-            most_samples = samples.total
-        method = self.stage.method
-        reason = admission.refuse(
-            reply,
-            order,
-            expected,
-            method.most_weight(order, trained_on),
-            method.most_steps(order, trained_on),
-        )
-        if reason is not None:
-            return reason
-        task = self.settings.task
-        if order.kind == "describe":
-            reason = admission.refuse_description(reply.meta, task, self.settings.histograms)
-            if reason is not None:
-                return reason
-            return self._refuse_counts(reply)
-        if order.kind == "evaluate":
-            metric = metric_of(task.kind)
-            return admission.refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
-        return admission.refuse_by_method(method, order, reply, trained_on)
-
-    def _refuse_counts(self, reply: Reply) -> str | None:
-        """Refuse a client that describes more samples than it had when the run began.
-
-        Its samples bound the weight that it may claim.
-        """
-        if not self.settings.registered:
-            return None
-        registered = self.settings.registered[reply.client]
-        samples = ClientDescription.from_json(reply.meta).samples
-        if samples.train <= registered.train and samples.total <= registered.total:
-            return None
-        described = f"it describes {samples.train} samples to train on of {samples.total}"
-        before = f"when the run began it had {registered.train} of {registered.total}"
-        return f"{described}; {before}"
-
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.spool.content(receipt)))
-
-    # Costs, and the round's row in metrics.jsonl
-
-    def bookings(self) -> list[Booking]:
-        """A ledger entry for every receipt."""
-        bookings = []
-        for receipt in (*self.failed_attempts, *self.receipts):
-            group = self.groups.get(receipt.client)
-            cluster = None
-            if receipt.hop >= 0:
-                cluster = group
-            sent = self._sent(receipt)
-            line = LedgerLine(
-                receipt.client,
-                receipt.hop,
-                sent.down,
-                sent.up,
-                receipt.macs,
-                receipt.seconds,
-                receipt.memory,
-                cluster,
-                receipt.simulated,
-            )
-            bookings.append(Booking(line, group, sent))
-        return bookings
-
-    def _sent(self, receipt: Receipt) -> Transfer:
-        """The bytes that were sent for an order.
-
-        In clusters, they may have been sent twice or not at all.
-        """
-        transfer = self.transfers.get(HopClient(receipt.hop, receipt.client))
-        if transfer is None:
-            return Transfer(wan_down=receipt.down, wan_up=receipt.up)
-        if receipt.asked_again:
-            return transfer.same_way(receipt.down, receipt.up)
-        return transfer
 
     def note_takeover(self, takeover: Takeover) -> None:
         """Write a takeover into the journal, unless a round that was resumed has done so before."""
@@ -525,72 +423,11 @@ class Exchange:
                 )
             )
 
-    def totals(self) -> Totals:
-        asked = 0
-        wasted_bytes = 0
-        for receipt in self.receipts:
-            if receipt.hop >= 0:
-                asked += 1
-            if (receipt.hop, receipt.client) in self.losses:
-                sent = self._sent(receipt)
-                wasted_bytes += sent.down + sent.up
-        kinds = [loss.kind for loss in self.losses.values()]
-        return replace(
-            work_of(self.bookings()),
-            asked=asked,
-            dropped=kinds.count("dropped"),
-            late=kinds.count("late"),
-            wasted_bytes=wasted_bytes,
-            wasted_macs=sum(loss.macs for loss in self.losses.values()),
-        )
-
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
         """The round's row in metrics.jsonl, to which the loop adds evaluation and totals."""
-        accepted = self._accepted_work()
-        refused = []
-        for receipt in self.receipts:
-            if receipt.reason is not None:
-                refused.append(Refusal(receipt.client, receipt.reason))
-        observed = {}
-        for receipt in accepted:
-            if receipt.facts is not None:
-                observed[receipt.client] = receipt.facts
-        lines = [booking.line for booking in self.bookings()]
-        return MetricsRow(
-            stage=self.stage.name,
-            round=self.number,
-            progress=progress,
-            meta=means_of(receipt.plain for receipt in accepted),
-            replies=len(accepted),
-            refused=tuple(refused),
-            ledger=tuple(sorted(lines, key=lambda line: (line.hop, line.client))),
-            fresh=tuple(sorted(attempt.client for attempt in self.failed_attempts)),
-            capped={client: round(share, 6) for client, share in sorted(self.capped.items())},
-            updates=self.bound.updates,
-            observed=observed,
-            deaths=self.deaths(),
-            macs_by_formula=any(receipt.macs_by_formula for receipt in self.receipts),
-            notes=notes,
-        )
-
-    def deaths(self) -> tuple[WorkerDeath, ...]:
-        """The deaths of processes that worked for this round, in client order.
-
-        They count even if another process completed the work.
-        """
-        receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
-        deaths = []
-        for receipt in receipts:
-            deaths += [death.at_work_for(receipt.client) for death in receipt.deaths]
-        return tuple(deaths)
-
-    def _accepted_work(self) -> list[Receipt]:
-        """The receipts of accepted work, in the order of hops and clients."""
-        accepted = []
-        for receipt in self.receipts:
-            if receipt.hop >= 0 and receipt.reason is None:
-                accepted.append(receipt)
-        return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
+        capped = {client: round(share, 6) for client, share in sorted(self.capped.items())}
+        row = self.accounts.row(progress, notes)
+        return replace(row, capped=capped, updates=self.bound.updates)
 
 
 def describe_order(client: int, method: Method, settings: Settings) -> Order:
@@ -618,15 +455,6 @@ def work_in(receipt: Receipt) -> HopWork:
     """A client's work as the clock needs it. MACs that no engine measured count as 0."""
     training = (receipt.macs or 0) - receipt.search_macs
     return HopWork(receipt.client, receipt.down, receipt.up, training, receipt.search_macs)
-
-
-def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The plain numbers in accepted replies, such as a loss, averaged over clients for a curve."""
-    by_name: dict[str, list[float]] = {}
-    for numbers in replies:
-        for name, value in numbers.items():
-            by_name.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in by_name.items()}
 
 
 def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:

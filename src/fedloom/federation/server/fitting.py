@@ -16,29 +16,29 @@ def fitted(state: State, start: State) -> State:
     Tensors of `start` that the run does not share are ignored, such as the head if only the body is
     shared. The memory of a server optimiser is not taken over, so it starts fresh.
     """
-    wanted = shared(state)
-    if not wanted:
+    shared_tensors = shared(state)
+    if not shared_tensors:
         raise FedloomError(
             "--init must be for a method that shares weights",
             "this one begins with none",
             "try local-adaptation, or `fedloom adapt`",
         )
-    for name, tensor in wanted.items():
+    for name, tensor in shared_tensors.items():
         start_tensor = start.tensors.get(name)
         if start_tensor is None:
-            raise misfit(wanted, start, name, "it is missing")
+            raise misfit(shared_tensors, start, name, "it is missing")
         if start_tensor.shape != tensor.shape or start_tensor.dtype != tensor.dtype:
-            raise misfit(wanted, start, name, f"its shape is {list(start_tensor.shape)}")
-    weights = {name: start.tensors[name].clone() for name in wanted}
+            raise misfit(shared_tensors, start, name, f"its shape is {list(start_tensor.shape)}")
+    weights = {name: start.tensors[name].clone() for name in shared_tensors}
     return State({**state.tensors, **weights}, state.meta)
 
 
-def misfit(wanted: Tensors, start: State, name: str, problem: str) -> FedloomError:
+def misfit(shared_tensors: Tensors, start: State, name: str, problem: str) -> FedloomError:
     """The error for a tensor that the other run does not have as this one needs it."""
-    missing = sum(other not in start.tensors for other in wanted)
+    missing = sum(other not in start.tensors for other in shared_tensors)
     searched = "--network architecture.json of its export"
     return FedloomError(
-        f"the --init run must have {name} of shape {list(wanted[name].shape)}",
-        f"{problem} ({missing} of {len(wanted)} tensors are missing)",
+        f"the --init run must have {name} of shape {list(shared_tensors[name].shape)}",
+        f"{problem} ({missing} of {len(shared_tensors)} tensors are missing)",
         f"use the same --network and --width; a searched network: {searched}",
     )

@@ -8,56 +8,47 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import torch
 
 from fedloom.config.models import Unit
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.packing import WireError
 from fedloom.federation.protocol.parcels import Engine
-from fedloom.federation.protocol.wire import WireError
+from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
-from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack
 from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.evaluating import (
+    Evaluated,
+    evaluation_order,
+    evaluation_row,
+    mean,
+    values_of,
+    with_model,
+)
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
 from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.planning import Planned, clock_of, planned_round
+from fedloom.federation.server.planning import Planned, Planner, clock_of
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
+from fedloom.federation.server.stage_checks import check_change, check_notes, check_stages
 from fedloom.federation.server.topology import (
-    Clustered,
-    Flat,
     Gathered,
-    Situation,
     Topology,
-    planned_clusters,
-    with_grouping,
 )
-from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import (
-    BESIDE,
-    ClusterNote,
-    ClusterRow,
-    Evaluation,
-    MetricsRow,
-    Part,
-    Span,
-    WorkerDeath,
-)
+from fedloom.records.rows import ClusterNote, ClusterRow, Evaluation, MetricsRow, Part, Span
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Round, Setup, State
+from fedloom.types import Json, Order, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -90,26 +81,16 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """The result of an evaluation."""
+class MergedRound:
+    """A round after its replies were merged, and before it is booked and saved."""
 
-    clients: tuple[ClientEvaluation, ...]
-    totals: Totals
-    deaths: tuple[WorkerDeath, ...]
-
-    @property
-    def own(self) -> list[Figures]:
-        """The metrics of the models that clients use, in client order, for those that answered."""
-        figures = []
-        for client in self.clients:
-            if client.own.figures is not None:
-                figures.append(client.own.figures)
-        return figures
-
-    @property
-    def shared(self) -> list[Figures]:
-        """The metrics of the shared model, for the clients that have evaluated it."""
-        return [client.shared for client in self.clients if client.shared is not None]
+    state: State  # of the server
+    gathered: Gathered
+    notes: Mapping[str, Json]  # of the method
+    server_macs: int
+    span: Span  # by the simulated clock
+    spent: Totals  # the cost of the round, without its evaluation
+    totals: Totals  # of the run, including this round
 
 
 @dataclass
@@ -136,7 +117,11 @@ class Loop:
         self.prologue: list[Receipt] = []
         self.over_budget: OverBudget | None = None
         # The versions of clients' states, by the round of each checkpoint that is kept.
-        self.named: dict[int, Mapping[int, str]] = {}
+        self.needed_versions: dict[int, Mapping[int, str]] = {}
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(self.settings, self.topology, self.server_data)
 
     def _begin(self) -> Checkpoint | None:
         """The last checkpoint that can be used, or None if the run starts at the beginning.
@@ -144,40 +129,41 @@ class Loop:
         The user is told what a kill, a power cut or a failing disk has damaged, and the run goes on
         without it.
         """
-        reached = self.archive.rounds()
-        at = self.archive.resumable()
-        if reached and at is None:
+        saved_rounds = self.archive.rounds()
+        checkpoint = self.archive.resumable()
+        if saved_rounds and checkpoint is None:
             self._notify("no checkpoint can be used: the run starts again at round 0")
-        elif at is not None and at.round < reached[-1]:
-            damaged = f"the checkpoint of round {reached[-1]} cannot be used"
-            self._notify(f"{damaged}: the run goes back to round {at.round}")
-        finished = 0
-        if at is not None:
-            finished = at.round
-        damage = self.spool.repair(finished + 1)
+        elif checkpoint is not None and checkpoint.round < saved_rounds[-1]:
+            damaged = f"the checkpoint of round {saved_rounds[-1]} cannot be used"
+            self._notify(f"{damaged}: the run goes back to round {checkpoint.round}")
+        finished_rounds = 0
+        if checkpoint is not None:
+            finished_rounds = checkpoint.round
+        damage = self.spool.repair(finished_rounds + 1)
         if damage is not None:
             self._notify(damage)
-        if at is not None:
-            self.named = {number: self._versions(number) for number in self.archive.needed(at)}
-        self._check_left_states(at)
-        return at
+        if checkpoint is not None:
+            for number in self.archive.needed(checkpoint):
+                self.needed_versions[number] = self._versions(number)
+        self._check_stage_states(checkpoint)
+        return checkpoint
 
-    def _check_left_states(self, at: Checkpoint | None) -> None:
+    def _check_stage_states(self, checkpoint: Checkpoint | None) -> None:
         """Check the states that finished stages left, and delete those of later stages.
 
         The latter come from rounds that were taken back.
         """
         running = 0
-        if at is not None:
-            running = at.stage
+        if checkpoint is not None:
+            running = checkpoint.stage
         for number, stage in enumerate(self.stages):
             if stage.leaves is None:
                 continue
             if number >= running:
-                self.archive.forget_left(stage.leaves)
+                self.archive.forget_stage_state(stage.leaves)
                 continue
             try:
-                self.archive.left(stage.leaves)
+                self.archive.stage_state(stage.leaves)
             except FedloomError as error:
                 self._notify(f"the state that stage {stage.name} left cannot be used: {error}")
 
@@ -193,134 +179,153 @@ class Loop:
 
     def run(self) -> Outcome:
         """Run from the last checkpoint, or from the beginning, to the end."""
-        at = self._begin()
-        self.archive.cut_metrics(at or Checkpoint())
-        if at is None:
-            at = self._enter(0, Checkpoint())
-        elif at.round == 0:  # a run that was taken back to its beginning keeps only that fact
-            at = self._enter(0, Checkpoint(taken_back=at.taken_back))
-        self._keep_scores(at)
-        while at.stage < len(self.stages):
-            at = self._after(at)
-        return self._finish(at)
+        checkpoint = self._begin()
+        self.archive.cut_metrics(checkpoint or Checkpoint())
+        if checkpoint is None:
+            checkpoint = self._enter(0, Checkpoint())
+        elif checkpoint.round == 0:
+            # A run that was taken back to its beginning keeps only this fact.
+            checkpoint = self._enter(0, Checkpoint(taken_back=checkpoint.taken_back))
+        self._keep_scores(checkpoint)
+        while checkpoint.stage < len(self.stages):
+            checkpoint = self._next_checkpoint(checkpoint)
+        return self._finish(checkpoint)
 
-    def _after(self, at: Checkpoint) -> Checkpoint:
+    def _next_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint after one more round, or at the start of the next stage."""
-        stopped = self._stopped_by(at)
+        stopped = self._stopped_by(checkpoint)
         if stopped is None:
-            after = self._round(at)
-            if isinstance(after, Checkpoint):
-                return after
-            if after is not None:
-                self._drop(at, after)
-                stopped = after.limit
+            outcome = self._round(checkpoint)
+            if isinstance(outcome, Checkpoint):
+                return outcome
+            if outcome is not None:
+                self._drop(checkpoint, outcome)
+                stopped = outcome.limit
         if stopped is not None:
-            at = replace(at, stopped=stopped)
-        return self._enter(at.stage + 1, at)
+            checkpoint = replace(checkpoint, stopped=stopped)
+        return self._enter(checkpoint.stage + 1, checkpoint)
 
-    def _drop(self, at: Checkpoint, over: OverBudget) -> None:
+    def _drop(self, checkpoint: Checkpoint, over: OverBudget) -> None:
         """Discard a round that exceeded a limit, as if it had never happened."""
         self.spool.clear()
         self.over_budget = over
         limit = self.settings.limits[over.limit]
         cost = over.cost[over.limit]
-        if at.round == 0:
+        if checkpoint.round == 0:
             raise FedloomError(
                 f"--budget {over.limit} must allow one round, which needs {cost:g}",
                 f"got {limit:g}",
                 "raise it",
             )
-        spent = charged(at.totals)[over.limit]
+        spent = charged(checkpoint.totals)[over.limit]
         self._notify(
             f"round {over.round} was dropped: it would have cost {cost:g} {over.limit}, "
             f"and {limit - spent:g} are left of the limit"
         )
 
-    def _keep_scores(self, at: Checkpoint) -> None:
+    def _keep_scores(self, checkpoint: Checkpoint) -> None:
         """Write scores.jsonl from the state.
 
         The file may be out of date: the process may have been killed between a checkpoint and this
         step, or the run may have been taken back.
         """
-        if at.stage == len(self.stages):
+        if checkpoint.stage == len(self.stages):
             return
-        rows = self.stages[at.stage].method.scores(at.state)
+        rows = self.stages[checkpoint.stage].method.scores(checkpoint.state)
         if rows is not None:
             self.archive.keep_scores(rows)
 
     # Stages and budget
 
-    def _enter(self, stage: int, at: Checkpoint) -> Checkpoint:
+    def _enter(self, stage: int, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint at the start of a stage.
 
         It has the stage's share of the remaining budget, and the first state of its method.
         """
-        chosen = self._chosen(at)
-        if stage > 0:
-            leaves = self.stages[stage - 1].leaves
-            if leaves is not None:
-                self.archive.leave(leaves, chosen.state)
+        handed_on = self._handed_on(checkpoint)
+        self._keep_left_state(stage - 1, handed_on.state)
         if stage == len(self.stages):
-            return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)
-        entered = self.stages[stage]
-        at = self._describe_all(at, entered.method, stage)
-        setup = Setup(
-            self.settings.task,
-            self.settings.population,
-            at.described,
-            self.server_data,
-            self.settings.tiers,
-        )
-        before = self.start if stage == 0 else chosen.state
-        state = entered.method.init(setup, before)
-        if self.start is not None and stage == 0:
-            state = fitted(state, self.start)
+            return replace(
+                checkpoint,
+                stage=stage,
+                state=handed_on.state,
+                versions=handed_on.versions,
+            )
+        checkpoint = self._describe_all(checkpoint, self.stages[stage].method, stage)
+        state = self._first_state(stage, checkpoint, handed_on.state)
         versions: Mapping[int, str] = {}
-        if entered.keeps_own:
-            versions = chosen.versions
-        remaining = self.settings.budget - at.charged
+        if self.stages[stage].keeps_own:
+            versions = handed_on.versions
+        remaining = self.settings.budget - checkpoint.charged
         return replace(
-            at,
+            checkpoint,
             stage=stage,
             state=state,
             versions=versions,
-            began=at.charged,
+            began=checkpoint.charged,
             budget=self.settings.stage_budget(self.shares, stage, remaining),
             last_cost=0.0,
             best=None,
             norms={},
             allowance=Allowance.of_stage(
                 self.settings.limits,
-                at.totals,
+                checkpoint.totals,
                 self.settings.stage_share(self.shares, stage),
             ),
         )
 
-    def _over(self, at: Checkpoint) -> bool:
-        return self._stopped_by(at) is not None
+    def _keep_left_state(self, finished_stage: int, state: State) -> None:
+        """Save the state that a finished stage hands on, if it has a name for it."""
+        if finished_stage < 0:
+            return
+        leaves = self.stages[finished_stage].leaves
+        if leaves is not None:
+            self.archive.keep_stage_state(leaves, state)
 
-    def _stopped_by(self, at: Checkpoint) -> Unit | None:
+    def _first_state(self, stage: int, checkpoint: Checkpoint, handed_on: State) -> State:
+        """The state with which a stage's method begins."""
+        setup = Setup(
+            self.settings.task,
+            self.settings.population,
+            checkpoint.described,
+            self.server_data,
+            self.settings.tiers,
+        )
+        method = self.stages[stage].method
+        if stage > 0:
+            return method.init(setup, handed_on)
+        state = method.init(setup, self.start)
+        if self.start is None:
+            return state
+        return fitted(state, self.start)
+
+    def _is_over(self, checkpoint: Checkpoint) -> bool:
+        return self._stopped_by(checkpoint) is not None
+
+    def _stopped_by(self, checkpoint: Checkpoint) -> Unit | None:
         """The unit in which the stage has spent its budget or a limit; None if it goes on.
 
         A stage ends where it comes nearest to its budget, even if that is a little over.
         """
-        reserved = self.settings.reserve(self.shares, at.stage)
-        limit = at.allowance.stopped_by(at.totals, reserved)
-        if limit is not None or self.stages[at.stage].share is None:
+        reserved = self.settings.reserve(self.shares, checkpoint.stage)
+        limit = checkpoint.allowance.stopped_by(checkpoint.totals, reserved)
+        if limit is not None or self.stages[checkpoint.stage].share is None:
             return limit
-        if at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget:
+        budget = checkpoint.budget
+        spent = checkpoint.spent
+        if budget <= 0 or spent >= budget or spent + checkpoint.last_cost / 2 > budget:
             return self.settings.unit
         return None
 
-    def _chosen(self, at: Checkpoint) -> Checkpoint:
+    def _handed_on(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint that a finished stage hands on: its last round, or its best one.
 
         The best round is the one with the best validation metric.
         """
-        if at.best is None or at.best.round == at.round:
-            return at
+        if checkpoint.best is None or checkpoint.best.round == checkpoint.round:
+            return checkpoint
         # Its file was checked when the run resumed, or was written since.
-        return self.archive.load(at.best.round)
+        return self.archive.load(checkpoint.best.round)
 
     def _selects(self, stage: int) -> bool:
         """Whether a stage hands on its best round, by the clients' validation metrics."""
@@ -330,7 +335,7 @@ class Loop:
 
     # One round
 
-    def _round(self, at: Checkpoint) -> Checkpoint | OverBudget | None:
+    def _round(self, checkpoint: Checkpoint) -> Checkpoint | OverBudget | None:
         """The checkpoint after one more round, or None if the method plans no more rounds.
 
         A round whose plan has no orders asks no client: the server alone works, in `plan` and
@@ -338,86 +343,110 @@ class Loop:
         needs no replies.
         """
         started = time.perf_counter()
-        number = at.round + 1
-        stage = self.stages[at.stage]
-        exchange = self._exchange(stage, number, at)
-        planned = self._plan(at, exchange)
+        exchange = self._exchange(self.stages[checkpoint.stage], checkpoint.round + 1, checkpoint)
+        planned = self.planner.plan(checkpoint, exchange)
         if planned is None:
             return None
+        merged = self._merged(checkpoint, exchange, planned)
+        limit = exceeded(self.settings.limits, merged.totals)
+        if limit is not None:
+            return OverBudget(exchange.number, limit, charged(merged.spent))
+        row = self._row(merged, exchange, planned)
+        after = self._after_round(checkpoint, merged, exchange, asks_nobody=planned.asks_nobody)
+        if self._is_evaluated(after, asks_nobody=planned.asks_nobody):
+            after, evaluation = self._assess(after)
+            row = replace(row, evaluation=evaluation)
+        wall = time.perf_counter() - started
+        after = replace(after, totals=after.totals.plus(Totals(wall=wall)))
+        row = replace(row, totals=after.totals)
+        after = self.archive.save(after, row)
+        self._keep_scores(after)
+        self._forget(after)
+        self.listen(RoundEnded(row, self._share_spent(after)))
+        return after
+
+    def _merged(self, checkpoint: Checkpoint, exchange: Exchange, planned: Planned) -> MergedRound:
+        """Carry out a planned round, and merge its replies into the server's state."""
         view = planned.view
-        state = planned.state
-        asks_nobody = planned.asks_nobody
-        log.debug("round %d: %d orders", number, len(planned.orders))
-        asked_before = exchange.take_questions()
-        exchange.receipts = [*self.prologue, *exchange.receipts]
+        stage = self.stages[checkpoint.stage]
+        log.debug("round %d: %d orders", exchange.number, len(planned.orders))
+        cost_of_questions = exchange.take_questions()
+        accounts = exchange.accounts
+        accounts.receipts = [*self.prologue, *accounts.receipts]
         self.prologue = []
         orders = exchange.describe(planned.orders)
         gathered = Gathered(())
-        if not asks_nobody:
-            topology = self._topology(stage)
+        if not planned.asks_nobody:
+            topology = self.planner.topology_of(stage)
             clock = clock_of(planned, orders, self.settings, topology.hops)
-            situation = self._situation(at, view, clock, exchange)
+            situation = self.planner.situation(checkpoint, exchange, view, clock)
             gathered = topology.gather(orders, exchange.work, situation)
-            exchange.transfers = gathered.transfers
-        notes = stage.method.note(state, view)
+            accounts.transfers = gathered.transfers
+        notes = stage.method.note(planned.state, view)
         with Meter() as merging:
             if exchange.is_lost:
-                state = at.state
+                state = checkpoint.state
             else:
-                state = stage.method.merge(state, orders, gathered.replies, view)
+                state = stage.method.merge(planned.state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         server = Totals(rounds=1, server_macs=planned.macs + merging.macs)
-        if asks_nobody:
-            check_change(at.state, state)
+        if planned.asks_nobody:
+            check_change(checkpoint.state, state)
             server = replace(server, rounds=0)
         span = Span(view.now, view.now + gathered.seconds)
-        server = replace(server, simulated=span.end - at.totals.simulated)
-        spent = exchange.totals().plus(gathered.traffic).plus(server)
-        totals = at.totals.plus(spent).plus(asked_before)
+        server = replace(server, simulated=span.end - checkpoint.totals.simulated)
+        spent = accounts.totals().plus(gathered.traffic).plus(server)
+        totals = checkpoint.totals.plus(spent).plus(cost_of_questions)
         totals = replace(totals, simulated=span.end)  # exactly: the sum would be rounded
-        limit = exceeded(self.settings.limits, totals)
-        if limit is not None:
-            return OverBudget(number, limit, charged(spent))
-        cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
-        at = replace(
-            at,
-            round=number,
-            state=state,
-            versions=at.versions if exchange.is_lost else exchange.versions,
+        return MergedRound(state, gathered, notes, server.server_macs, span, spent, totals)
+
+    def _after_round(
+        self,
+        checkpoint: Checkpoint,
+        merged: MergedRound,
+        exchange: Exchange,
+        *,
+        asks_nobody: bool,
+    ) -> Checkpoint:
+        """The checkpoint after a round, which may still be evaluated."""
+        cost = self.settings.charge(merged.spent.spent(self.settings.unit), asks_nobody=asks_nobody)
+        versions: Mapping[int, str] = exchange.versions
+        if exchange.is_lost:
+            versions = checkpoint.versions
+        return replace(
+            checkpoint,
+            round=exchange.number,
+            state=merged.state,
+            versions=versions,
             described=exchange.described,
-            charged=at.charged + cost,
+            charged=checkpoint.charged + cost,
             last_cost=cost,
-            totals=totals,
+            totals=merged.totals,
             norms=exchange.bound.history_after(),
-            clustering=gathered.clustering or at.clustering,
-            allowance=at.allowance.after(spent),
-            held=self._held(at, exchange, asks_nobody=asks_nobody),
+            clustering=merged.gathered.clustering or checkpoint.clustering,
+            allowance=checkpoint.allowance.after(merged.spent),
+            held=self._held(checkpoint, exchange, asks_nobody=asks_nobody),
         )
+
+    def _row(self, merged: MergedRound, exchange: Exchange, planned: Planned) -> MetricsRow:
+        """The round's row in metrics.jsonl, without its evaluation and the run's totals."""
+        gathered = merged.gathered
+        cluster_notes = exchange.stage.method.note_clusters(planned.state)
         row = replace(
-            exchange.row(view.progress, notes),
-            server_macs=server.server_macs,
-            clusters=with_notes(gathered.clusters, stage.method.note_clusters(planned.state)),
+            exchange.row(planned.view.progress, merged.notes),
+            server_macs=merged.server_macs,
+            clusters=with_notes(gathered.clusters, cluster_notes),
             population=gathered.population,
             paces=gathered.paces,
         )
         if self.settings.devices:
-            row = replace(row, simulated=span)
-        if self._is_evaluated(at, asks_nobody=asks_nobody):
-            at, evaluation = self._assess(at)
-            row = replace(row, evaluation=evaluation)
-        wall = time.perf_counter() - started
-        at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
-        row = replace(row, totals=at.totals)
-        at = self.archive.save(at, row)
-        self._keep_scores(at)
-        self._forget(at)
-        self.listen(RoundEnded(row, self._share_spent(at)))
-        return at
+            row = replace(row, simulated=merged.span)
+        return row
 
     def _held(
         self,
-        at: Checkpoint,
+        checkpoint: Checkpoint,
         exchange: Exchange,
         *,
         asks_nobody: bool,
@@ -428,199 +457,94 @@ class Loop:
         client gives no evidence about that.
         """
         if asks_nobody:
-            return at.held
-        if exchange.succeeded():
+            return checkpoint.held
+        if exchange.accounts.succeeded():
             return ()
-        return at.held or tuple(self.archive.rounds()[-2:])
+        return checkpoint.held or tuple(self.archive.rounds()[-2:])
 
-    def _topology(self, stage: Stage) -> Topology:
-        if stage.is_flat:
-            return Flat()
-        return self.topology
-
-    def _situation(
-        self,
-        at: Checkpoint,
-        view: Round,
-        clock: RoundClock,
-        exchange: Exchange,
-    ) -> Situation:
-        """What the topology needs to know about the round besides its orders.
-
-        Its clusters are those that the plan asked for, or else the latest ones.
-        """
-        histograms = {}
-        for client, description in exchange.described.items():
-            if description.histogram is not None:
-                histograms[client] = description.histogram
-        stage = self.stages[at.stage]
-        largest: set[str] = set()
-        for fields in stage.method.fields.values():
-            largest.update(fields.largest)
-        return Situation(
-            stage=stage.name,
-            round=view,
-            clock=clock,
-            clustering=planned_clusters(view) or at.clustering,
-            histograms=histograms,
-            update_of=stage.method.update_of,
-            note=exchange.note_takeover,
-            largest=frozenset(largest),
-        )
-
-    def _plan(self, at: Checkpoint, exchange: Exchange) -> Planned | None:
-        return planned_round(
-            self.stages[at.stage].method,
-            at.state,
-            lambda now, present: self._view(at, exchange, now, present),
-            self.settings.attendance,
-            at.totals.simulated,
-            self.settings.population,
-        )
-
-    def _view(
-        self,
-        at: Checkpoint,
-        exchange: Exchange,
-        now: float,
-        present: Collection[int] | None,
-    ) -> Round:
-        """The round as its method sees it while planning."""
-        settings = self.settings
-        spent_by_limits = at.allowance.share_spent(at.totals) * at.budget
-        stage = self.stages[at.stage]
-        topology = self._topology(stage)
-        number = exchange.number
-        clustering = topology.holding(at.clustering, stage.name, number)
-        kept = None
-        if clustering is not None:
-            kept = clustering.clients
-        view = Round(
-            number=number,
-            spent=max(at.spent, spent_by_limits),
-            budget=at.budget,
-            clients=range(settings.population),
-            participation=settings.participation,
-            seed=settings.task.seed,
-            server_data=self.server_data,
-            now=now,
-            present=present,
-            overselect=settings.overselect,
-            kept=kept,
-            hops=topology.hops,
-            allowance=settings.allowance_a_round,
-            asking=exchange.ask_beforehand,
-            unit=settings.unit,
-        )
-        clock = RoundClock(settings.devices, settings.phases)
-        return with_grouping(view, topology, self._situation(at, view, clock, exchange))
-
-    def _forget(self, at: Checkpoint) -> None:
+    def _forget(self, checkpoint: Checkpoint) -> None:
         """After a checkpoint, forget the round's replies.
 
         Versions of client states that only deleted checkpoints named are forgotten too.
         """
-        self.named[at.round] = at.versions
-        kept = set(self.archive.rounds())
-        for number in list(self.named):
-            if number not in kept:
-                del self.named[number]
+        self.needed_versions[checkpoint.round] = checkpoint.versions
+        rounds = self.archive.rounds()
+        for number in list(self.needed_versions):
+            if number not in rounds:
+                del self.needed_versions[number]
         self.spool.clear()
 
-    def _share_spent(self, at: Checkpoint) -> float:
+    def _share_spent(self, checkpoint: Checkpoint) -> float:
         """The spent share of the whole budget, or of a limit if that is more."""
         if self.settings.budget <= 0:
             return 1.0
-        largest = at.charged / self.settings.budget
-        spent = charged(at.totals)
+        largest = checkpoint.charged / self.settings.budget
+        spent = charged(checkpoint.totals)
         for name, limit in self.settings.limits.items():
             largest = max(largest, spent[name] / limit)
         return min(1.0, largest)
 
-    def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
+    def _exchange(self, stage: Stage, number: int, checkpoint: Checkpoint) -> Exchange:
         return Exchange(
             self.settings,
             self.engine,
             self.spool,
             stage,
             number,
-            self.named,
-            versions=dict(at.versions),
-            described=dict(at.described),
+            self.needed_versions,
+            versions=dict(checkpoint.versions),
+            described=dict(checkpoint.described),
             listen=self.listen,
-            bound=UpdateBound(at.norms, self.settings.norm_bound),
+            bound=UpdateBound(checkpoint.norms, self.settings.norm_bound),
         )
 
     # Describing
 
-    def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
+    def _describe_all(self, checkpoint: Checkpoint, method: Method, stage: int) -> Checkpoint:
         """Describe all clients before a stage, if the stage needs it."""
         if not asks_everybody(method, stage, self.settings):
-            return at
+            return checkpoint
         # All clients are asked again: this stage may ask for more than the one before.
-        undescribed = replace(at, described={})
-        exchange = self._exchange(self.stages[stage], at.round + 1, undescribed)
+        undescribed = replace(checkpoint, described={})
+        exchange = self._exchange(self.stages[stage], checkpoint.round + 1, undescribed)
         exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
-        self.prologue = exchange.receipts
+        self.prologue = exchange.accounts.receipts
         # The sample counts that a client described first remain valid.
-        for client in exchange.described.keys() & at.described.keys():
-            samples = at.described[client].samples
+        for client in exchange.described.keys() & checkpoint.described.keys():
+            samples = checkpoint.described[client].samples
             exchange.described[client] = replace(exchange.described[client], samples=samples)
-        return replace(at, described=exchange.described)
+        return replace(checkpoint, described=exchange.described)
 
     # Evaluation
 
-    def _is_evaluated(self, at: Checkpoint, *, asks_nobody: bool) -> bool:
+    def _is_evaluated(self, checkpoint: Checkpoint, *, asks_nobody: bool) -> bool:
         """Whether this round is evaluated.
 
         A round that asks no client is not, unless it may be the last one of its stage.
         """
-        if at.round % self.settings.evaluate_every == 0 and not asks_nobody:
+        if checkpoint.round % self.settings.evaluate_every == 0 and not asks_nobody:
             return True
-        is_last_stage = at.stage == len(self.stages) - 1
-        if self._over(at) and not is_last_stage:  # so that the result of every stage is known
+        is_over = self._is_over(checkpoint)
+        is_last_stage = checkpoint.stage == len(self.stages) - 1
+        if is_over and not is_last_stage:  # so that the result of every stage is known
             return True
-        open_ended = self.stages[at.stage].share is None  # the stage may end after any round
-        may_be_last = open_ended or self._over(at)
-        return self._selects(at.stage) and may_be_last
+        may_end_after_any_round = self.stages[checkpoint.stage].share is None
+        return self._selects(checkpoint.stage) and (is_over or may_end_after_any_round)
 
-    def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
+    def _assess(self, checkpoint: Checkpoint) -> tuple[Checkpoint, Evaluation]:
         """Evaluate the round, and record it if it is the best so far."""
         part: Part = "test"
         if self.holds_back:
             part = "validation"
-        evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
-        at = replace(at, totals=at.totals.plus(evaluated.totals))
-        values = values_of(evaluated.own, self.metric.name)
-        value = mean(values)
-        if self._selects(at.stage) and value is not None and self._improves(value, at.best):
-            at = replace(at, best=Best(at.round, value))
-        shared_beside = self._beside(evaluated.shared)
-        evaluation = Evaluation(
-            part=part,
-            clients=len(values),
-            metric=self.metric.name,
-            value=value,
-            shared=mean(values_of(evaluated.shared, self.metric.name)),
-            deaths=evaluated.deaths,
-            **self._beside(evaluated.own),
-            **{f"shared_{name}": value for name, value in shared_beside.items()},
-        )
-        return at, evaluation
-
-    def _beside(self, clients: Sequence[Figures]) -> dict[str, float | None]:
-        """The means of the additional metrics, in which every class counts the same, by name.
-
-        AUC is reported for two classes only.
-        """
-        means = {}
-        for name in BESIDE:
-            if name not in self.metric.columns:
-                continue
-            if name == "auc" and len(self.settings.task.labels) != 2:
-                continue
-            means[name] = mean(values_of(clients, name))
-        return means
+        evaluated = self.evaluate(checkpoint, part, self._sample(self.settings.evaluate_clients))
+        checkpoint = replace(checkpoint, totals=checkpoint.totals.plus(evaluated.totals))
+        row = evaluation_row(evaluated, part, self.metric, self.settings.task.labels)
+        value = row.value
+        if value is None or not self._selects(checkpoint.stage):
+            return checkpoint, row
+        if self._improves(value, checkpoint.best):
+            checkpoint = replace(checkpoint, best=Best(checkpoint.round, value))
+        return checkpoint, row
 
     def _improves(self, value: float, best: Best | None) -> bool:
         return best is None or self.metric.better(value, best.value)
@@ -639,7 +563,7 @@ class Loop:
 
     def evaluate(
         self,
-        at: Checkpoint,
+        checkpoint: Checkpoint,
         part: Part,
         clients: Sequence[int],
         *,
@@ -650,12 +574,12 @@ class Loop:
         A client that does not answer has no metrics, but a reason. In the final evaluation clients
         also evaluate the models that the method names, one after the other.
         """
-        stage = self.stages[min(at.stage, len(self.stages) - 1)]
+        stage = self.stages[min(checkpoint.stage, len(self.stages) - 1)]
         method = stage.method
-        exchange = self._exchange(stage, at.round, at)
+        exchange = self._exchange(stage, checkpoint.round, checkpoint)
         orders = []
         for client in clients:
-            order = method.serve(at.state, client)
+            order = method.serve(checkpoint.state, client)
             orders.append(
                 evaluation_order(
                     order,
@@ -666,143 +590,50 @@ class Loop:
             )
         evaluations = exchange.evaluate(orders)
         if final:
-            for name in method.models(at.state):
+            for name in method.models(checkpoint.state):
                 orders = []
                 for client in clients:
-                    order = method.serve_model(at.state, name, client)
+                    order = method.serve_model(checkpoint.state, name, client)
                     orders.append(evaluation_order(order, part, final=False))
                 evaluations = with_model(evaluations, name, exchange.evaluate(orders))
-        totals = evaluation_of(exchange.bookings())
-        return Evaluated(tuple(evaluations), totals, exchange.deaths())
+        totals = evaluation_of(exchange.accounts.bookings())
+        return Evaluated(tuple(evaluations), totals, exchange.accounts.deaths())
 
-    def _reported(self, at: Checkpoint) -> tuple[Checkpoint, Reported]:
+    def _reported(self, checkpoint: Checkpoint) -> tuple[Checkpoint, Reported]:
         """The round that is reported, which is the result of the last stage."""
-        if at.best is not None:
-            return at, Reported(at.best.round, at.best.value)
+        if checkpoint.best is not None:
+            return checkpoint, Reported(checkpoint.best.round, checkpoint.best.value)
         if not self.settings.judges_reported:
-            return at, Reported(at.round, None)
-        evaluated = self.evaluate(at, "validation", self._sample(self.settings.evaluate_clients))
-        at = replace(at, totals=at.totals.plus(evaluated.totals))
-        return at, Reported(at.round, mean(values_of(evaluated.own, self.metric.name)))
+            return checkpoint, Reported(checkpoint.round, None)
+        clients = self._sample(self.settings.evaluate_clients)
+        evaluated = self.evaluate(checkpoint, "validation", clients)
+        checkpoint = replace(checkpoint, totals=checkpoint.totals.plus(evaluated.totals))
+        value = mean(values_of(evaluated.own, self.metric.name))
+        return checkpoint, Reported(checkpoint.round, value)
 
-    def _finish(self, at: Checkpoint) -> Outcome:
+    def _finish(self, checkpoint: Checkpoint) -> Outcome:
         """The outcome of the run: test metrics with the model of the chosen round.
 
         All clients are evaluated, or a sample of 1,000 if there are more.
         """
         started = time.perf_counter()
-        at, reported = self._reported(at)
-        evaluated = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
+        checkpoint, reported = self._reported(checkpoint)
+        evaluated = self.evaluate(checkpoint, "test", self._sample(MOST_EVALUATED), final=True)
         wall = Totals(wall=time.perf_counter() - started)
-        self.archive.tidy(at)
+        self.archive.tidy(checkpoint)
         self.spool.remove()
         return Outcome(
             clients=evaluated.clients,
-            totals=at.totals.plus(evaluated.totals).plus(wall),
-            rounds=at.round,
+            totals=checkpoint.totals.plus(evaluated.totals).plus(wall),
+            rounds=checkpoint.round,
             selected=reported.round,
             validation=reported.value,
-            state=at.state,
-            taken_back=at.taken_back,
-            clustering=at.clustering,
-            stopped=at.stopped,
+            state=checkpoint.state,
+            taken_back=checkpoint.taken_back,
+            clustering=checkpoint.clustering,
+            stopped=checkpoint.stopped,
             over_budget=self.over_budget,
         )
-
-
-def evaluation_order(
-    order: Order,
-    part: Part,
-    *,
-    final: bool,
-    sends_confusion: bool = True,
-) -> Order:
-    """An order to evaluate what a method serves on a part of the client's data.
-
-    With `final`, the reply tells more about the model than its metrics. This includes a confusion
-    matrix if `sends_confusion` is set.
-    """
-    meta = {**order.meta, "part": part, "final": final}
-    if final and not sends_confusion:
-        meta["confusion"] = False
-    return replace(order, kind="evaluate", meta=meta)
-
-
-def with_model(
-    evaluations: Sequence[ClientEvaluation],
-    name: str,
-    of_model: Sequence[ClientEvaluation],
-) -> list[ClientEvaluation]:
-    """The same clients' evaluations, extended by those of a model that the method names."""
-    joined = []
-    for evaluation, answer in zip(evaluations, of_model, strict=True):
-        assert evaluation.client == answer.client
-        named = {**evaluation.named, name: answer.own}
-        joined.append(replace(evaluation, named=named))
-    return joined
-
-
-def values_of(clients: Iterable[Figures], name: str) -> list[float]:
-    """The metric of this name, for the clients that have it."""
-    values = []
-    for figures in clients:
-        value = figures.of(name)
-        if value is not None:
-            values.append(value)
-    return values
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean of the values, or None if there are none."""
-    if not values:
-        return None
-    return sum(values) / len(values)
-
-
-def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
-    """Raise an error if these stages cannot run, before anything is created or trained."""
-    least = sum(stage.share is not None for stage in stages)
-    if settings.unit == "rounds" and settings.rounds < least:
-        rule = f"--rounds must be at least {least} for a method of {least} stages"
-        raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
-    check_leaves(stages)
-    if isinstance(topology, Clustered):
-        if settings.overselect != 1:
-            raise FedloomError(
-                "--overselect must be left out in a clustered topology",
-                f"got {settings.overselect:g}, and the clients of a cluster stay together",
-                "leave it out, or use --topology flat",
-            )
-        clock = RoundClock(settings.devices, settings.phases)
-        topology.check_clients(settings.active, clock)
-    rounds_left = float(settings.rounds)
-    shares = [stage.share for stage in stages]
-    for number, stage in enumerate(stages):
-        if not stage.is_flat:
-            topology.check(stage.method)
-        check_fields(stage.method)
-        rounds = None
-        if settings.unit == "rounds":
-            rounds = settings.stage_budget(shares, number, rounds_left)
-            rounds_left -= rounds
-        if stage.share is None:  # it is open-ended
-            rounds = None
-        stage.method.check_rounds(rounds)
-
-
-def check_leaves(stages: Sequence[Stage]) -> None:
-    """Raise an error unless the state that each stage leaves can have a file of its own."""
-    used_names = ["init"]  # --init stores the weights that a run begins with under this name
-    for stage in stages:
-        if stage.leaves is None:
-            continue
-        if stage.leaves in used_names or not stage.leaves.isidentifier():
-            raise FedloomError(
-                "the state that a stage leaves must have a unique name of letters, digits and _",
-                f"stage {stage.name} leaves {stage.leaves!r}",
-                "fix the method",
-            )
-        used_names.append(stage.leaves)
 
 
 def with_notes(
@@ -811,32 +642,3 @@ def with_notes(
 ) -> tuple[ClusterRow, ...]:
     """The rows of the clusters, with what the method reports about each."""
     return tuple(row.with_note(notes.get(row.cluster)) for row in rows)
-
-
-def check_change(before: State, after: State) -> None:
-    """Raise an error if a round that asked no client left the state unchanged.
-
-    Such a round costs nothing, so it would be planned again and again without end.
-    """
-    if before.meta != after.meta or before.tensors.keys() != after.tensors.keys():
-        return
-    for name, tensor in after.tensors.items():
-        old = before.tensors[name]
-        if tensor is not old and not torch.equal(tensor, old):
-            return
-    raise FedloomError(
-        "a round that asks no client must change the server's state",
-        "it has no orders and left the state as it was",
-        "fix the method: its plan must ask clients, change the state, or return None",
-    )
-
-
-def check_notes(notes: Mapping[str, Json]) -> None:
-    """Raise an error if a method's note uses a name that every row of metrics.jsonl has."""
-    clashes = sorted(MetricsRow.OWN & notes.keys())
-    if clashes:
-        raise FedloomError(
-            "a method's note must not use the names of a row of metrics.jsonl",
-            f"it has {clashes[0]!r}",
-            "fix the method",
-        )

@@ -22,3 +22,9 @@ def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:
         body = bodies[identity]
         slot = spool.slot(order.stamp.round, order.stamp.hop, order.client)
         yield Parcel(order.client, order_head(order, body, stamps), body, slot, order.kind)
+
+
+def encoded_size(order: Order) -> int:
+    """The bytes of an encoded order."""
+    body = Body(order.tensors)
+    return len(order_head(order, body)) + body.size

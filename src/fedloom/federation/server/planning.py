@@ -6,15 +6,116 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fedloom.cost.meter import Meter
+from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.method import Method
+from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.server.availability import Attendance
+from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.exchange import Exchange
 from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.topology import (
+    Flat,
+    Situation,
+    Topology,
+    planned_clusters,
+    with_grouping,
+)
 from fedloom.types import Asking, Draw, Order, Reply, Round, State
 
 # The view of a round that begins at this time with these clients; None: with all clients.
 ViewOf = Callable[[float, Collection[int] | None], Round]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Lets the method of a stage plan a round, with all that it may see of the run."""
+
+    settings: Settings
+    topology: Topology
+    server_data: Samples | None
+
+    def plan(self, checkpoint: Checkpoint, exchange: Exchange) -> Planned | None:
+        """The next round of the exchange's stage, or None if its method plans no more."""
+        return planned_round(
+            exchange.stage.method,
+            checkpoint.state,
+            lambda now, present: self._view(checkpoint, exchange, now, present),
+            self.settings.attendance,
+            checkpoint.totals.simulated,
+            self.settings.population,
+        )
+
+    def topology_of(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def situation(
+        self,
+        checkpoint: Checkpoint,
+        exchange: Exchange,
+        view: Round,
+        clock: RoundClock,
+    ) -> Situation:
+        """What the topology needs to know about the round besides its orders.
+
+        Its clusters are those that the plan asked for, or else the latest ones.
+        """
+        histograms = {}
+        for client, description in exchange.described.items():
+            if description.histogram is not None:
+                histograms[client] = description.histogram
+        stage = exchange.stage
+        largest: set[str] = set()
+        for fields in stage.method.fields.values():
+            largest.update(fields.largest)
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=planned_clusters(view) or checkpoint.clustering,
+            histograms=histograms,
+            update_of=stage.method.update_of,
+            note=exchange.note_takeover,
+            largest=frozenset(largest),
+        )
+
+    def _view(
+        self,
+        checkpoint: Checkpoint,
+        exchange: Exchange,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
+        """The round as its method sees it while planning."""
+        settings = self.settings
+        spent_by_limits = checkpoint.allowance.share_spent(checkpoint.totals) * checkpoint.budget
+        stage = exchange.stage
+        topology = self.topology_of(stage)
+        clustering = topology.valid_clustering(checkpoint.clustering, stage.name, exchange.number)
+        cohort = None
+        if clustering is not None:
+            cohort = clustering.clients
+        view = Round(
+            number=exchange.number,
+            spent=max(checkpoint.spent, spent_by_limits),
+            budget=checkpoint.budget,
+            clients=range(settings.population),
+            participation=settings.participation,
+            seed=settings.task.seed,
+            server_data=self.server_data,
+            now=now,
+            present=present,
+            overselect=settings.overselect,
+            kept=cohort,
+            hops=topology.hops,
+            allowance=settings.allowance_a_round,
+            asking=exchange.ask_beforehand,
+            unit=settings.unit,
+        )
+        clock = RoundClock(settings.devices, settings.phases)
+        return with_grouping(view, topology, self.situation(checkpoint, exchange, view, clock))
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.packing import Buffer, WireError
 from fedloom.federation.protocol.parcels import Parcel, Slot
-from fedloom.federation.protocol.wire import Buffer, WireError, read_reply
-from fedloom.federation.server.norms import Ruler
+from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.spool import Receipt
+from fedloom.federation.server.update_sizes import UpdateMeasure
 from fedloom.files import checksum as checksum_of
 from fedloom.types import Fields, Meta, Order, Reply, Tensors
 
@@ -45,53 +47,39 @@ def receive(
 ) -> Received:
     """The outcome of an order. `name` is what log messages call its client."""
     assert order.stamp is not None
-    stamp = order.stamp
     if envelope.fault is None:
         verdict = admit(order, parcel.reply, judged_by.expected, check)
     else:
         verdict = no_reply(envelope.fault, name)
     reply = verdict.reply
-    is_work = stamp.hop >= 0
-    reason = None
-    held = None
-    checksum = None
-    facts = None
-    norms = None
-    if reply is None or verdict.reason is not None:
-        reason = readable(verdict.reason or "there is no reply")
-    else:
-        held = parcel.reply.held
-        if held is None:  # else it is in the journal, whose lines have checksums of their own
-            checksum = checksum_of(verdict.content)
-        if is_work:  # other replies have neither facts nor an update
-            facts = envelope.facts
-            norms = judged_by.norms(update_of(order, reply), order.kind)
-    wrote = False
-    plain: dict[str, float] = {}
-    if reply is not None:
-        wrote = reply.wrote
-        plain = plain_numbers(reply.meta)
     receipt = Receipt(
-        round=stamp.round,
-        hop=stamp.hop,
+        round=order.stamp.round,
+        hop=order.stamp.hop,
         client=order.client,
-        reason=reason,
-        wrote=wrote,
+        reason=None,
+        wrote=False,
         down=parcel.size,
         up=verdict.size,
         macs=envelope.macs,
         seconds=envelope.seconds,
-        plain=plain,
-        held=held,
-        facts=facts,
         memory=envelope.memory,
-        checksum=checksum,
-        norms=norms,
         deaths=envelope.deaths,
         search_macs=envelope.search_macs,
     )
-    if reason is not None:
-        return Received(receipt, None)
+    if reply is None:
+        reason = readable(verdict.reason or "there is no reply")
+        return Received(replace(receipt, reason=reason), None)
+    receipt = replace(receipt, wrote=reply.wrote, plain=plain_numbers(reply.meta))
+    if verdict.reason is not None:
+        return Received(replace(receipt, reason=readable(verdict.reason)), None)
+    held = parcel.reply.held
+    checksum = None
+    if held is None:  # else it is in the journal, whose lines have checksums of their own
+        checksum = checksum_of(verdict.content)
+    receipt = replace(receipt, held=held, checksum=checksum)
+    if receipt.hop >= 0:  # replies that are not work have neither facts nor an update
+        norms = judged_by.norms(update_of(order, reply), order.kind)
+        receipt = replace(receipt, facts=envelope.facts, norms=norms)
     return Received(receipt, reply)
 
 
@@ -101,13 +89,13 @@ class Judge:
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
         # It is created when it is first needed, because it holds a copy of the tensors.
-        self._ruler: Ruler | None = None
+        self._measure: UpdateMeasure | None = None
 
     def norms(self, update: Tensors, kind: str) -> dict[str, float]:
         """How far a reply moves each group of tensors."""
-        if self._ruler is None:
-            self._ruler = Ruler(self.expected.tensors)
-        norms = self._ruler.measure(update)
+        if self._measure is None:
+            self._measure = UpdateMeasure(self.expected.tensors)
+        norms = self._measure.measure(update)
         return {f"{kind} {group}": size for group, size in norms.items()}
 
 

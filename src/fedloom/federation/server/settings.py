@@ -12,7 +12,7 @@ from fedloom.config.models import Unit
 from fedloom.cost.devices import Device
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.budgets import Amounts, Reserve
-from fedloom.federation.server.clock import Phases
+from fedloom.federation.server.work_times import Phases
 from fedloom.types import Task, TierDeal, active_of
 
 

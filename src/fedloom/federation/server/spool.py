@@ -55,7 +55,7 @@ class Receipt:
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
-    # How far the update moves each group of tensors, as server/norms.py measures it.
+    # How far the update moves each group of tensors, as server/update_sizes.py measures it.
     norms: Mapping[str, float] | None = None
     deaths: tuple[Death, ...] = ()  # of processes that worked on the order
     # Whether the client had lost its state and was asked again, which has its own receipt.
@@ -205,28 +205,28 @@ class Spool:
         written = len(self._lines())
         entries = self._entries()
         unreadable = written - len(entries)
-        kept = []
+        intact = []
         damaged = []
         for entry in entries:
             if entry.receipt.round != running:
                 continue
             if self._is_whole(entry.receipt):
-                kept.append(entry)
+                intact.append(entry)
             else:
                 damaged.append(entry)
         if damaged:  # later hops began with a mean that included the damaged reply
             first_hop = max(0, min(entry.receipt.hop for entry in damaged))
-            kept = [entry for entry in kept if entry.receipt.hop <= first_hop]
-        if len(kept) == written:
+            intact = [entry for entry in intact if entry.receipt.hop <= first_hop]
+        if len(intact) == written:
             cut_torn_line(self.journal)
             return None
-        write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
+        write_whole(self.journal, [entry.line + b"\n" for entry in intact], durable=False)
         if not unreadable and not damaged:
             return None  # all that was removed belongs to a round that has ended
         return (
             f"replies to round {running} were damaged "
             f"(journal lines: {unreadable}, replies: {len(damaged)}); "
-            f"{len(kept)} orders are settled, the others are sent again"
+            f"{len(intact)} orders are settled, the others are sent again"
         )
 
     def _is_whole(self, receipt: Receipt) -> bool:
@@ -250,16 +250,16 @@ class Spool:
         Failed attempts stay too: they were made, and their clients go on with a fresh state.
         """
         self._close()
-        kept = []
+        lines = []
         for entry in self._entries():
             receipt = entry.receipt
             if receipt.round != number:
                 continue
             if not is_asked_again(receipt, hop, refused):
-                kept.append(entry.line + b"\n")
+                lines.append(entry.line + b"\n")
             elif receipt.deaths:
-                kept.append(replace(receipt, hop=FORGOTTEN).to_line())
-        write_whole(self.journal, kept, durable=False)
+                lines.append(replace(receipt, hop=FORGOTTEN).to_line())
+        write_whole(self.journal, lines, durable=False)
 
     def remove(self) -> None:
         """Delete everything, after the last round."""

@@ -42,7 +42,7 @@ def parts(
     channels = size.channels
     stem = STEM_FACTOR * channels
     side = (shape[1], shape[2])
-    yield conv_cost(shape[0], stem, 3, 1, side, True)
+    yield conv_cost(shape[0], stem, 3, 1, side, affine=True)
     before = (stem, stem)  # the channels of a cell's two inputs
     sizes = (side, side)  # the map sizes of a cell's two inputs
     for cell in range(size.cells):
@@ -58,7 +58,7 @@ def parts(
             strides_of(space, reduces),
             channels,
             sizes[1],
-            affine,
+            affine=affine,
         )
         yield edges.cost()
         before = (before[1], space.nodes * channels)
@@ -76,7 +76,7 @@ def preprocessing(
     """The cost of bringing a cell's two inputs to its channels and size."""
     relus = Cost(activations=before[0] * area(sizes[0], 1) + before[1] * area(sizes[1], 1))
     if sizes[0] == sizes[1]:
-        first = conv_cost(before[0], channels, 1, 1, sizes[0], affine)
+        first = conv_cost(before[0], channels, 1, 1, sizes[0], affine=affine)
     else:
-        first = reduce_cost(before[0], channels, sizes[0], affine)
-    return total([relus, first, conv_cost(before[1], channels, 1, 1, sizes[1], affine)])
+        first = reduce_cost(before[0], channels, sizes[0], affine=affine)
+    return total([relus, first, conv_cost(before[1], channels, 1, 1, sizes[1], affine=affine)])

@@ -10,8 +10,8 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
-from fedloom.nets.parted import note_down
 from fedloom.nets.pooling import as_vector
+from fedloom.nets.two_part_batches import update_running_statistics
 from fedloom.spaces import merged
 from fedloom.spaces.cells.chosen import ChosenCells
 from fedloom.spaces.choice import Choice, Live, Mixture, Scales, part_of
@@ -26,48 +26,6 @@ from fedloom.spaces.supernet import BothScores
 from fedloom.types import Arch
 
 STEM_FACTOR = 3  # the stem has three times the first cell's channels
-
-
-class Cell(nn.Module):
-    """A cell: two preprocessed inputs, the nodes, and the nodes' concatenation."""
-
-    def __init__(
-        self,
-        space: ChosenCells,
-        arch: Arch,
-        kind: str,
-        reduces: bool,
-        before: tuple[int, int],
-        channels: int,
-        sizes: tuple[MapSize, MapSize],
-        affine: bool,
-    ) -> None:
-        """`kind` is the kind of cell that this cell is a copy of.
-
-        `before` and `sizes` are the channels and the map sizes of the two inputs.
-        """
-        super().__init__()
-        if sizes[0] != sizes[1]:
-            self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine)
-        else:
-            self.pre0 = ReluConv(before[0], channels, 1, 1, affine)
-        self.pre1 = ReluConv(before[1], channels, 1, 1, affine)
-        slots = space.slots_of(kind)
-        self.edges = Edges(
-            space.edges,
-            space.slots[slots.start : slots.stop],
-            arch.choice[slots.start : slots.stop],
-            channels,
-            strides_of(space, reduces),
-            sizes[1],
-            affine,
-            {},
-        )
-        self.nodes = space.nodes
-
-    def flow(self, run: Run, s0: Value, s1: Value, scales: Scales, live: Live) -> Value:
-        states = [run(self.pre0, run(torch.relu, s0)), run(self.pre1, run(torch.relu, s1))]
-        return run(join, *self.edges.flow(run, states, self.nodes, scales, live))
 
 
 class CellNetwork(StackedCells):
@@ -128,7 +86,7 @@ class CellNetwork(StackedCells):
         """Returns the scores of all samples; the first `trained` are training samples."""
         run = SideBySide(trained)
         scores: torch.Tensor = self.flow(run, State(x, trained), mixture).map
-        note_down(run.notes)
+        update_running_statistics(run.training_statistics)
         return scores
 
     def _merges(self, x: torch.Tensor) -> bool:
@@ -147,6 +105,47 @@ class CellNetwork(StackedCells):
 
     def first_slot(self, cell: int) -> int:
         return self.space.slots_of(self.cell_kinds[cell]).start
+
+
+class Cell(nn.Module):
+    """A cell: two preprocessed inputs, the nodes, and the nodes' concatenation."""
+
+    def __init__(
+        self,
+        space: ChosenCells,
+        arch: Arch,
+        kind: str,
+        reduces: bool,
+        before: tuple[int, int],
+        channels: int,
+        sizes: tuple[MapSize, MapSize],
+        affine: bool,
+    ) -> None:
+        """`kind` is the kind of cell that this cell is a copy of.
+
+        `before` and `sizes` are the channels and the map sizes of the two inputs.
+        """
+        super().__init__()
+        if sizes[0] != sizes[1]:
+            self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine=affine)
+        else:
+            self.pre0 = ReluConv(before[0], channels, 1, 1, affine=affine)
+        self.pre1 = ReluConv(before[1], channels, 1, 1, affine=affine)
+        slots = space.slots_of(kind)
+        self.edges = Edges(
+            space.edges,
+            space.slots[slots.start : slots.stop],
+            arch.choice[slots.start : slots.stop],
+            channels,
+            strides_of(space, reduces),
+            sizes[1],
+            affine=affine,
+        )
+        self.nodes = space.nodes
+
+    def flow(self, run: Run, s0: Value, s1: Value, scales: Scales, live: Live) -> Value:
+        states = [run(self.pre0, run(torch.relu, s0)), run(self.pre1, run(torch.relu, s1))]
+        return run(join, *self.edges.flow(run, states, self.nodes, scales, live))
 
 
 def strides_of(space: ChosenCells, reduces: bool) -> list[int]:

@@ -1,7 +1,7 @@
 """Recurrent cells that torch does not have.
 
 They loop over time, which torch.fx cannot trace, so an export copies their source:
-nets/standing.py says what such a class must be like.
+nets/standalone.py says what such a class must be like.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fedloom.nets.standing import mark_standing_alone
+from fedloom.nets.standalone import mark_standing_alone
 
 
 class LiGRU(nn.Module):

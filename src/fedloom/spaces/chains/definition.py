@@ -182,8 +182,8 @@ def of_path(definition: Definition, ops: tuple[str, ...], width: float) -> Defin
         for key in ("embedding", "hidden"):
             raw[key] = times(raw[key], width)
         return checked(raw)
-    wanted = definition.channels * width
-    for channels in nearest_first(wanted):
+    target = definition.channels * width
+    for channels in nearest_first(target):
         raw["stem"]["channels"] = channels
         with suppress(Fault):
             return checked(raw)
@@ -195,10 +195,10 @@ def times(channels: int, width: float) -> int:
     return min(MOST_CHANNELS, max(1, round(channels * width)))
 
 
-def nearest_first(wanted: float) -> list[int]:
+def nearest_first(target: float) -> list[int]:
     """Returns allowed numbers of channels, in the order of their distance to this one."""
-    most = min(MOST_CHANNELS, 2 * ceil(wanted) + MOST_STEP)
-    return sorted(range(1, most + 1), key=lambda channels: (abs(channels - wanted), channels))
+    most = min(MOST_CHANNELS, 2 * ceil(target) + MOST_STEP)
+    return sorted(range(1, most + 1), key=lambda channels: (abs(channels - target), channels))
 
 
 def check_keys(raw: dict[str, Any]) -> None:
@@ -242,8 +242,8 @@ def check_stage(definition: Definition, number: int, stage: Stage) -> None:
     place: Place = ("stage", number, "ops")
     if len(stage.ops) != stage.layers:
         rule = f"stage {number + 1} must have a list of operations for each of its layers"
-        found = f"it has {len(stage.ops)} for {stage.layers}"
-        raise Fault(place, rule, found, "give one list for all layers, or one per layer")
+        problem = f"it has {len(stage.ops)} for {stage.layers}"
+        raise Fault(place, rule, problem, "give one list for all layers, or one per layer")
     for names in stage.ops:
         if not names or len(set(names)) != len(names):
             rule = f"a layer of stage {number + 1} must have operations, each once"
@@ -276,8 +276,8 @@ def check_sum(definition: Definition, number: int, stage: Stage) -> None:
     inputs, outputs = definition.inputs[number : number + 2]
     if inputs != outputs and any(IDENTITY in names for names in stage.ops):
         rule = f"stage {number + 1} must keep its {inputs} numbers per symbol to have {IDENTITY}"
-        found = f"it changes them to {outputs}"
-        raise Fault(place, rule, found, f"leave {IDENTITY} out of it")
+        problem = f"it changes them to {outputs}"
+        raise Fault(place, rule, problem, f"leave {IDENTITY} out of it")
 
 
 def check_channels(definition: Definition) -> None:
@@ -291,8 +291,8 @@ def check_channels(definition: Definition) -> None:
         after = inputs[number + 1]
         if not 1 <= after <= MOST_CHANNELS:
             rule = f"stage {number + 1} must have 1 to {MOST_CHANNELS} output channels"
-            found = f"it changes {inputs[number]} to {after}"
-            raise Fault(("stage", number, "scale"), rule, found, "choose another scale")
+            problem = f"it changes {inputs[number]} to {after}"
+            raise Fault(("stage", number, "scale"), rule, problem, "choose another scale")
         for names in stage.ops:
             for name in names:
                 reason = why_not(map_op(name), inputs[number])

@@ -15,11 +15,11 @@ Place = tuple[str | int, ...]  # ("stage", 1, "ops"): a name in a table of the d
 class Fault(Exception):
     """The exception for a definition that cannot be used; `place` is the faulty part."""
 
-    def __init__(self, place: Place, rule: str, found: str, advice: str) -> None:
+    def __init__(self, place: Place, rule: str, problem: str, advice: str) -> None:
         super().__init__(rule)
         self.place = place
         self.rule = rule
-        self.found = found
+        self.problem = problem
         self.advice = advice
 
     @classmethod
@@ -27,11 +27,11 @@ class Fault(Exception):
         """Returns the fault of an unknown name, with its nearest match."""
         sentence = str(unknown(role, name, names))
         rule, _, found_and_advice = sentence.partition(", but ")
-        found, _, advice = found_and_advice.partition("; ")
-        return cls(place, rule, found, advice.removesuffix("."))
+        problem, _, advice = found_and_advice.partition("; ")
+        return cls(place, rule, problem, advice.removesuffix("."))
 
     def at(self, where: str) -> FedloomError:
-        return FedloomError(f"{where}: {self.rule}", self.found, self.advice)
+        return FedloomError(f"{where}: {self.rule}", self.problem, self.advice)
 
 
 def of_validation(error: ValidationError) -> Fault:

@@ -15,7 +15,6 @@ from fractions import Fraction
 
 IDENTITY = "identity"
 ZERO = "zero"  # adds nothing to its sum
-FREE = (IDENTITY, ZERO)  # operations without parameters and cost
 SEQUENCE_OPS = ("lstm", "gru", "ligru", "qrnn", "linear", "conv5", IDENTITY, ZERO)
 KERNELS = (1, 3, 5, 7)
 EXPANSIONS = ("0.25", "0.5", "1", "1.5", "2", "3", "4", "6")

@@ -42,8 +42,8 @@ class ChainNetwork(PathNetwork):
         weights = network_cost(space.definition, shape, classes, self.arch, size.head).params
         if weights > MOST_WEIGHTS:
             rule = f"a network must have at most {MOST_WEIGHTS:,} weights"
-            found = f"{space.definition.name} has {weights:,}"
-            raise FedloomError(rule, found, "define a space of fewer channels or layers")
+            problem = f"{space.definition.name} has {weights:,}"
+            raise FedloomError(rule, problem, "define a space of fewer channels or layers")
         self.size = space.usual._replace(head=size.head)
 
     def terms(self, number: int, part: Part, x: Value, run: Run) -> list[Value]:

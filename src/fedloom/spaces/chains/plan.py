@@ -59,10 +59,10 @@ def map_plan(definition: Definition, shape: tuple[int, ...]) -> MapPlan:
         after = reduced(stage.reduce, size)
         if min(after) < 1:
             place = where(definition, ("stage", number, "reduce"))
-            found = f"stage {number + 1} reduces {size[0]}×{size[1]} to {after[0]}×{after[1]}"
-            found += f" for samples of {shape[1]}×{shape[2]}"
+            problem = f"stage {number + 1} reduces {size[0]}×{size[1]} to {after[0]}×{after[1]}"
+            problem += f" for samples of {shape[1]}×{shape[2]}"
             rule = f"{place}: maps must stay at least 1×1"
-            raise FedloomError(rule, found, "use larger samples or fewer reductions")
+            raise FedloomError(rule, problem, "use larger samples or fewer reductions")
         stages.append(
             StagePlan(stage.ops, stage.reduce, inputs[number], inputs[number + 1], size, after)
         )

@@ -55,8 +55,8 @@ class CellGroup(WholeCells):
         edges = self.group * len(self.edges)
         if edges > MOST_EDGES:
             rule = f"a group must have at most {MOST_EDGES} edges"
-            found = f"{self.group} cells of {self.nodes} nodes have {edges}"
-            raise FedloomError(rule, found, "use fewer cells or nodes")
+            problem = f"{self.group} cells of {self.nodes} nodes have {edges}"
+            raise FedloomError(rule, problem, "use fewer cells or nodes")
         object.__setattr__(self, "usual", Size(cells=self.group, channels=16))
 
     @property

@@ -39,7 +39,7 @@ def parts(
     channels = size.channels
     side = (shape[1], shape[2])
     strides = [1] * len(EDGES)
-    yield conv_cost(shape[0], channels, 3, 1, side, True)
+    yield conv_cost(shape[0], channels, 3, 1, side, affine=True)
     for stage in range(STAGES):
         if stage:
             yield residual(channels, side, affine)
@@ -52,7 +52,7 @@ def parts(
             strides,
             channels,
             side,
-            affine,
+            affine=affine,
             plain_pool=True,
         )
         yield from [edges.cost()] * size.cells
@@ -65,8 +65,10 @@ def residual(inputs: int, size: MapSize, affine: bool) -> Cost:
     outputs = 2 * inputs
     out = area(size, 2)
     shortcut = Cost(inputs * outputs, inputs * outputs * out, inputs * out + outputs * out)
-    others = Cost(activations=inputs * area(size, 1) + 2 * outputs * out)  # two ReLUs and the sum
+    relus_and_sum = Cost(
+        activations=inputs * area(size, 1) + 2 * outputs * out
+    )  # two ReLUs and the sum
     halved = (size[0] // 2, size[1] // 2)
-    first = conv_cost(inputs, outputs, 3, 2, size, affine)
-    second = conv_cost(outputs, outputs, 3, 1, halved, affine)
-    return total([first, second, shortcut, others])
+    first = conv_cost(inputs, outputs, 3, 2, size, affine=affine)
+    second = conv_cost(outputs, outputs, 3, 1, halved, affine=affine)
+    return total([first, second, shortcut, relus_and_sum])

@@ -24,11 +24,13 @@ STAGES = 3
 
 
 class BenchCell(nn.Module):
-    def __init__(self, arch: Arch, channels: int, size: tuple[int, int], affine: bool) -> None:
+    def __init__(self, arch: Arch, channels: int, size: tuple[int, int], *, affine: bool) -> None:
         super().__init__()
         overrides = {"avg_pool_3x3": PlainAvgPool}
         strides = [1] * len(EDGES)
-        self.edges = Edges(EDGES, SLOTS, arch.choice, channels, strides, size, affine, overrides)
+        self.edges = Edges(
+            EDGES, SLOTS, arch.choice, channels, strides, size, affine=affine, overrides=overrides
+        )
 
     def flow(self, run: Run, x: Value, scales: Scales, live: Live) -> Value:
         return self.edges.flow(run, [x], NODES, scales, live)[-1]
@@ -37,10 +39,10 @@ class BenchCell(nn.Module):
 class Residual(nn.Module):
     """A residual block that doubles the channels and halves the map, with a pooled shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, affine: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, *, affine: bool) -> None:
         super().__init__()
-        self.first = ReluConv(inputs, outputs, 3, 2, affine)
-        self.second = ReluConv(outputs, outputs, 3, 1, affine)
+        self.first = ReluConv(inputs, outputs, 3, 2, affine=affine)
+        self.second = ReluConv(outputs, outputs, 3, 1, affine=affine)
         self.shortcut = nn.Sequential(nn.AvgPool2d(2, 2), nn.Conv2d(inputs, outputs, 1, bias=False))
 
     def step(self, channels: int) -> Step:
@@ -81,10 +83,10 @@ class BenchNetwork(StackedCells):
         for stage in range(STAGES):
             width = channels * 2**stage
             if stage:
-                self.reduce.append(Residual(width // 2, width, affine))
+                self.reduce.append(Residual(width // 2, width, affine=affine))
                 side = (side[0] // 2, side[1] // 2)
             for _ in range(size.cells):
-                self.cells.append(BenchCell(self.arch, width, side, affine))
+                self.cells.append(BenchCell(self.arch, width, side, affine=affine))
         self.last = nn.BatchNorm2d(width)
         self.head = settled(size.head, *side)
         self.size = size._replace(head=self.head)

@@ -35,7 +35,7 @@ def parts(
     """Yields the costs of the stem, the cells and the classifier."""
     channels = size.channels
     side = (shape[1], shape[2])
-    yield conv_cost(shape[0], channels, STEM_KERNEL, 1, side, True)
+    yield conv_cost(shape[0], channels, STEM_KERNEL, 1, side, affine=True)
     sizes = (side, side)  # the map sizes of the two outputs before a cell
     for cell in space.cells:
         if cell.inputs == BASE_INPUTS:
@@ -47,7 +47,7 @@ def parts(
             strides_of(cell),
             channels,
             sizes[1],
-            True,
+            affine=True,
             nodes_are_means=space.node == "mean",
         )
         yield edges.cost()
@@ -61,5 +61,5 @@ def skip_cost(channels: int, sizes: tuple[MapSize, MapSize]) -> Cost:
     """The cost of preprocessing a base cell's older input: ReLU, 1×1 convolution, BN."""
     relu = Cost(activations=channels * area(sizes[0], 1))
     if sizes[0] == sizes[1]:
-        return total([relu, conv_cost(channels, channels, 1, 1, sizes[0], True)])
-    return total([relu, reduce_cost(channels, channels, sizes[0], True)])
+        return total([relu, conv_cost(channels, channels, 1, 1, sizes[0], affine=True)])
+    return total([relu, reduce_cost(channels, channels, sizes[0], affine=True)])

@@ -28,74 +28,6 @@ from fedloom.types import Arch
 STEM_KERNEL = 5
 
 
-class StackStem(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int) -> None:
-        padding = STEM_KERNEL // 2
-        conv = nn.Conv2d(inputs, outputs, STEM_KERNEL, padding=padding, bias=False)
-        super().__init__(conv, nn.BatchNorm2d(outputs))
-        self.outputs = outputs
-
-    def step(self, channels: int) -> Step:
-        return Step("stem_5x5", 1, self.outputs)
-
-
-class Cell(nn.Module):
-    """A cell: edges between inputs and nodes. Its output is the mean of the nodes."""
-
-    def __init__(
-        self,
-        cell: StackedCell,
-        space: StackSpace,
-        arch: Arch,
-        channels: int,
-        sizes: tuple[MapSize, MapSize],
-    ) -> None:
-        """`sizes` are the map sizes of the two outputs before the cell, the older one first."""
-        super().__init__()
-        self.place = Place(space.cells.index(cell), cell.slots)
-        self.nodes = space.nodes
-        if cell.inputs == BASE_INPUTS:
-            self.skip = skip_input(channels, sizes)
-        self.edges = Edges(
-            cell.edges,
-            space.slots[cell.slots.start : cell.slots.stop],
-            arch.choice[cell.slots.start : cell.slots.stop],
-            channels,
-            strides_of(cell),
-            sizes[1],
-            True,
-            {},
-            nodes_are_means=space.node == "mean",
-        )
-
-    def flow(self, run: Run, older: Value, previous: Value, part: Part) -> Value:
-        states = [previous]
-        if hasattr(self, "skip"):
-            states = [run(self.skip, run(torch.relu, older)), previous]
-        return run(mean_of, *self.edges.flow(run, states, self.nodes, *part))
-
-
-def mean_of(*states: torch.Tensor) -> torch.Tensor:
-    if len(states) == 1:
-        return states[0]
-    return add(*states) / len(states)
-
-
-def skip_input(channels: int, sizes: tuple[MapSize, MapSize]) -> Op:
-    if sizes[0] != sizes[1]:
-        return FactorizedReduce(channels, channels, sizes[0], True)
-    return ReluConv(channels, channels, 1, 1, True)
-
-
-def strides_of(cell: StackedCell) -> list[int]:
-    """Returns the stride of every edge: in a reduction cell, edges from inputs halve the map."""
-    strides = []
-    for source, _ in cell.edges:
-        halves = cell.reduces and source < cell.inputs
-        strides.append(2 if halves else 1)
-    return strides
-
-
 class StackNetwork(Supernet):
     space: StackSpace
 
@@ -156,9 +88,76 @@ class StackNetwork(Supernet):
         return OpId(slot, self.space.slots[slot].options.index(parts[4]))
 
 
+class Cell(nn.Module):
+    """A cell: edges between inputs and nodes. Its output is the mean of the nodes."""
+
+    def __init__(
+        self,
+        cell: StackedCell,
+        space: StackSpace,
+        arch: Arch,
+        channels: int,
+        sizes: tuple[MapSize, MapSize],
+    ) -> None:
+        """`sizes` are the map sizes of the two outputs before the cell, the older one first."""
+        super().__init__()
+        self.place = Place(space.cells.index(cell), cell.slots)
+        self.nodes = space.nodes
+        if cell.inputs == BASE_INPUTS:
+            self.skip = skip_input(channels, sizes)
+        self.edges = Edges(
+            cell.edges,
+            space.slots[cell.slots.start : cell.slots.stop],
+            arch.choice[cell.slots.start : cell.slots.stop],
+            channels,
+            strides_of(cell),
+            sizes[1],
+            affine=True,
+            nodes_are_means=space.node == "mean",
+        )
+
+    def flow(self, run: Run, older: Value, previous: Value, part: Part) -> Value:
+        states = [previous]
+        if hasattr(self, "skip"):
+            states = [run(self.skip, run(torch.relu, older)), previous]
+        return run(mean_of, *self.edges.flow(run, states, self.nodes, *part))
+
+
+class StackStem(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        padding = STEM_KERNEL // 2
+        conv = nn.Conv2d(inputs, outputs, STEM_KERNEL, padding=padding, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(outputs))
+        self.outputs = outputs
+
+    def step(self, channels: int) -> Step:
+        return Step("stem_5x5", 1, self.outputs)
+
+
+def mean_of(*states: torch.Tensor) -> torch.Tensor:
+    if len(states) == 1:
+        return states[0]
+    return add(*states) / len(states)
+
+
+def skip_input(channels: int, sizes: tuple[MapSize, MapSize]) -> Op:
+    if sizes[0] != sizes[1]:
+        return FactorizedReduce(channels, channels, sizes[0], affine=True)
+    return ReluConv(channels, channels, 1, 1, affine=True)
+
+
+def strides_of(cell: StackedCell) -> list[int]:
+    """Returns the stride of every edge: in a reduction cell, edges from inputs halve the map."""
+    strides = []
+    for source, _ in cell.edges:
+        halves = cell.reduces and source < cell.inputs
+        strides.append(2 if halves else 1)
+    return strides
+
+
 def check_size(shape: tuple[int, ...], space: StackSpace) -> None:
     least = 2 ** len(reductions(space.base_cells))
     if min(shape[1:]) < least:
         rule = f"images for {space.name} must be at least {least}×{least}"
-        found = f"these are {shape[1]}×{shape[2]}"
-        raise FedloomError(rule, found, "use larger images or fewer base cells")
+        problem = f"these are {shape[1]}×{shape[2]}"
+        raise FedloomError(rule, problem, "use larger images or fewer base cells")

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from fedloom.federation.engines.flower.answers import bytes_in, raw
 from fedloom.federation.protocol.envelope import Envelope, Fault, FaultKind
 from fedloom.federation.protocol.parcels import Parcel
-from fedloom.federation.protocol.wire import read_json
+from fedloom.federation.protocol.strict_json import read_json
 
 KIND = "query"  # the message type of all our messages; an order's own kind is inside it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid

@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    def hear_of(self, macs: int) -> None: ...
+    def add_reported(self, macs: int) -> None: ...
 
 
-LISTENING: list[Listener] = []  # the meters that are counting in this process now
+LISTENERS: list[Listener] = []  # the meters that are counting in this process now
 
 
-def tell(macs: int) -> None:
+def report_macs(macs: int) -> None:
     """Reports the MACs of products that are computed now, in a forward or backward pass."""
-    for listener in LISTENING:
-        listener.hear_of(macs)
+    for listener in LISTENERS:
+        listener.add_reported(macs)

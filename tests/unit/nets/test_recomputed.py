@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets import remade
+from fedloom.nets import recomputed
 from fedloom.nets.depthwise import DepthwiseConv
-from fedloom.nets.remade import max_pool, norm_relu, worth_recomputing
+from fedloom.nets.recomputed import max_pool, norm_relu, worth_recomputing
 from fedloom.spaces.ops import SepConv, normalised
 
 CHANNELS = 8
@@ -64,7 +64,7 @@ def test_a_scaled_norm_has_torchs_bits_at_every_size(affine, monkeypatch):
     scale = torch.tensor(0.3, requires_grad=True)
     x = samples()
     theirs = normalised(x, bns[0], scale)
-    monkeypatch.setattr(remade, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(recomputed, "LEAST_ELEMENTS", 1)
     ours = normalised(x, bns[1], scale)
     assert ours.grad_fn.name() == "NormBackward"
     assert torch.equal(ours, theirs)
@@ -97,7 +97,7 @@ def test_a_relu_that_several_convolutions_take_has_torchs_bits(stride, dilation)
     x = samples()
     weights = [conv.weight for conv in convs]
     gradients = []
-    for relu in (remade.relu, functional.relu):
+    for relu in (recomputed.relu, functional.relu):
         shared = relu(x)
         total = convs[0](shared) + convs[1](shared)
         gradients.append(torch.autograd.grad(total.square().sum(), [x, *weights]))
@@ -128,7 +128,7 @@ def test_a_separable_convolution_of_a_mixture_keeps_a_map_less(monkeypatch):
     x = samples()
     scale = torch.tensor(0.3, requires_grad=True)
     plain, before = kept_elements(op, x, scale)
-    monkeypatch.setattr(remade, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(recomputed, "LEAST_ELEMENTS", 1)
     small, after = kept_elements(op, x, scale)
     assert torch.equal(plain, small)
     assert before - after >= x.numel()
@@ -148,7 +148,7 @@ def test_a_max_pool_keeps_its_input_alone():
 
 
 def test_small_maps_and_passes_without_gradients_are_left_alone():
-    side = math.isqrt(remade.LEAST_ELEMENTS // 2)
+    side = math.isqrt(recomputed.LEAST_ELEMENTS // 2)
     large = torch.zeros(1, 2, side, side).contiguous(memory_format=torch.channels_last)
     large.requires_grad_()
     assert worth_recomputing(large)

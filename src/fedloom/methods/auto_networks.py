@@ -33,17 +33,19 @@ def label(size: float) -> str:
     return f"{size:g}"
 
 
-def built(task: Task, options: AutoOptions, size: str, weights: Tensors | None = None) -> Model:
+def network_of_size(
+    task: Task, options: AutoOptions, size: str, weights: Tensors | None = None
+) -> Model:
     """The network of this size with the given weights, or with the seed's initial weights."""
     width = options.width * float(size)
     return build_model(task, options.network, width, weights=weights, head=options.head)
 
 
-def answering(
+def network_with_prior(
     task: Task, options: AutoOptions, size: str, weights: Tensors, data: Samples
 ) -> nn.Module:
     """The network as a client uses it: with the client's prior folded into its scores."""
-    net = built(task, options, size, weights)
+    net = network_of_size(task, options, size, weights)
     fold_shift(net, shift_of(options, data, task))
     return net
 
@@ -82,24 +84,24 @@ def is_within(cost: SizeCost, options: AutoOptions) -> bool:
 
 
 def cost_of(task: Task, options: AutoOptions, size: str) -> SizeCost:
-    net = built(task, options, size)
+    net = network_of_size(task, options, size)
     return SizeCost(parameters(net), macs(net, task.shape))
 
 
 # The state
 
 
-def in_state(size: str, weights: Tensors) -> dict[str, torch.Tensor]:
+def named_by_size(size: str, weights: Tensors) -> dict[str, torch.Tensor]:
     return with_prefix(f"{size}/", weights)
 
 
-def of_size(size: str, tensors: Tensors) -> dict[str, torch.Tensor]:
+def weights_of_size(size: str, tensors: Tensors) -> dict[str, torch.Tensor]:
     return without_prefix(f"{size}/", tensors)
 
 
-def without_others(sizes: Sequence[str], tensors: Tensors) -> dict[str, torch.Tensor]:
-    """Only the weights of the given sizes."""
-    kept: dict[str, torch.Tensor] = {}
+def weights_of_sizes(sizes: Sequence[str], tensors: Tensors) -> dict[str, torch.Tensor]:
+    """The weights of these sizes, named as in the state."""
+    weights: dict[str, torch.Tensor] = {}
     for size in sizes:
-        kept |= in_state(size, of_size(size, tensors))
-    return kept
+        weights |= named_by_size(size, weights_of_size(size, tensors))
+    return weights

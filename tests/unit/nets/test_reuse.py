@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.nets import kept
-from fedloom.nets.kept import Lender, network
+from fedloom.nets import reuse
+from fedloom.nets.reuse import NetworkCache, network
 
 
 class Net(nn.Module):
@@ -22,8 +22,8 @@ WEIGHTS = {name: torch.full_like(tensor, 2) for name, tensor in Net().state_dict
 CONSTANTS = {"mean": torch.tensor([7.0])}
 
 
-def borrowed(lender, weights=WEIGHTS, constants=CONSTANTS, change=lambda net: None, key="net"):
-    with lender.serving():
+def borrowed(cache, weights=WEIGHTS, constants=CONSTANTS, change=lambda net: None, key="net"):
+    with cache.serving():
         net = network(key, Net, weights, constants)
         change(net)
     return net
@@ -36,12 +36,12 @@ def test_outside_of_an_order_networks_are_built():
 
 
 def test_the_same_network_serves_the_next_order():
-    lender = Lender()
-    assert borrowed(lender) is borrowed(lender)
+    cache = NetworkCache()
+    assert borrowed(cache) is borrowed(cache)
 
 
 def test_every_tensor_is_set_and_everything_else_as_new():
-    lender = Lender()
+    cache = NetworkCache()
 
     def leave_a_mess(net):
         with torch.no_grad():
@@ -51,8 +51,8 @@ def test_every_tensor_is_set_and_everything_else_as_new():
         net.layer.bias.requires_grad_(False)
         net.norm.eval()
 
-    first = borrowed(lender, change=leave_a_mess)
-    net = borrowed(lender)
+    first = borrowed(cache, change=leave_a_mess)
+    net = borrowed(cache)
     assert net is first
     assert all(torch.equal(tensor, WEIGHTS[name]) for name, tensor in net.state_dict().items())
     assert net.mean.item() == 7.0
@@ -61,9 +61,9 @@ def test_every_tensor_is_set_and_everything_else_as_new():
 
 
 def test_within_one_order_nobody_gets_anothers():
-    lender = Lender()
-    borrowed(lender)
-    with lender.serving():
+    cache = NetworkCache()
+    borrowed(cache)
+    with cache.serving():
         first, second = (network("net", Net, WEIGHTS, CONSTANTS) for _ in range(2))
         assert first is not second
 
@@ -81,23 +81,23 @@ def test_within_one_order_nobody_gets_anothers():
     ],
 )
 def test_a_changed_network_does_not_serve_again(change):
-    lender = Lender()
-    first = borrowed(lender, change=change)
-    assert lender.waiting == []
-    assert borrowed(lender) is not first
+    cache = NetworkCache()
+    first = borrowed(cache, change=change)
+    assert cache.waiting == []
+    assert borrowed(cache) is not first
 
 
 def test_an_order_that_failed_gives_nothing_back():
-    lender = Lender()
+    cache = NetworkCache()
     with pytest.raises(ZeroDivisionError):
-        borrowed(lender, change=lambda net: 1 / 0)
-    assert lender.waiting == [] and lender.lent == []
+        borrowed(cache, change=lambda net: 1 / 0)
+    assert cache.waiting == [] and cache.lent == []
 
 
 def test_seed_weights_are_never_those_of_an_earlier_order():
-    lender = Lender()
-    first = borrowed(lender)
-    assert borrowed(lender, weights=None) is not first
+    cache = NetworkCache()
+    first = borrowed(cache)
+    assert borrowed(cache, weights=None) is not first
 
 
 @pytest.mark.parametrize(
@@ -113,23 +113,23 @@ def test_seed_weights_are_never_those_of_an_earlier_order():
     ],
 )
 def test_what_nothing_fills_is_an_error(weights, constants, words):
-    lender = Lender()
-    borrowed(lender)
+    cache = NetworkCache()
+    borrowed(cache)
     with pytest.raises(RuntimeError, match=words):
-        borrowed(lender, weights=weights, constants=constants)
+        borrowed(cache, weights=weights, constants=constants)
 
 
 def test_few_wait_the_longest_unused_goes(monkeypatch):
-    monkeypatch.setattr(kept, "MOST_NETWORKS", 2)
-    lender = Lender()
-    nets = [borrowed(lender, key=name) for name in "abc"]
-    assert [each.net for each in lender.waiting] == nets[1:]
-    monkeypatch.setattr(kept, "MOST_BYTES", 1)
-    last = borrowed(lender, key="d")
-    assert [each.net for each in lender.waiting] == [last]
+    monkeypatch.setattr(reuse, "MOST_NETWORKS", 2)
+    cache = NetworkCache()
+    nets = [borrowed(cache, key=name) for name in "abc"]
+    assert [each.net for each in cache.waiting] == nets[1:]
+    monkeypatch.setattr(reuse, "MOST_BYTES", 1)
+    last = borrowed(cache, key="d")
+    assert [each.net for each in cache.waiting] == [last]
 
 
 def test_a_network_without_a_key_is_always_built():
-    lender = Lender()
-    borrowed(lender, key=None)
-    assert lender.waiting == []
+    cache = NetworkCache()
+    borrowed(cache, key=None)
+    assert cache.waiting == []

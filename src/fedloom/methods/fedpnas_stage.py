@@ -125,7 +125,7 @@ class RoutedStage(Method):
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """Returns what a client deploys: the likeliest path, or with context the guided network."""
-        tensors = with_own(order.tensors, own)
+        tensors = with_personal_part(order.tensors, own)
         if not self.has_context and not self.options.draws:
             return self.model(tensors, self.likely_path(tensors))
         draws = None
@@ -196,7 +196,7 @@ def state_name(key: str) -> str:
     return key.removeprefix("model.")
 
 
-def with_own(received: Tensors, own: State | None) -> Tensors:
+def with_personal_part(received: Tensors, own: State | None) -> Tensors:
     """Returns the received tensors, in which a client's own ones replace the personal ones."""
     if own is None:
         return received

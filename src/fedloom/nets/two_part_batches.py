@@ -17,10 +17,81 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets import depthwise, products
+from fedloom.nets import depthwise, reported_macs
 
 # With fewer input channels, oneDNN's convolution is faster than a product of matrices.
 LEAST_FOR_PRODUCTS = 16
+
+
+@dataclass(frozen=True)
+class BlockSequence:
+    """Blocks with ReLU between them. The results of the last BNs may be multiplied by numbers."""
+
+    blocks: tuple[Block, ...]
+    reach: Reach
+    training_statistics: list[TrainingStatistics]  # each call appends its statistics
+
+    def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
+        """`scales` has a number for each BN of the last block."""
+        bn_scales = None
+        if scales is not None:
+            bn_scales = torch.stack(list(scales))
+        weights: list[torch.Tensor] = []
+        for convs in self.convs():
+            weights.extend(convs.weights)
+        y: torch.Tensor = SequenceFunction.apply(  # type: ignore[no-untyped-call]
+            self, x, bn_scales, *weights
+        )
+        return y
+
+    def channel_scales(self, bn_scales: torch.Tensor | None) -> torch.Tensor | None:
+        """Repeats the scale of each BN of the last block for each of its channels."""
+        if bn_scales is None:
+            return None
+        channels = self.blocks[-1].norms.bns[0].num_features
+        # contiguous: torch's channels-last kernel reads them by their address
+        return bn_scales.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
+
+    def convs(self) -> Iterator[Convs]:
+        for block in self.blocks:
+            yield from block.convs
+
+    def differentiable(
+        self, x: torch.Tensor, bn_scales: torch.Tensor | None, weights: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Computes the same with torch's own operations, for double differentiation."""
+        scale = self.channel_scales(bn_scales)
+        trained = self.reach.trained
+        y = self._part(x[:trained], scale, weights)
+        if trained == x.shape[0]:
+            return y
+        others = x[trained:]
+        if self.reach.inward <= trained:
+            others = others.detach()
+        constants = [weight.detach() for weight in weights]
+        return torch.cat([y, self._part(others, scale, constants)])
+
+    def _part(
+        self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Computes one part of a batch with torch's own operations."""
+        next_weights = iter(weights)
+        for block in self.blocks:
+            for convs in block.convs:
+                own_weights = [next(next_weights) for _ in convs.weights]
+                x = convs.forward(x, joined(own_weights, dim=0))
+            if block is self.blocks[-1]:
+                return block.norms.differentiable(x, scale)
+            x = block.norms.differentiable(x, None).relu()
+        return x
+
+
+@dataclass(frozen=True)
+class Block:
+    """Convolutions, one after the other, followed by BN."""
+
+    convs: tuple[Convs, ...]
+    norms: Norms
 
 
 class Reach(NamedTuple):
@@ -28,6 +99,15 @@ class Reach(NamedTuple):
 
     trained: int  # samples that the weights learn from
     inward: int  # samples for which the gradient of the input is needed
+
+
+class TrainingStatistics(NamedTuple):
+    """The statistics of training samples in several BNs that were computed side by side."""
+
+    bns: tuple[nn.BatchNorm2d, ...]
+    values: int  # the number of values per channel
+    mean: torch.Tensor
+    deviation: torch.Tensor  # its inverse, as BN computes it, with eps
 
 
 @dataclass(frozen=True)
@@ -212,108 +292,30 @@ class Norms:
         return x_grad, scale_grad
 
 
-class Note(NamedTuple):
-    """The statistics of training samples in several BNs that were computed side by side."""
-
-    bns: tuple[nn.BatchNorm2d, ...]
-    values: int  # the number of values per channel
-    mean: torch.Tensor
-    deviation: torch.Tensor  # its inverse, as BN computes it, with eps
-
-
 @torch.no_grad()
-def note_down(notes: Sequence[Note]) -> None:
+def update_running_statistics(training_statistics: Sequence[TrainingStatistics]) -> None:
     """Updates the running statistics of all layers at once, as BN does it layer by layer."""
-    notes = [note for note in notes if note.bns[0].track_running_stats]
-    if not notes:
+    training_statistics = [note for note in training_statistics if note.bns[0].track_running_stats]
+    if not training_statistics:
         return
     bns = []
     unbiased = []  # for each BN, the factor that makes its variance unbiased
-    for note in notes:
+    for note in training_statistics:
         for bn in note.bns:
             bns.append(bn)
             unbiased.append(note.values / (note.values - 1))
     momentum = bns[0].momentum
     assert momentum is not None
     channels = [bn.num_features for bn in bns]
-    means = torch.cat([note.mean for note in notes]).split(channels)
-    variances = torch.cat([note.deviation for note in notes]).pow_(-2).sub_(bns[0].eps)
+    means = torch.cat([note.mean for note in training_statistics]).split(channels)
+    variances = (
+        torch.cat([note.deviation for note in training_statistics]).pow_(-2).sub_(bns[0].eps)
+    )
     variances_by_bn = variances.split(channels)
     torch._foreach_mul_(variances_by_bn, unbiased)
     torch._foreach_lerp_([bn.get_buffer("running_mean") for bn in bns], means, momentum)
     torch._foreach_lerp_([bn.get_buffer("running_var") for bn in bns], variances_by_bn, momentum)
     torch._foreach_add_([bn.get_buffer("num_batches_tracked") for bn in bns], 1)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Convolutions, one after the other, followed by BN."""
-
-    convs: tuple[Convs, ...]
-    norms: Norms
-
-
-@dataclass(frozen=True)
-class BlockSequence:
-    """Blocks with ReLU between them. The results of the last BNs may be multiplied by numbers."""
-
-    blocks: tuple[Block, ...]
-    reach: Reach
-    notes: list[Note]  # each call appends its statistics
-
-    def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
-        """`scales` has a number for each BN of the last block."""
-        bn_scales = None
-        if scales is not None:
-            bn_scales = torch.stack(list(scales))
-        weights: list[torch.Tensor] = []
-        for convs in self.convs():
-            weights.extend(convs.weights)
-        y: torch.Tensor = SequenceFunction.apply(  # type: ignore[no-untyped-call]
-            self, x, bn_scales, *weights
-        )
-        return y
-
-    def channel_scales(self, bn_scales: torch.Tensor | None) -> torch.Tensor | None:
-        """Repeats the scale of each BN of the last block for each of its channels."""
-        if bn_scales is None:
-            return None
-        channels = self.blocks[-1].norms.bns[0].num_features
-        # contiguous: torch's channels-last kernel reads them by their address
-        return bn_scales.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
-
-    def convs(self) -> Iterator[Convs]:
-        for block in self.blocks:
-            yield from block.convs
-
-    def differentiable(
-        self, x: torch.Tensor, bn_scales: torch.Tensor | None, weights: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Computes the same with torch's own operations, for double differentiation."""
-        scale = self.channel_scales(bn_scales)
-        trained = self.reach.trained
-        y = self._part(x[:trained], scale, weights)
-        if trained == x.shape[0]:
-            return y
-        others = x[trained:]
-        if self.reach.inward <= trained:
-            others = others.detach()
-        constants = [weight.detach() for weight in weights]
-        return torch.cat([y, self._part(others, scale, constants)])
-
-    def _part(
-        self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Computes one part of a batch with torch's own operations."""
-        next_weights = iter(weights)
-        for block in self.blocks:
-            for convs in block.convs:
-                own_weights = [next(next_weights) for _ in convs.weights]
-                x = convs.forward(x, joined(own_weights, dim=0))
-            if block is self.blocks[-1]:
-                return block.norms.differentiable(x, scale)
-            x = block.norms.differentiable(x, None).relu()
-        return x
 
 
 class SequenceFunction(torch.autograd.Function):
@@ -337,11 +339,13 @@ class SequenceFunction(torch.autograd.Function):
                 weight = joined(convs.weights, dim=0)
                 kept += [x, weight]
                 x = convs.forward(x, weight)
-                products.tell(x.numel() * weight[0].numel())
+                reported_macs.report_macs(x.numel() * weight[0].numel())
             is_last = block is sequence.blocks[-1]
             y, statistics = block.norms.forward(x, scale if is_last else None, trained)
             values = trained * x.shape[2] * x.shape[3]
-            sequence.notes.append(Note(block.norms.bns, values, *statistics[:2]))
+            sequence.training_statistics.append(
+                TrainingStatistics(block.norms.bns, values, *statistics[:2])
+            )
             kept += [x, *statistics]
             x = y
             if not is_last:
@@ -403,13 +407,13 @@ def single_gradients(
             if any(weights_wanted):
                 joined_grad = convs.weight_grad(outer[: reach.trained], x[: reach.trained], weight)
                 weight_grads = [*joined_grad.chunk(len(weights_wanted)), *weight_grads]
-                products.tell(macs_per_sample * reach.trained)
+                reported_macs.report_macs(macs_per_sample * reach.trained)
             else:
                 weight_grads = [*[None] * len(weights_wanted), *weight_grads]
             if not wanted[1] and not any(still_wanted):
                 return None, None, scales_grad, *[None] * len(still_wanted), *weight_grads
             outer = convs.input_grad(outer, x[: outer.shape[0]], weight)
-            products.tell(macs_per_sample * outer.shape[0])
+            reported_macs.report_macs(macs_per_sample * outer.shape[0])
     return None, with_zeros(outer, samples), scales_grad, *weight_grads
 
 
