@@ -26,6 +26,7 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
+from fedloom.federation.protocol.returned import state_from
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
 from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
@@ -341,7 +342,7 @@ class Rehearsal:
             server_data,
             self.prepared.tiers,
         )
-        state = stage.method.init(setup, previous)
+        state = state_from(stage.method, "init", stage.method.init(setup, previous))
         if number == 0 and self.prepared.start is not None:
             state = fitted(state, self.prepared.start)
         if not stage.keeps_own:
@@ -376,7 +377,8 @@ class Rehearsal:
                 charged = self.settings.charge(round_cost.in_unit(self.settings.unit))
             else:
                 with Meter() as merging:
-                    state = stage.method.merge(state, orders, (), view)
+                    merged = stage.method.merge(state, orders, (), view)
+                    state = state_from(stage.method, "merge", merged)
                 check_change(before, state)
                 round_cost = Cost(server_macs=planned.macs + merging.macs)
                 charged = self._charge_alone(round_cost)
@@ -601,7 +603,8 @@ class Rehearsal:
         work = replace(work, simulated=gathered.seconds)
         if known is not None:
             return state, cost.plus(work)
-        merged = stage.method.merge(state, orders, gathered.replies, view)
+        returned = stage.method.merge(state, orders, gathered.replies, view)
+        merged = state_from(stage.method, "merge", returned)
         if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
             progress.merged[pattern] = work
         return merged, cost.plus(work)

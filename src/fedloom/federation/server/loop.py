@@ -21,6 +21,7 @@ from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
+from fedloom.federation.protocol.returned import state_from
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
@@ -272,7 +273,7 @@ class Loop:
             self.settings.tiers,
         )
         before = self.start if stage == 0 else chosen.state
-        state = entered.method.init(setup, before)
+        state = state_from(entered.method, "init", entered.method.init(setup, before))
         if self.start is not None and stage == 0:
             state = fitted(state, self.start)
         versions: Mapping[int, str] = {}
@@ -364,7 +365,8 @@ class Loop:
             if exchange.is_lost:
                 state = at.state
             else:
-                state = stage.method.merge(state, orders, gathered.replies, view)
+                merged = stage.method.merge(state, orders, gathered.replies, view)
+                state = state_from(stage.method, "merge", merged)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         server = Totals(rounds=1, server_macs=planned.macs + merging.macs)
