@@ -717,6 +717,8 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
     rule = mistake["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     rule = rule.partition(", unable to parse")[0]  # the sentence names the value anyway
     value = shortened(repr(mistake["input"]), 80)
+    if not path:  # a rule about several options
+        return FedloomError(rule, f"got {value}", advice)
     return FedloomError(f"`{name}` must be {rule}", f"got {value}", advice)
 
 

@@ -36,8 +36,8 @@ from fedloom.data.source import Source as Source
 from fedloom.data.tables.rules import USUAL, TableRules
 from fedloom.data.tables.samples import one_table
 from fedloom.data.tables.table import Table
-from fedloom.errors import FedloomError, unknown
-from fedloom.registry import Registry, absolute, from_file
+from fedloom.errors import FedloomError, raised, unknown
+from fedloom.registry import EXTENSION, Registry, absolute, from_file, without_attribute
 
 Floats: TypeAlias = Sequence[float] | None
 SOURCES = Registry(
@@ -172,7 +172,11 @@ def find(
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
         file = locate(path, directory) or path
-        return called(name, from_file(f"{file}:{attribute}"), directory, tables)
+        make = from_file(f"{file}:{attribute}", is_data_function)
+        return called(name, guarded(name, make), directory, tables)
+    if name.endswith(".py"):
+        file = locate(name, directory) or name
+        raise without_attribute("--data", str(file), is_data_function)
     if name in SOURCES.names():
         return called(name, registered(name, images.skip_bad), directory, tables)
     place = locate(name, directory)
@@ -184,6 +188,28 @@ def find(
         raise missing(name, directory)
     subject = "--data, unless it is a path to an .npz or to a folder of them,"
     raise unknown(subject, name, SOURCES.names())
+
+
+def is_data_function(value: object) -> bool:
+    """Whether this may be what a file offers as --data: a function that it defines."""
+    return inspect.isfunction(value) and value.__module__.startswith(EXTENSION)
+
+
+def guarded(name: str, make: Any) -> Any:
+    """A function of a user's file, whose errors become one sentence."""
+    if not callable(make):
+        return make
+
+    def guarded_make(directory: Path | None) -> Any:
+        try:
+            return make(directory)
+        except (FedloomError, OSError):
+            raise
+        except Exception as error:
+            rule = f"--data {name} must return a Source"
+            raise FedloomError(rule, raised(error), "fix it; --debug shows where") from error
+
+    return guarded_make
 
 
 def registered(name: str, skip_bad: bool) -> Any:
