@@ -299,3 +299,10 @@ def test_a_rule_about_several_options_has_no_name():
 
     with pytest.raises(FedloomError, match=r"^low must not be above high, but got \{'low': 3\}; "):
         validated(Ordered, {"low": 3}, "options.")
+
+
+def test_constants_may_be_one_number():
+    data = validated(Experiment, {"data": {"mean": "4.88", "std": 6}}).data
+    assert (data.mean, data.std) == ([4.88], [6.0])
+    with pytest.raises(FedloomError, match="must be a valid number, but got 'grey'"):
+        validated(Experiment, {"data": {"mean": "grey"}})

@@ -131,6 +131,14 @@ class DataConfig(Section):
         description="input normalisation: standard deviation of each channel, in raw units",
     )
 
+    @field_validator("mean", "std", mode="before")
+    @classmethod
+    def _one_number(cls, value: Any) -> Any:
+        """Accept one number as well as a list of them."""
+        if isinstance(value, str | int | float):
+            return [value]
+        return value
+
     @field_validator("ignore", "categorical", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:

@@ -40,6 +40,8 @@ from fedloom.errors import FedloomError, raised, unknown
 from fedloom.registry import EXTENSION, Registry, absolute, from_file, without_attribute
 
 Floats: TypeAlias = Sequence[float] | None
+MOST_LOOKED_AT = 500  # samples whose range of values is looked at
+MOST_DARK = 63  # a quarter of a byte's range
 SOURCES = Registry(
     "--data",
     "fedloom.data",
@@ -133,8 +135,12 @@ def open_source(
     if std is None:
         std = source.std
     scale = default_scale(source.kind, part.x)
+    notices = source.notices
+    if not mean and not std and source.kind == "image":
+        notices += dark_notices(name, part.x)
     return replace(
         source,
+        notices=notices,
         x=part.x,
         y=part.y,
         labels=class_names(part, classes, least),
@@ -151,6 +157,23 @@ def default_scale(kind: str, x: np.ndarray) -> Scale:
     if x.dtype == np.uint8:
         return Scale(x.shape[1], 127.5, 127.5)  # scales bytes to −1..1
     return Scale(x.shape[1], 0.0, 1.0)
+
+
+def dark_notices(name: str, x: np.ndarray) -> tuple[str, ...]:
+    """Says if bytes use a small part of their range, such as 0 to 16 or 0 and 1.
+
+    Scaled as if they went to 255, they are almost constant, and networks learn slowly.
+    """
+    if x.dtype != np.uint8 or not len(x):
+        return ()
+    step = -(-len(x) // MOST_LOOKED_AT)
+    seen = x[::step]
+    largest = int(seen.max())
+    if largest > MOST_DARK:
+        return ()
+    range_seen = f"in {len(seen)} samples of --data {name} no value is above {largest}"
+    advice = "networks learn faster with data.mean and data.std of the data itself"
+    return (f"{range_seen}, but they are scaled as if they went to 255: {advice}",)
 
 
 # Finding the reader

@@ -455,3 +455,14 @@ def test_a_pickled_payload_never_runs(tmp_path, how, key):
     assert not ran.exists()
     pickle.loads(pickle.dumps(Payload(ran)))  # noqa: S301 - shows that the payload would have worked
     assert ran.exists()
+
+
+@pytest.mark.parametrize(("largest", "says"), [(1, True), (63, True), (64, False), (255, False)])
+def test_bytes_that_use_little_of_their_range_are_told(tmp_path, largest, says):
+    x = np.zeros((6, 4, 4), np.uint8)
+    x[3] = largest
+    np.savez(tmp_path / "dark.npz", x=x, y=np.arange(6) % 2)
+    path = str(tmp_path / "dark.npz")
+    sentence = f"in 6 samples of --data {path} no value is above {largest}, but"
+    assert any(sentence in notice for notice in open_source(path).notices) is says
+    assert open_source(path, mean=[1.0], std=[2.0]).notices == ()
