@@ -29,6 +29,21 @@ def test_three_lines_are_enough(pytester):
     result.stdout.fnmatch_lines("*SKIPPED*each draws its own path*")
 
 
+def test_a_file_beside_the_test_is_found_from_any_folder(pytester):
+    folder = pytester.mkdir("mine")
+    (folder / "sound.py").write_text((HERE / "sound.py").read_text())
+    (folder / "chain.py").write_text((HERE.parents[1] / "docs/examples/chain.py").read_text())
+    (folder / "test_mine.py").write_text(
+        "from fedloom.testing import MethodContract, SpaceContract\n\n"
+        "class TestMine(MethodContract):\n"
+        "    method = 'sound.py:sound'\n\n"
+        "class TestSpace(SpaceContract):\n"
+        "    space = 'chain.py:Chain:2'\n"
+    )
+    result = pytester.runpytest_inprocess("mine", "-k", "a_run_ends or its_name")
+    result.assert_outcomes(passed=2)
+
+
 def test_a_method_that_cannot_run_fails_once(pytester):
     """Its other tests would all fail for the same reason."""
     pytester.copy_example(str(HERE / "faulty.py"))

@@ -17,7 +17,7 @@ from fedloom.spaces.checking import check_space, made_up
 from fedloom.spaces.choice import Choice
 from fedloom.spaces.space import NONE, OpId, Size, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.testing.subject import Exempting
+from fedloom.testing.subject import Exempting, beside
 from fedloom.types import Arch
 
 NOISE = 7  # the seed of random numbers that a network draws while it computes
@@ -79,7 +79,8 @@ class SpaceSubject(Exempting):
 
     @pytest.fixture
     def toy(self) -> SpaceToy:
-        return SpaceToy(open_space(self.space), self.kind, self.shape, self.classes, self.size)
+        space = open_space(beside(type(self), self.space))
+        return SpaceToy(space, self.kind, self.shape, self.classes, self.size)
 
     @pytest.fixture(autouse=True)
     def _can_be_searched(self, request: pytest.FixtureRequest, toy: SpaceToy) -> None:

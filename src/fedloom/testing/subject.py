@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -47,16 +49,27 @@ class Exempting:
             pytest.skip(reason)
 
 
+def beside(test_class: type, name: str) -> str:
+    """`file.py:Name` as it is, or beside the test file if it is there and not in this folder."""
+    path, colon, rest = name.partition(".py:")
+    file = Path(f"{path}.py")
+    beside_test = Path(inspect.getfile(test_class)).parent / file
+    if not colon or file.is_file() or not beside_test.is_file():
+        return name
+    return f"{beside_test}:{rest}"
+
+
 class Subject(Exempting):
     """The attributes by which a test class describes its method."""
 
-    method: ClassVar[str]  # a registered name, or path/file.py:Name
+    # A registered name, or path/file.py:Name from the current folder or from the test file's.
+    method: ClassVar[str]
     options: ClassVar[Mapping[str, Json]] = {}  # in addition to those that make the toy tiny
     rounds: ClassVar[int] = 4  # of the whole run, over all stages
 
     @pytest.fixture
     def toy(self) -> Toy:
-        return Toy.of(self.method, self.options, self.rounds)
+        return Toy.of(beside(type(self), self.method), self.options, self.rounds)
 
     @pytest.fixture(autouse=True)
     def _run_ends(self, request: pytest.FixtureRequest, toy: Toy) -> None:
