@@ -5,15 +5,21 @@ python tools/api_reference.py [FOLDER]      build/api unless another folder is n
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import io
 import re
 import shutil
 import sys
+import textwrap
+import tokenize
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag
 
 GUESSED_LINK = re.compile(r'<a href="#(?P<anchor>[\w.]+)">(?P<text>[\w.()]+)</a>(?=</code>)')
@@ -40,6 +46,8 @@ MODULES = (
     "fedloom.learning.training",
     "fedloom.learning.averaging",
     "fedloom.learning.personal",
+    "fedloom.learning.parts",
+    "fedloom.learning.formula",
     "fedloom.cost.limits",
     "fedloom.cost.steps",
     # to write a search space
@@ -85,11 +93,58 @@ def build(folder: Path) -> None:
         # are written.
         warnings.filterwarnings("ignore", message="Error parsing type annotation")
         modules = {name: doc.Module.from_name(name) for name in MODULES}
+        for module in modules.values():
+            for documented in module.classes:
+                describe_fields(documented)
         for name, module in modules.items():
             page = without_wrong_guesses(render.html_module(module, modules))
             write(page_of(folder, name), page)
         write(folder / "index.html", render.html_index(modules))
         write(folder / "search.js", render.search_index(modules))
+
+
+def describe_fields(documented: Any) -> None:
+    """Give the fields of a class the comments that stand beside them, as pdoc shows docstrings."""
+    try:
+        comments = field_comments(inspect.getsource(documented.obj))
+    except (OSError, TypeError):  # a class that no file defines
+        return
+    for member in documented.own_members:
+        if member.kind == "variable" and not member.docstring:
+            member.docstring = comments.get(member.name, "")
+
+
+def field_comments(source: str) -> dict[str, str]:
+    """The comments of a class's annotated fields: at the end of the line, or in lines above it."""
+    source = textwrap.dedent(source)
+    lines = source.splitlines()
+    texts = {}  # of the comments, by line
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            texts[token.start[0]] = token.string.removeprefix("#").strip()
+    comments = {}
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for statement in definition.body:
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        above: list[str] = []
+        line = statement.lineno - 1
+        while line in texts and lines[line - 1].lstrip().startswith("#"):
+            above.insert(0, texts[line])
+            line -= 1
+        if statement.end_lineno in texts:
+            above.append(texts[statement.end_lineno])
+        if above:
+            comments[statement.target.id] = as_sentence(" ".join(above))
+    return comments
+
+
+def as_sentence(text: str) -> str:
+    sentence = text[0].upper() + text[1:]
+    if sentence.endswith((".", "…", "?", "!")):
+        return sentence
+    return f"{sentence}."
 
 
 def without_wrong_guesses(html: str) -> str:

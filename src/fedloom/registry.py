@@ -19,6 +19,7 @@ from fedloom.errors import FedloomError, raised, unknown
 # Prefixes of network names: a genotype's file, or a network drawn from a search space.
 CELLS = "cells:"
 SPACE = "space:"
+EXTENSION = "fedloom_extension_"  # the modules' names of files that users name
 
 
 class Registry:
@@ -68,6 +69,8 @@ class Registry:
         for entry in entry_points(self.group):
             if entry.name == name:
                 return load_entry_point(self.what, entry)
+        if name.endswith(".py"):
+            raise without_attribute(self.what, name, self.fits)
         raise unknown(self.what, name, self.names())
 
 
@@ -126,6 +129,20 @@ def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> A
     return getattr(module, attribute)
 
 
+def without_attribute(
+    what: str,
+    path: str,
+    fits: Callable[[object], bool] | None,
+) -> FedloomError:
+    """The error for a Python file without the name of an object in it."""
+    where = resolved(path, os.getcwd())
+    names = offered(load_module(where, modification_time(where)), fits)
+    advice = "add the name of the object that the file defines"
+    if names:
+        advice = f"try {path}:{names[-1]}"  # a file ends with what it defines
+    return FedloomError(f"{what} of a file must be given as FILE.py:NAME", f"got {path}", advice)
+
+
 def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[str]:
     """The public names of a file to suggest: those that fit, or all that it did not import."""
     names = []
@@ -178,7 +195,7 @@ def load_module(path: Path, version: int) -> ModuleType:
         )
     # The module's name has a hash of the path: two files may have the same name.
     path_hash = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
-    module_name = f"fedloom_extension_{path.stem}_{path_hash}"
+    module_name = f"{EXTENSION}{path.stem}_{path_hash}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and isinstance(spec.loader, SourceFileLoader)  # as for every .py path
     module = importlib.util.module_from_spec(spec)

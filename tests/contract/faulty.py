@@ -66,6 +66,28 @@ class Remembering(FedAvg):
         )
 
 
+class Whispering(FedAvg):
+    """Its server leaves something for the clients in a place that only one process shares."""
+
+    told = {}
+
+    def plan(self, state, r):
+        self.told["round"] = r.number
+        return super().plan(state, r)
+
+    def client(self, order, data, own, run):
+        reply, own = super().client(order, data, own, run)
+        return shifted(reply, self.told["round"] / 1024), own
+
+
+class Undeclared(FedAvg):
+    """All its replies are refused."""
+
+    def client(self, order, data, own, run):
+        reply, own = super().client(order, data, own, run)
+        return replace(reply, meta={**reply.meta, "secret": 1}), own
+
+
 class Drawing(FedAvg):
     """Plans with the global generators."""
 
@@ -159,6 +181,7 @@ class Scribbling(FedAvg):
 
 noisy, racing, remembering, drawing = map(recipe_of, (Noisy, Racing, Remembering, Drawing))
 summing, equal, talkative, tuning = map(recipe_of, (Summing, Equal, Talkative, Tuning))
+whispering, undeclared = map(recipe_of, (Whispering, Undeclared))
 leaking = recipe_of(Leaking, LocalOptions)
 loose = recipe_of(FedAvg, Loose)
 hoarding, scribbling = map(recipe_of, (Hoarding, Scribbling))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
@@ -117,6 +118,13 @@ class Restless(Chain):
     def mutate(self, arch, rng):
         shifted = tuple(((live[0] + 1) % len(OPTIONS),) for live in arch.choice[:2])
         return Arch(self.name, (*shifted, *arch.choice[2:]))
+
+
+class Dicing(Chain):
+    """Mutates by draws that nobody can repeat."""
+
+    def mutate(self, arch, rng):
+        return super().mutate(arch, np.random.default_rng())
 
 
 class Idle(Chain):

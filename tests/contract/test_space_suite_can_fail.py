@@ -19,6 +19,7 @@ FAULTS = [
     ("Leaning", "samples_are_its_own_and_reach_every_option", {}),
     ("Foreign", "samples_are_its_own_and_reach_every_option", {}),
     ("Restless", "a_mutation_is_one_decision", {}),
+    ("Dicing", "a_mutation_is_one_decision", {}),
     ("Idle", "a_mutation_is_one_decision", {}),
     ("Stubborn", "derived_architectures_are_its_own", {}),
     ("Greedy", "derived_architectures_are_its_own", {}),
@@ -77,3 +78,35 @@ def test_every_promise_has_a_fault():
         name.removeprefix("test_") for name in dir(SpaceContract) if name.startswith("test_")
     }
     assert {promise for _, promise, _ in FAULTS} == promises
+
+
+def test_a_space_that_cannot_be_searched_fails_once(pytester):
+    """Its other tests would fail for the same reason, and say it less well."""
+    pytester.makepyfile(
+        test_mine=f"""
+        from fedloom.testing import SpaceContract
+
+        class TestMine(SpaceContract):
+            space = "{HERE}/faulty_spaces.py:unread:3"
+        """
+    )
+    outcomes = pytester.runpytest_inprocess().parseoutcomes()
+    assert outcomes.keys() == {"failed", "skipped"} and outcomes["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise", "more", "sentence"),
+    [
+        (
+            "Cheap",
+            "cost_formula_is_what_is_counted",
+            {"affine": True},
+            r"`cost` says .* parameters",
+        ),
+        ("Light", "activations_are_what_is_made", {}, r"activations .*, but the network has"),
+        ("twisted", "a_certain_answer_is_the_path", {}, "layer.0: "),
+    ],
+)
+def test_a_failure_says_what_is_wrong(fault, promise, more, sentence, tmp_path):
+    with pytest.raises(AssertionError, match=sentence):
+        keep(promise, toy_of(fault), tmp_path, **more)

@@ -20,7 +20,7 @@ from fedloom.nets.model import seeded
 from fedloom.registry import from_file
 from fedloom.testing import MethodContract, Toy, repeating
 from fedloom.testing.choosing import Choosing, touched_by
-from fedloom.testing.subject import _finished
+from fedloom.testing.subject import _finished, _repeated
 from fedloom.types import Arch
 
 HERE = Path(__file__).parent
@@ -31,6 +31,9 @@ FAULTS = [
     ("racing", "a_refused_reply_is_no_reply", {}),
     ("remembering", "no_memory_but_the_states", {}),
     ("remembering", "stopped_and_resumed", {"moments": ("round",)}),
+    ("racing", "no_memory_but_the_states", {}),
+    ("whispering", "no_memory_but_the_states", {}),
+    ("noisy", "clients_draw_only_from_the_seed_tree", {}),
     ("drawing", "server_draws_only_from_the_seed_tree", {}),
     ("summing", "merge_weights_sum_to_one", {}),
     ("summing", "identical_clients_are_one", {}),
@@ -57,9 +60,11 @@ def keep(promise, toy, folder, **more):
 def _anew():
     """Plain runs are run again, with the fault that a test plants, and forgotten afterwards."""
     _finished.cache_clear()
+    _repeated.cache_clear()
     from_file(f"{HERE}/faulty.py:Racing").asked = 0
     yield
     _finished.cache_clear()
+    _repeated.cache_clear()
 
 
 @pytest.mark.parametrize(("fault", "promise", "more"), FAULTS)
@@ -67,6 +72,13 @@ def test_a_fault_is_found(fault, promise, more, tmp_path):
     toy = Toy.of(f"{HERE}/faulty.py:{fault}")
     with pytest.raises(AssertionError):
         keep(promise, toy, tmp_path, **more)
+
+
+def test_a_failure_says_what_it_means_and_what_differs(tmp_path):
+    with pytest.raises(AssertionError) as caught:
+        keep("no_memory_but_the_states", Toy.of(f"{HERE}/faulty.py:whispering"), tmp_path)
+    assert "goes into their orders" in str(caught.value)
+    assert str(caught.value).endswith("\nDifferent: Whispering.told")
 
 
 def test_a_race_is_found_only_by_running_it_otherwise(tmp_path):

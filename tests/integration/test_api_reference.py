@@ -47,6 +47,24 @@ def test_every_module_of_it_exists_and_says_what_it_is_for():
         assert Path(spec.origin).read_text().startswith('"""'), name
 
 
+class Described:
+    """Fields with comments, as in fedloom's own classes."""
+
+    first: int  # how many there are
+    # The unit of `first`. It may
+    # take two lines.
+    second: str = "#"
+    third: float = 0.0
+
+
+def test_comments_of_fields_are_their_descriptions():
+    comments = reference.field_comments(inspect.getsource(Described))
+    assert comments == {
+        "first": "How many there are.",
+        "second": "The unit of `first`. It may take two lines.",
+    }
+
+
 def test_links_that_lead_nowhere_are_named(tmp_path):
     (tmp_path / "a.html").write_text(
         '<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="#x">3</a>'
@@ -80,3 +98,5 @@ def test_it_is_built_without_broken_links(tmp_path, capsys):
     methods = tmp_path / "api" / "fedloom" / "federation" / "protocol" / "method.html"
     explained = inspect.getdoc(Method.check_rounds).splitlines()[0]
     assert explained in methods.read_text()
+    types = (tmp_path / "api" / "fedloom" / "types.html").read_text()
+    assert "How many clients are registered." in types  # Setup.population

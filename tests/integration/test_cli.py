@@ -800,6 +800,8 @@ def refused(ask, tmp_path):
         (["run", "fedavg", "--set", "options.learning_rate=0.1"], "did you mean lr?"),
         (["run", "--learning-rate", "0.1"], "fedloom run METHOD --lr"),
         (["compare", "fedavg", "local", "--learning-rate", "0.1"], "options.lr"),
+        (["compare", "fedavg", "local", "--weight-decay", "0"], "--set options.weight_decay=VALUE"),
+        (["run", "fedavg", "--set", "width=0.5"], "try --set options.width=0.5"),
         (["run", "fedavg", "--partition", "noniid"], "did you mean dirichlet?"),
     ],
 )

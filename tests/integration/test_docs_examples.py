@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
+import torch
 
 from fedloom import cli
 from fedloom.data.sources import open_source
@@ -14,10 +16,11 @@ from fedloom.errors import FedloomError
 from fedloom.registry import load_module
 from fedloom.runs.results import Run
 from fedloom.spaces import open_space
-from fedloom.testing import MethodContract
+from fedloom.testing import MethodContract, Toy
 
 DOCS = Path(__file__).parents[2] / "docs"
 EVOLUTION = DOCS / "examples" / "evolution.py"
+SCAFFOLD = DOCS / "examples" / "scaffold.py"
 PENSTROKES = DOCS / "examples" / "penstrokes.py"
 DATA = f"{PENSTROKES}:penstrokes"
 
@@ -166,3 +169,48 @@ def test_the_test_of_the_data_page_passes(tmp_path, monkeypatch):
     scope: dict = {}
     exec(python_blocks("add-a-data-set.md")[2], scope)
     scope["test_it_can_be_read"](tmp_path)
+
+
+# The second method: control variates
+
+
+@pytest.mark.slow
+class TestScaffold(MethodContract):
+    method = f"{SCAFFOLD}:scaffold"
+
+    def takes_the_mean(self, method):
+        return False  # controls move by the share of clients that replied
+
+
+def trace_of(method, folder, rounds, **options):
+    return replace(Toy.of(method, options, rounds), participation=1.0).run(folder)
+
+
+def test_the_first_round_of_scaffold_is_that_of_fedavg(tmp_path):
+    """All control variates begin with zeros."""
+    tensors = {}
+    for rounds in (1, 2):
+        fedavg = trace_of("fedavg", tmp_path / f"fedavg-{rounds}", rounds, momentum=0.0)
+        scaffold = trace_of(f"{SCAFFOLD}:scaffold", tmp_path / f"scaffold-{rounds}", rounds)
+        tensors[rounds] = (scaffold.outcome.state.tensors, fedavg.outcome.state.tensors)
+    for name, tensor in tensors[1][1].items():
+        torch.testing.assert_close(tensors[1][0][name], tensor)
+    corrected, plain = tensors[2]
+    weight = "net.classifier.weight"
+    assert not torch.allclose(corrected[weight], plain[weight])
+
+
+def test_the_control_of_the_server_is_the_mean_of_those_of_clients(tmp_path):
+    """It holds if all clients take part: each changes the server's by its share."""
+    trace = trace_of(f"{SCAFFOLD}:scaffold", tmp_path, rounds=3)
+    weights = [7, 5, 8, 6]  # the clients' training samples
+    for name, control in trace.outcome.state.tensors.items():
+        if not name.startswith("control/"):
+            continue
+        total = torch.zeros_like(control)
+        for client, weight in enumerate(weights):
+            own = trace.own(client)
+            assert own is not None
+            total += weight * own.tensors[name.removeprefix("control/")]
+        assert control.any()
+        torch.testing.assert_close(control, total / sum(weights), rtol=1e-4, atol=1e-5)

@@ -211,23 +211,29 @@ def test_what_does_not_fit_is_named(place, first, tmp_path):
 
 
 def test_a_body_may_come_from_a_whole_network_but_not_the_other_way_round():
-    whole = {"body": torch.ones(2), "head": torch.ones(3)}
-    body = State({"body": torch.zeros(2), "server/m/body": torch.zeros(2)}, {"kept": 1})
+    whole = {"net.body": torch.ones(2), "net.head": torch.ones(3)}
+    body = State({"net.body": torch.zeros(2), "server/m/net.body": torch.zeros(2)}, {"kept": 1})
     fitted_state = fitted(body, State(whole))
-    assert fitted_state.tensors["body"].tolist() == [1, 1] and fitted_state.tensors[
-        "server/m/body"
-    ].tolist() == [
-        0,
-        0,
-    ]
-    assert fitted_state.meta == {"kept": 1} and "head" not in fitted_state.tensors
+    assert fitted_state.tensors["net.body"].tolist() == [1, 1]
+    assert fitted_state.tensors["server/m/net.body"].tolist() == [0, 0]
+    assert fitted_state.meta == {"kept": 1} and "net.head" not in fitted_state.tensors
     with pytest.raises(
-        FedloomError, match=r"must have head of shape \[3\], but it is missing \(1 of 2"
+        FedloomError, match=r"must have net.head of shape \[3\], but it is missing \(1 of 2"
     ):
         fitted(
             State({name: torch.zeros_like(value) for name, value in whole.items()}),
             State(body.tensors),
         )
+
+
+def test_what_a_method_shares_beside_its_network_may_begin_anew():
+    begun = State({"net.body": torch.zeros(2), "control/net.body": torch.full((2,), 0.5)})
+    weights = {"net.body": torch.ones(2)}
+    assert fitted(begun, State(weights)).tensors["control/net.body"].tolist() == [0.5, 0.5]
+    both = {**weights, "control/net.body": torch.full((2,), 3.0)}
+    assert fitted(begun, State(both)).tensors["control/net.body"].tolist() == [3, 3]
+    with pytest.raises(FedloomError, match="it is missing"):  # nothing at all would be taken over
+        fitted(State({"control/net.body": torch.zeros(2)}), State(weights))
 
 
 def test_a_searched_network_goes_on_in_fedavg(place, tmp_path):

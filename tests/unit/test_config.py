@@ -2,7 +2,7 @@ import tomllib
 from typing import Literal, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from fedloom.config.assigning import assign, parse_assignment, parse_value, read_toml
 from fedloom.config.file_rows import (
@@ -277,3 +277,25 @@ def test_histograms_are_asked_for_only_where_clusters_need_them():
     assert asked == {**expected, "groups.json": "None"}
     silent = {"clusters": "alike", "histograms": "none"}
     assert validated(Experiment, {"topology": silent}).topology.histogram_rule is None
+
+
+def test_a_rule_about_several_options_has_no_name():
+    class Ordered(BaseModel):
+        low: int = 1
+        high: int = 2
+
+        @model_validator(mode="after")
+        def _is_ordered(self):
+            if self.low > self.high:
+                raise ValueError("low must not be above high")
+            return self
+
+    with pytest.raises(FedloomError, match=r"^low must not be above high, but got \{'low': 3\}; "):
+        validated(Ordered, {"low": 3}, "options.")
+
+
+def test_constants_may_be_one_number():
+    data = validated(Experiment, {"data": {"mean": "4.88", "std": 6}}).data
+    assert (data.mean, data.std) == ([4.88], [6.0])
+    with pytest.raises(FedloomError, match="must be a valid number, but got 'grey'"):
+        validated(Experiment, {"data": {"mean": "grey"}})

@@ -7,7 +7,7 @@ import pytest
 
 from fedloom import registry
 from fedloom.errors import FedloomError
-from fedloom.methods import recipe
+from fedloom.methods import METHODS, recipe
 from fedloom.registry import Registry, absolute, from_file
 
 REGISTRY = Registry(
@@ -180,3 +180,18 @@ def test_what_a_file_imports_is_not_offered(tmp_path):
     )
     with pytest.raises(FedloomError, match=r"got 'absent'; choose from make, thing\.$"):
         from_file(f"{tmp_path}/toys.py:absent")
+
+
+def test_a_file_without_the_name_of_an_object(tmp_path):
+    """The last object that fits is suggested: a file ends with what it defines."""
+    (tmp_path / "mine.py").write_text(
+        "from fedloom.federation.protocol.method import Recipe\n"
+        "from fedloom.methods.fedavg import FedAvgOptions\n"
+        "def stages(task): ...\n"
+        "mine = Recipe('mine', FedAvgOptions, stages)\n"
+        "first = 1\n"
+    )
+    with pytest.raises(FedloomError) as caught:
+        METHODS.get(f"{tmp_path}/mine.py")
+    rule = "method of a file must be given as FILE.py:NAME"
+    assert str(caught.value) == f"{rule}, but got {tmp_path}/mine.py; try {tmp_path}/mine.py:mine."

@@ -105,6 +105,9 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
             assign(tree, path, getattr(options, name))
     for text in options.set:
         path, value = parse_assignment(text)
+        if "." not in path and is_method_option(path):
+            rule = "--set must name an option with its section"
+            raise FedloomError(rule, f"got {text}", f"try --set options.{text}")
         assign(tree, path, value)
     return tree
 
@@ -118,11 +121,19 @@ def refuse_unknown_flags(
     names = [*common_names(), *command_flags]
     flag = options.rest[0].removeprefix("--").split("=")[0]
     option = OTHER_NAMES.get(flag, flag)  # our name of what other projects call differently
-    if option in OTHER_NAMES.values() and option not in names:
+    if is_method_option(option) and option not in names:
         rule = f"a flag of {command} must be for all methods"
+        option = option.replace("-", "_")
         advice = f"try --set options.{option}=VALUE, or NAME:{option}=VALUE for one method"
         raise FedloomError(rule, f"got --{flag}", advice)
     raise unknown(f"a flag of {command}", flag, names)
+
+
+def is_method_option(flag: str) -> bool:
+    """Whether most methods have an option of this name."""
+    from fedloom.learning.training import TrainingOptions
+
+    return flag.replace("-", "_") in TrainingOptions.model_fields
 
 
 def common_names() -> list[str]:

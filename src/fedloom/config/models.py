@@ -124,6 +124,14 @@ class DataConfig(Section):
         description="input normalisation: standard deviation of each channel, in raw units",
     )
 
+    @field_validator("mean", "std", mode="before")
+    @classmethod
+    def _one_number(cls, value: Any) -> Any:
+        """Accept one number as well as a list of them."""
+        if isinstance(value, str | int | float):
+            return [value]
+        return value
+
     @field_validator("ignore", "categorical", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
@@ -513,6 +521,8 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
     rule = mistake["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     rule = rule.partition(", unable to parse")[0]  # the sentence names the value anyway
     value = shortened(repr(mistake["input"]), 80)
+    if not path:  # a rule about several options
+        return FedloomError(rule, f"got {value}", advice)
     return FedloomError(f"`{name}` must be {rule}", f"got {value}", advice)
 
 

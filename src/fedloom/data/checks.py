@@ -301,7 +301,9 @@ def checked_groups(part: Part, source: Source) -> np.ndarray | None:
     if not well_formed or groups.min() < 0 or groups.max() >= count:
         rule = f"groups of {part.where} must be one index into its {count} group_names per sample"
         problem = f"got {groups.dtype} of shape {groups.shape}"
-        raise FedloomError(rule, problem, "number the groups from 0")
+        if well_formed:
+            problem = f"got indices from {groups.min()} to {groups.max()}"
+        raise FedloomError(rule, problem, "number the groups from 0, and name each of them")
     return groups.astype(np.int64)
 
 

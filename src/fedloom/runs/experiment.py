@@ -30,6 +30,7 @@ from fedloom.federation.engines.local import LocalEngine
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.engines.worker_pool import Pool
 from fedloom.federation.protocol.parcels import Engine
+from fedloom.federation.protocol.returned import state_from
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.events import Listener, Notice
 from fedloom.federation.server.fitting import fitted
@@ -169,7 +170,7 @@ def check_first_state(prepared: Prepared) -> None:
         server_data=server_data,
         tiers=prepared.tiers,
     )
-    state = method.init(setup, prepared.start)
+    state = state_from(method, "init", method.init(setup, prepared.start))
     if prepared.start is not None:
         fitted(state, prepared.start)
         check_labels(prepared.start, prepared.task)

@@ -15,6 +15,7 @@ from pathlib import Path
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ForeseenRound, Stage
+from fedloom.federation.protocol.returned import state_from
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
 from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.clustered import Clustered
@@ -206,7 +207,7 @@ class Rehearsal:
             server_data,
             self.prepared.tiers,
         )
-        state = stage.method.init(setup, previous)
+        state = state_from(stage.method, "init", stage.method.init(setup, previous))
         if number == 0 and self.prepared.start is not None:
             state = fitted(state, self.prepared.start)
         if not stage.keeps_own:
@@ -308,7 +309,9 @@ class Rehearsal:
     def _round(self, current: StageInProgress, planned: Planned) -> RehearsedRound:
         if not planned.orders:
             with Meter() as merging:
-                state = current.stage.method.merge(planned.state, planned.orders, (), planned.view)
+                method = current.stage.method
+                merged = method.merge(planned.state, planned.orders, (), planned.view)
+                state = state_from(method, "merge", merged)
             check_change(current.state, state)
             cost = Cost(server_macs=planned.macs + merging.macs)
             return RehearsedRound(state, cost, self._charge_alone(cost))
@@ -353,7 +356,8 @@ class Rehearsal:
         cost = cost_of_gathering(gathered, costs, works_of_hops)
         if cost_before is not None:
             return planned.state, cost
-        merged = stage.method.merge(planned.state, planned.orders, gathered.replies, view)
+        returned = stage.method.merge(planned.state, planned.orders, gathered.replies, view)
+        merged = state_from(stage.method, "merge", returned)
         if changes_only_weights(planned.state, merged):
             current.merged[pattern] = cost
         return merged, cost

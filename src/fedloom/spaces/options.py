@@ -144,9 +144,10 @@ class SpaceChoice(Options):
         if self.head not in ("mean", "grid") or self.space == AUTO:
             return self
         if not family_in(self.space).takes_head:
-            raise ValueError(
-                f"head={self.head} needs a space whose networks end in a map and say so; "
-                f"{self.space} does not: leave head out"
+            raise FedloomError(
+                "--head must be given for a space whose networks end in a map and say so",
+                f"{self.space} does not (head={self.head})",
+                "leave it out",
             )
         return self
 

@@ -20,8 +20,8 @@ from fedloom.spaces import configured_space, space_of
 from fedloom.spaces.drawing import as_svg, as_text
 from fedloom.spaces.genotype import read
 from fedloom.spaces.parameters import values_of
-from fedloom.spaces.space import Space
-from fedloom.testing.space_toy import SpaceSubject, SpaceToy
+from fedloom.spaces.space import OpId, Space
+from fedloom.testing.space_toy import SpaceSubject, SpaceToy, named
 from fedloom.types import Arch
 
 DRAWS = 600  # enough to draw every option of a slot that is empty in three of four architectures
@@ -72,15 +72,16 @@ class Architectures(SpaceSubject):
             drawn_in_slot = sum(counts[slot, other] for other in range(options))
             least = max(1, drawn_in_slot // (UNEVEN * options))
             times = counts[slot, op]
-            assert times >= least, f"{named(toy.space, slot, op)} is drawn {times} times"
+            assert times >= least, f"{named(toy.space, OpId(slot, op))} is drawn {times} times"
 
     def test_a_mutation_is_one_decision(self, toy: SpaceToy) -> None:
         """A mutation changes one slot, or moves an operation from one rival to another."""
-        generator = rng(0, "mutations")
-        arch = toy.space.sample(generator)
-        for _ in range(CHANGES):
-            other = toy.space.mutate(arch, generator)
+        arch = toy.space.sample(rng(0, "mutations"))
+        for number in range(CHANGES):
+            other = toy.space.mutate(arch, rng(number, "mutation"))
             toy.space.check(other)
+            again = toy.space.mutate(arch, rng(number, "mutation"))
+            assert other == again, "a mutation must be drawn from the generator that it is given"
             changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
             one_decision = len(changed) == 1 or moved(toy.space, arch, other, changed)
             assert one_decision, f"slots {changed} changed"
@@ -177,10 +178,6 @@ def makes_another(toy: SpaceToy, other: Space) -> bool:
         return True
     cost = toy.space.cost(toy.shape, toy.classes, toy.space.full(), toy.size)
     return cost != other.cost(toy.shape, toy.classes, other.full(), toy.size)
-
-
-def named(space: Space, slot: int, op: int) -> str:
-    return f"{space.slots[slot].options[op]} in slot {space.slots[slot].name}"
 
 
 def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:

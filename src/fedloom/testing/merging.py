@@ -23,11 +23,31 @@ from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.stage_checks import check_stages
 from fedloom.federation.server.topology import Flat
 from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
-from fedloom.testing.repeating import interrupted
-from fedloom.testing.subject import Subject, finished, posted, work_of
+from fedloom.testing.repeating import NOT_RESUMED, interrupted
+from fedloom.testing.subject import Subject, finished, nothing_differs, posted, work_of
 from fedloom.testing.toy import Toy, Trace, content, differences, made_up, unlike
 from fedloom.testing.watch import Merge
 from fedloom.types import Order, Reply, State
+
+NOT_AN_AVERAGE = (
+    "three clients with equal data and equal draws end differently from one such client: `merge` "
+    "adds where it should average, or counts the clients"
+)
+WEIGHTLESS_COUNTS = (
+    "a reply of weight 0 changes the merge: `merge` uses or counts replies without looking at "
+    "their weight"
+)
+ALL_WEIGHTLESS = "replies that all have weight 0 change the state, which should stay as it is"
+NOT_THE_MEAN = (
+    "replies of ones must merge to ones, as in a weighted mean, but did not. If the server is not "
+    "meant to take the plain mean, say so in the test class: "
+    "`def takes_the_mean(self, method): return False`"
+)
+ECHOES_COUNT = (
+    "replies that return what was sent change the state: let clients send new values instead of "
+    "differences, and let `merge` move towards their mean"
+)
+REFUSED_COUNTS = "a refused reply changes more than a client that cannot be reached"
 
 
 class Merging(Subject):
@@ -43,9 +63,11 @@ class Merging(Subject):
         toy = replace(toy, participation=1.0, identity=lambda client: 0)
         alone = replace(toy, data=(one,)).run(tmp_path / "one")
         three = replace(toy, data=(one, one, one)).run(tmp_path / "three")
-        assert differing(alone.outcome.state, three.outcome.state) == []
+        differing_names = differing(alone.outcome.state, three.outcome.state)
+        nothing_differs(differing_names, NOT_AN_AVERAGE)
         for client in range(3):
-            assert unlike(alone.own(0) or State(), three.own(client) or State()) == []
+            unlike_names = unlike(alone.own(0) or State(), three.own(client) or State())
+            nothing_differs(unlike_names, f"the state of client {client}: {NOT_AN_AVERAGE}")
 
     def test_a_reply_without_weight_changes_nothing(self, toy: Toy) -> None:
         for merge in finished(toy).server.merges:
@@ -56,12 +78,12 @@ class Merging(Subject):
                 continue
             without = merged(merge, others)
             with_last = merged(merge, [*others, weighing(last, 0.0)])
-            assert differing(without, with_last) == []
+            nothing_differs(differing(without, with_last), WEIGHTLESS_COUNTS)
 
     def test_no_weight_at_all_keeps_the_state(self, toy: Toy) -> None:
         for merge in finished(toy).server.merges:
             after = merged(merge, [weighing(reply, 0.0) for reply in merge.replies])
-            assert differing(shared_part(merge.state), shared_part(after)) == []
+            nothing_differs(differing(shared_part(merge.state), shared_part(after)), ALL_WEIGHTLESS)
 
     def test_merge_weights_sum_to_one(self, toy: Toy) -> None:
         """For any subset of replies, replies of ones merge to ones, and echoes change nothing.
@@ -91,13 +113,15 @@ class Merging(Subject):
         for name in touched:
             if old[name].is_floating_point():
                 # A region, or min_clients, may leave some values unchanged.
-                assert ((new[name] == 1) | (new[name] == old[name])).all(), name
-        assert not touched or any((new[name] == 1).all() for name in touched)
+                is_mean = ((new[name] == 1) | (new[name] == old[name])).all()
+                nothing_differs([] if is_mean else [name], NOT_THE_MEAN)
+        is_merged = not touched or any((new[name] == 1).all() for name in touched)
+        assert is_merged, f"{NOT_THE_MEAN}\nAll tensors stayed as they were"
 
     def _echoes_move_nothing(self, merge: Merge, replies: Sequence[Reply]) -> None:
         orders = {order.client: order for order in merge.orders}
         after = merged(merge, [echoing(reply, orders[reply.client]) for reply in replies])
-        assert differing(shared_part(merge.state), shared_part(after)) == []
+        nothing_differs(differing(shared_part(merge.state), shared_part(after)), ECHOES_COUNT)
 
     def takes_the_mean(self, method: Method) -> bool:
         """Whether merge returns the plain mean; override it if the options do not tell."""
@@ -108,7 +132,7 @@ class Merging(Subject):
         spoiled = toy.run(tmp_path, engine=Spoiling)
         absent = finished(toy, Absent).trace
         assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
-        assert differences(spoiled, absent, ledger=False) == []
+        nothing_differs(differences(spoiled, absent, ledger=False), REFUSED_COUNTS)
 
     def test_an_absurd_update_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
         """A finite reply that would make training diverge is refused.
@@ -125,14 +149,15 @@ class Merging(Subject):
             assert "--norm-bound" in reason
         # They are not equal if a stage sends nothing that could be absurd.
         if refusals_of(whole) == refusals_of(absent):
-            assert differences(whole, absent, ledger=False) == []
+            nothing_differs(differences(whole, absent, ledger=False), REFUSED_COUNTS)
         chosen: dict[int, int] = {}
 
         def mixed_up(inner: Engine) -> Engine:
             return Exploding(Shuffled(inner), chosen)
 
         resumed, stops = interrupted(toy, tmp_path / "stopped", {"reply"}, mixed_up)
-        assert stops >= 2 and differences(whole, resumed) == []
+        assert stops >= 2
+        nothing_differs(differences(whole, resumed), NOT_RESUMED)
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:
         """A relaying method ends the same in clusters of one hop; any other method is refused."""

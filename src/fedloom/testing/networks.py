@@ -21,8 +21,27 @@ from fedloom.spaces.joint import Joint
 from fedloom.spaces.space import Cost, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.testing.choosing import removals, touched_by
-from fedloom.testing.space_toy import SpaceSubject, SpaceToy, answer
+from fedloom.testing.space_toy import SpaceSubject, SpaceToy, answer, in_words, named
 from fedloom.types import Arch
+
+MOST_SHOWN = 5  # keys that a failure names
+OTHER_SCORES = (
+    "the cut network gives other scores than the supernet under the same choice: `flow` must "
+    "compute only the operations that are alive, which `part_of` returns"
+)
+NOT_THROUGH_RUN = (
+    "computed together, architectures give other scores than alone: every step of `flow` must go "
+    "through its `run`"
+)
+OTHER_FOR_SAMPLES = (
+    "if each sample takes its own operations, a batch gets other scores than its samples alone"
+)
+NOT_SCALED = (
+    "weights of 0 and 1 give other scores than the operations whose weight is 1: an operation "
+    "must multiply its result by the weight that it gets, with `scaled`"
+)
+WRONG_OWNER = "a network must have exactly the weights whose `owner` is alive, and the shared ones."
+WHICH_ACTIVATIONS = "activations (elements of all new tensors, except views and in-place results)"
 
 
 class Networks(SpaceSubject):
@@ -37,15 +56,19 @@ class Networks(SpaceSubject):
             net = toy.supernet().train(training)
             cut = net.cut(arch)
             cut_answer = answer(cut, toy.samples())
-            assert torch.equal(cut_answer, answer(net, toy.samples(), arch)), f"{arch.choice}"
+            masked_answer = answer(net, toy.samples(), arch)
+            same = torch.equal(cut_answer, masked_answer)
+            assert same, f"{OTHER_SCORES}\nThe choice: {in_words(toy.space, arch)}"
             after = net.state_dict()
             for key, value in cut.state_dict().items():
-                assert torch.equal(value, after[key]), key
+                other_value = f"{key} of the cut network is not that of the supernet"
+                assert torch.equal(value, after[key]), other_value
 
     def test_everything_is_alive_without_a_choice(self, toy: SpaceToy) -> None:
         net = toy.supernet().eval()
         everything = answer(net, toy.samples(), toy.space.full())
-        assert torch.equal(answer(net, toy.samples()), everything)
+        same = torch.equal(answer(net, toy.samples()), everything)
+        assert same, "without a choice, the scores must be those of the choice `full()`"
 
     def test_several_at_once_answer_as_each_alone(self, toy: SpaceToy) -> None:
         """Architectures that are computed together give the same scores as each one alone.
@@ -58,7 +81,8 @@ class Networks(SpaceSubject):
         alone = [net(x, arch) for arch in archs]
         together = Joint(net, archs)(x)
         for arch, expected, scores in zip(archs, alone, together, strict=True):
-            assert torch.equal(scores, expected), f"{arch.choice}"
+            same = torch.equal(scores, expected)
+            assert same, f"{NOT_THROUGH_RUN}\nThe choice: {in_words(toy.space, arch)}"
 
     # Choices that are made while the network computes
 
@@ -71,7 +95,7 @@ class Networks(SpaceSubject):
         differ = any(len(set(options)) > 1 for options in rule.taken)
         assert differ, "the rule must send samples along different paths"
         alone = torch.cat([net(sample[None], rule) for sample in x])
-        assert_alike(together, alone)
+        assert_alike(together, alone, OTHER_FOR_SAMPLES)
 
     def test_a_certain_answer_is_the_path(self, toy: SpaceToy) -> None:
         """Weights of 0 and 1 give the same scores as the architecture that they describe.
@@ -83,7 +107,9 @@ class Networks(SpaceSubject):
         for arch in toy.drawn():
             expected = net(x, arch)
             for samples in (None, len(x)):
-                assert_alike(net(x, Certain(toy.space, arch, samples)), expected)
+                scores = net(x, Certain(toy.space, arch, samples))
+                choice = in_words(toy.space, arch)
+                assert_alike(scores, expected, f"{NOT_SCALED}\nThe choice: {choice}")
 
     # The owners of weights
 
@@ -98,7 +124,11 @@ class Networks(SpaceSubject):
             with torch.device("meta"):  # only the names are needed
                 existing = set(net.smaller(arch).state_dict())
             expected = {key for key, owner in owners.items() if is_alive(owner, arch)}
-            assert existing == expected, f"{arch.choice}"
+            choice = f"\nThe choice: {in_words(toy.space, arch)}"
+            dead = sorted(existing - expected)
+            assert not dead, f"{WRONG_OWNER} Too many: {dead[:MOST_SHOWN]}{choice}"
+            absent = sorted(expected - existing)
+            assert not absent, f"{WRONG_OWNER} Missing: {absent[:MOST_SHOWN]}{choice}"
 
     def test_an_owned_key_is_its_operations_own(self, toy: SpaceToy) -> None:
         """An operation owns exactly what a training step no longer changes without it."""
@@ -110,7 +140,13 @@ class Networks(SpaceSubject):
         for removal in removals(everything):
             lost = whole - touched_by(net, removal.remaining, x, y)
             owned = {key for key in whole if net.owner(key) == removal.op}
-            assert lost == owned, f"{removal}"
+            operation = named(toy.space, removal.op)
+            not_owned = sorted(lost - owned)
+            meaning = f"a training step without {operation} no longer changes"
+            assert not not_owned, f"{meaning} {not_owned[:MOST_SHOWN]}, which it does not own"
+            not_lost = sorted(owned - lost)
+            meaning = f"a training step without {operation} still changes"
+            assert not not_lost, f"{meaning} {not_lost[:MOST_SHOWN]}, which it owns"
 
     # Costs
 
@@ -119,14 +155,14 @@ class Networks(SpaceSubject):
         for arch in (*toy.drawn(), *toy.extremes()):
             formula = cost_of(toy, arch, affine=affine)
             net = toy.supernet(arch=arch, affine=affine)
-            assert formula.params == parameters(net), f"{arch.choice}"
-            assert formula.macs == macs(net, toy.shape), f"{arch.choice}"
+            check_count(toy, arch, "parameters", formula.params, parameters(net))
+            check_count(toy, arch, "MACs", formula.macs, macs(net, toy.shape))
 
     def test_activations_are_what_is_made(self, toy: SpaceToy) -> None:
         for arch in (*toy.drawn(), *toy.extremes()):
             net = toy.supernet(arch=arch).eval()
             counted = activations(net.cut(arch), toy.samples()[:1])
-            assert cost_of(toy, arch).activations == counted, f"{arch.choice}"
+            check_count(toy, arch, WHICH_ACTIVATIONS, cost_of(toy, arch).activations, counted)
 
     def test_cost_of_an_operation_is_what_it_adds(self, toy: SpaceToy) -> None:
         net = toy.supernet()
@@ -134,12 +170,16 @@ class Networks(SpaceSubject):
         whole = cost_of(toy, everything)
         for removal in removals(everything):
             added = toy.space.op_cost(removal.op, toy.shape, toy.classes, toy.size)
-            assert added == whole.minus(cost_of(toy, removal.remaining))
+            difference = whole.minus(cost_of(toy, removal.remaining))
+            operation = named(toy.space, removal.op)
+            wrong = f"`op_cost` of {operation} must be what `cost` says that it adds"
+            assert added == difference, f"{wrong}: {difference}, but it is {added}"
             owned = 0
             for key, parameter in net.named_parameters():
                 if net.owner(key) == removal.op:
                     owned += parameter.numel()
-            assert added.params == owned
+            wrong = f"`op_cost` of {operation} must count the {owned:,} parameters that it owns"
+            assert added.params == owned, f"{wrong}, but it counts {added.params:,}"
 
     def test_a_latency_table_knows_every_step(self, toy: SpaceToy) -> None:
         """The steps have the shapes that the network computes, and each can be measured alone."""
@@ -197,9 +237,19 @@ class Certain:
         return row.repeat(self.samples, 1)
 
 
-def assert_alike(scores: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_alike(scores: torch.Tensor, expected: torch.Tensor, meaning: str) -> None:
     """Assert that scores are equal, except for the rounding of sums in another order."""
-    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
+
+    def message(difference: str) -> str:
+        return f"{meaning}\n{difference}"
+
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6, msg=message)
+
+
+def check_count(toy: SpaceToy, arch: Arch, what: str, by_formula: int, counted: int) -> None:
+    """Assert that the space's formula gives the number that is counted in the network."""
+    numbers = f"`cost` says {by_formula:,} {what}, but the network has {counted:,}"
+    assert by_formula == counted, f"{numbers}\nThe choice: {in_words(toy.space, arch)}"
 
 
 def cost_of(toy: SpaceToy, arch: Arch, *, affine: bool = False) -> Cost:

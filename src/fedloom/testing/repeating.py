@@ -13,10 +13,31 @@ import pytest
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.server.events import ClientEvaluated, Event, Replied, RoundEnded
 from fedloom.testing.engines import Shuffled, Stop, Stopping
-from fedloom.testing.subject import Subject, finished
+from fedloom.testing.memory import changed_beside_states
+from fedloom.testing.subject import Subject, finished, nothing_differs, repeated
 from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
-from fedloom.testing.watch import stirred
 
+NOT_REPEATED = (
+    "two runs with the same seed end differently: something is drawn without a named stream "
+    "(run.rng at a client, r.rng at the server), or remembered outside of the states"
+)
+NOT_RESUMED = (
+    "a run that was stopped and resumed ends differently: something is remembered outside of "
+    "the states, or drawn without a named stream"
+)
+ORDER_MATTERS = (
+    "the order in which replies arrive changes the result: merge with `aggregate`, or sort the "
+    "replies by client first"
+)
+BESIDE_STATES = (
+    "a run changed something beside the states. Clients may work in other processes and at other "
+    "sites, and a run may be resumed, so the only memory is the State of the server and of each "
+    "client; what clients need from the server goes into their orders"
+)
+UNNAMED_DRAWS = (
+    "something is drawn from a global generator: draw from run.rng(purpose) at a client, and from "
+    "r.rng(purpose) at the server"
+)
 # The moments at which a run is stopped. "work" is not an event: there the engine stops the run.
 # The first two are those between which a client works, the others those after which all is saved.
 MOMENTS = (("reply", "work"), ("round", "evaluated"))
@@ -25,36 +46,44 @@ MOST_STOPS = 1000  # of one run; more would mean that it never ends
 
 
 class Repeating(Subject):
-    def test_deterministic(self, toy: Toy, tmp_path: Path) -> None:
+    def test_deterministic(self, toy: Toy) -> None:
         """Two runs are equal to the bit, whatever the state of the global random generators."""
-        with stirred(12345):
-            again = toy.run(tmp_path)
-        assert differences(finished(toy).trace, again) == []
+        nothing_differs(repeated(toy), NOT_REPEATED)
 
     @pytest.mark.parametrize("moments", MOMENTS, ids="-".join)
     def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moments: tuple[str, ...]) -> None:
         """A run that is stopped at every such moment of all rounds ends as without stops."""
         again, stops = interrupted(toy, tmp_path, set(moments))
         assert stops >= 2 * len(moments)
-        assert differences(finished(toy).trace, again) == []
+        nothing_differs(differences(finished(toy).trace, again), NOT_RESUMED)
 
     def test_stopped_and_resumed_with_the_best_round(self, toy: Toy, tmp_path: Path) -> None:
         toy = replace(toy, select="best", evaluate_every=1)
         again, _ = interrupted(toy, tmp_path / "stopped", {"round"})
-        assert differences(toy.run(tmp_path / "whole"), again) == []
+        nothing_differs(differences(toy.run(tmp_path / "whole"), again), NOT_RESUMED)
 
     def test_reply_order_is_irrelevant(self, toy: Toy, tmp_path: Path) -> None:
-        assert differences(finished(toy).trace, toy.run(tmp_path, engine=Shuffled)) == []
+        shuffled = toy.run(tmp_path, engine=Shuffled)
+        nothing_differs(differences(finished(toy).trace, shuffled), ORDER_MATTERS)
 
     def test_no_memory_but_the_states(self, toy: Toy) -> None:
-        """A run does not change a method's attributes."""
+        """A run changes no attribute of a method or its class, and no global of its file."""
         after = [vars(method) for method in finished(toy).server.methods]
         before = [vars(stage.method) for stage in toy.stages]
-        assert after == before
+        assert after == before, BESIDE_STATES
+        changed = changed_beside_states([type(stage.method) for stage in toy.stages])
+        nothing_differs(changed, BESIDE_STATES)
 
     def test_server_draws_only_from_the_seed_tree(self, toy: Toy) -> None:
         """Init, plan, merge and serve do not use the generators of torch, numpy and random."""
-        assert sorted(set(finished(toy).server.draws)) == []
+        nothing_differs(sorted(set(finished(toy).server.draws)), UNNAMED_DRAWS)
+
+    def test_clients_draw_only_from_the_seed_tree(self, toy: Toy) -> None:
+        """A client's work does not use the generators of numpy and random.
+
+        Torch's is seeded for every order, because dropout draws from it.
+        """
+        nothing_differs(sorted(set(finished(toy).clients.draws)), UNNAMED_DRAWS)
 
     def test_evaluation_only_reads(self, toy: Toy, tmp_path: Path) -> None:
         """A run ends the same whether it is evaluated after every round or only at the end.
@@ -63,7 +92,8 @@ class Repeating(Subject):
         """
         outcome = finished(toy).trace.outcome
         often = replace(toy, evaluate_every=1).run(tmp_path).outcome
-        assert unlike(outcome.state, often.state) == []
+        moved = unlike(outcome.state, often.state)
+        nothing_differs(moved, "evaluating after every round changes the result of the run")
         assert often.clients == outcome.clients
         assert len(outcome.clients) == len(toy.data)
         shares = toy.stages[-1].method.shares

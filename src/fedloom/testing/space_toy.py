@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
 import pytest
@@ -12,15 +13,16 @@ import torch
 from fedloom.nets.model import seeded
 from fedloom.rng import rng
 from fedloom.spaces import open_space
-from fedloom.spaces.checking import made_up
+from fedloom.spaces.checking import check_space, made_up
 from fedloom.spaces.choice import Choice
-from fedloom.spaces.space import NONE, Size, Space
+from fedloom.spaces.space import NONE, OpId, Size, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.testing.subject import Exempting
+from fedloom.testing.subject import Exempting, beside
 from fedloom.types import Arch
 
 NOISE = 7  # the seed of random numbers that a network draws while it computes
 DRAWN = 3  # architectures to build
+SEARCHABLE = "test_it_can_be_searched"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,41 @@ class SpaceSubject(Exempting):
 
     @pytest.fixture
     def toy(self) -> SpaceToy:
-        return SpaceToy(open_space(self.space), self.kind, self.shape, self.classes, self.size)
+        space = open_space(beside(type(self), self.space))
+        return SpaceToy(space, self.kind, self.shape, self.classes, self.size)
+
+    @pytest.fixture(autouse=True)
+    def _can_be_searched(self, request: pytest.FixtureRequest, toy: SpaceToy) -> None:
+        """Skip all other tests of a space that cannot be searched, so that one says why."""
+        test = request.node.originalname
+        if test == SEARCHABLE or SEARCHABLE.removeprefix("test_") in self.exempt:
+            return
+        if not can_be_searched(toy):
+            pytest.skip(f"the space cannot be searched: {SEARCHABLE} shows why")
+
+
+@cache
+def can_be_searched(toy: SpaceToy) -> bool:
+    """Whether the space passes the checks that a run makes first."""
+    try:
+        check_space(toy.space, toy.kind, toy.shape, toy.classes, toy.size)
+    except Exception:  # of the space's code too; the test raises it again
+        return False
+    return True
+
+
+def named(space: Space, op: OpId) -> str:
+    slot = space.slots[op.slot]
+    return f"{slot.options[op.op]} in slot {slot.name}"
+
+
+def in_words(space: Space, arch: Arch) -> str:
+    """A choice for the message of a failed test: what is alive, slot by slot."""
+    slots = []
+    for slot, live in zip(space.slots, arch.choice, strict=True):
+        options = " + ".join(slot.options[op] for op in live)
+        slots.append(f"{slot.name}: {options or 'nothing'}")
+    return "; ".join(slots)
 
 
 def answer(net: torch.nn.Module, x: torch.Tensor, *choice: Choice) -> torch.Tensor:

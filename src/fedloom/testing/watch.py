@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -85,14 +85,19 @@ class WatchedServer(Method):
         with self._no_draws("serve"):
             return super().serve(state, client)
 
-    @contextmanager
-    def _no_draws(self, call: str) -> Iterator[None]:
-        before = generators()
-        yield
-        after = generators()
-        for name, generator_state in before.items():
-            if generator_state != after[name]:
-                self.log.draws.append(f"{call} drew from {name}")
+    def _no_draws(self, call: str) -> AbstractContextManager[None]:
+        return noting_draws(call, self.log.draws, ("torch", "numpy", "random"))
+
+
+@contextmanager
+def noting_draws(call: str, draws: list[str], libraries: Sequence[str]) -> Iterator[None]:
+    """Add to `draws` which of these libraries' global generators the call inside has used."""
+    before = generators()
+    yield
+    after = generators()
+    for library in libraries:
+        if before[library] != after[library]:
+            draws.append(f"{call} drew from the global generator of {library}")
 
 
 def generators() -> dict[str, Any]:
@@ -136,6 +141,7 @@ class ClientLog:
     """What a method's client side was given, and the networks that it built."""
 
     data: list[DataCall] = field(default_factory=list)
+    draws: list[str] = field(default_factory=list)  # calls that touched a global generator
     networks: dict[str, nn.Module] = field(default_factory=dict)  # the first one of each stage
 
     def watch(self, method: Method) -> Method:
@@ -156,7 +162,8 @@ class WatchedClient(Method):
         self.log.data.append(DataCall("client", order.client, data))
         if run.stage not in self.log.networks:
             self.log.networks[run.stage] = self.origin.network(order, data, own, run)
-        return super().client(order, data, own, run)
+        with noting_draws("client", self.log.draws, ("numpy", "random")):
+            return super().client(order, data, own, run)
 
     def predictor(
         self,

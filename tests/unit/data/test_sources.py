@@ -186,6 +186,8 @@ def lost(directory):
     return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 1]), groups=groups, group_names="st")
 def wrong(directory):
     return 3
+def failing(directory):
+    return {}["images.npy"]
 nothing = 4
 """
 
@@ -198,9 +200,13 @@ def test_a_callable_in_a_file_is_checked_like_an_npz(tmp_path):
     assert source.groups.dtype == np.int64
     assert "row 0 has NaN or Inf" in refusal("mine.py:nan", tmp_path)
     assert "from 0 to 1, but row 1 has 7" in refusal("mine.py:far", tmp_path)
-    assert "one index into its 2 group_names" in refusal("mine.py:lost", tmp_path)
+    lost = refusal("mine.py:lost", tmp_path)
+    assert "one index into its 2 group_names per sample, but got indices from 0 to 2" in lost
     assert "callable (directory) -> Source, but got int" in refusal("mine.py:wrong", tmp_path)
     assert "callable (directory) -> Source, but got int" in refusal("mine.py:nothing", tmp_path)
+    failing = refusal("mine.py:failing", tmp_path)
+    assert "must return a Source, but it raised KeyError: 'images.npy'; fix it" in failing
+    assert "--data of a file must be given as FILE.py:NAME" in refusal("mine.py", tmp_path)
 
 
 # What is refused
@@ -449,3 +455,14 @@ def test_a_pickled_payload_never_runs(tmp_path, how, key):
     assert not ran.exists()
     pickle.loads(pickle.dumps(Payload(ran)))  # noqa: S301 - shows that the payload would have worked
     assert ran.exists()
+
+
+@pytest.mark.parametrize(("largest", "says"), [(1, True), (63, True), (64, False), (255, False)])
+def test_bytes_that_use_little_of_their_range_are_told(tmp_path, largest, says):
+    x = np.zeros((6, 4, 4), np.uint8)
+    x[3] = largest
+    np.savez(tmp_path / "dark.npz", x=x, y=np.arange(6) % 2)
+    path = str(tmp_path / "dark.npz")
+    sentence = f"in 6 samples of --data {path} no value is above {largest}, but"
+    assert any(sentence in notice for notice in open_source(path).notices) is says
+    assert open_source(path, mean=[1.0], std=[2.0]).notices == ()

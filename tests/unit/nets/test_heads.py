@@ -102,7 +102,8 @@ def test_a_space_without_one_refuses_it_in_words(tmp_path):
         "class Headless(DartsCells):\n    family = 'headless'\n    takes_head = False\n"
     )
     assert SpaceOptions(space=f"{file}:Headless").head == "auto"
-    with pytest.raises(ValueError, match="head=grid needs a space whose networks end in a map"):
+    sentence = "--head must be given for a space whose networks end in a map and say so"
+    with pytest.raises(FedloomError, match=sentence):
         SpaceOptions(space=f"{file}:Headless", head="grid")
 
 

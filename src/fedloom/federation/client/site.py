@@ -40,6 +40,7 @@ from fedloom.federation.protocol.method import (
     fields_of,
 )
 from fedloom.federation.protocol.packing import Buffer
+from fedloom.federation.protocol.returned import answer_from
 from fedloom.federation.protocol.wire import read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
@@ -114,7 +115,8 @@ class Site:
             except TooFewSamples as error:
                 fault = Fault("few", str(error))
             except Exception as error:
-                fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
+                text = f"{type(error).__name__}: {error}".removesuffix(": ")
+                fault = Fault("raised", text, traceback.format_exc())
         seconds = time.perf_counter() - started
         memory = None
         if peak_was_reset:
@@ -194,7 +196,7 @@ class Site:
         run: ClientRun,
     ) -> tuple[Reply, Json]:
         data.train.check_part("the training part")
-        reply, state = method.client(order, data.train, own, run)
+        reply, state = answer_from(method, method.client(order, data.train, own, run))
         facts = None
         if state is not None:
             self._save(order, method, state)

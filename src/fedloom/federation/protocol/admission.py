@@ -164,12 +164,30 @@ def check_fields(method: Method) -> None:
 
     Call this before anything is sent.
     """
-    for kind, fields in getattr(method, "fields", {}).items():
-        declaration = f"{type(method).__name__} must declare the fields of {kind!r}"
+    name_of_method = type(method).__name__
+    advice = "see docs/add-a-method.md"
+    declared = getattr(method, "fields", None)
+    if not isinstance(declared, Mapping):
+        rule = f"{name_of_method} must declare `fields`, a dict of Fields by kind of order"
+        problem = "it declares none"
+        if declared is not None:
+            problem = f"it is a {type(declared).__name__}"
+        raise FedloomError(rule, problem, advice)
+    for kind, fields in declared.items():
+        declaration = f"{name_of_method} must declare the fields of {kind!r}"
+        if not isinstance(fields, Fields):
+            rule = f"{declaration} as Fields(…)"
+            raise FedloomError(rule, f"it is a {type(fields).__name__}", advice)
+        for name in ("tensors", "optional", "extra", "largest"):
+            patterns = getattr(fields, name)
+            if isinstance(patterns, str):  # its letters would be patterns, "*" among them
+                rule = f"{declaration} with a tuple of patterns for `{name}`"
+                correct = f'write {name}=("{patterns}",)'
+                raise FedloomError(rule, f"it is the string {patterns!r}", correct)
         rule = f"{declaration} as names, or as names with types"
-        advice = "see docs/add-a-method.md"
         if isinstance(fields.meta, str):
-            raise FedloomError(rule, f"meta is the string {fields.meta!r}", advice)
+            correct = f'write meta=("{fields.meta}",)'
+            raise FedloomError(rule, f"meta is the string {fields.meta!r}", correct)
         if not isinstance(fields.meta, Mapping):
             continue
         for name, annotation in fields.meta.items():

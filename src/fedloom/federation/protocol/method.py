@@ -17,6 +17,7 @@ from torch import nn
 
 from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.options import Options
 from fedloom.records.rows import ClusterNote
@@ -121,7 +122,7 @@ class Method:
 
     def init(self, setup: Setup, previous: State | None) -> State:
         """The server's state before the first round. `previous` is that of the stage before."""
-        raise NotImplementedError
+        raise self._undefined("init")
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         """The orders of this round, at most one per client. None: this stage is finished.
@@ -129,7 +130,7 @@ class Method:
         If there are no orders, the server works alone in this round. Such a round costs no round of
         the budget, only the MACs that `plan` and `merge` compute, and it must change the state.
         """
-        raise NotImplementedError
+        raise self._undefined("plan")
 
     def client(
         self,
@@ -139,7 +140,7 @@ class Method:
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         """A client's work: its reply, and its new private state (None: the old one stays)."""
-        raise NotImplementedError
+        raise self._undefined("client")
 
     def merge(
         self,
@@ -162,14 +163,14 @@ class Method:
 
     def serve_model(self, state: State, name: str, client: int) -> Order:
         """The order with all that a client needs to evaluate one of `models`."""
-        raise NotImplementedError
+        raise self._undefined("serve_model")
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The network whose cost is counted and which is drawn and exported.
 
         If `own` is None, it is the shared network.
         """
-        raise NotImplementedError
+        raise self._undefined("network")
 
     def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
         """The routes that these samples take through a network from `network`, and their costs.
@@ -218,7 +219,7 @@ class Method:
         It is used where clients do not report their MACs, and only if the method's recipe has
         `has_macs_formula`. A meter at the client would show the same number.
         """
-        raise NotImplementedError
+        raise self._undefined("macs_by_formula")
 
     def most_work(self, order: Order) -> float:
         """An upper bound on the work of any order of this kind, as a multiple of this one's.
@@ -313,6 +314,10 @@ class Method:
         this method, and are not checked.
         """
         return PASSES * epochs_in(getattr(self, "options", None)) * max(1, samples)
+
+    def _undefined(self, function: str) -> FedloomError:
+        rule = f"{type(self).__name__} must define `{function}`"
+        return FedloomError(rule, "it does not", "see docs/add-a-method.md")
 
 
 def epochs_in(options: object) -> int:

@@ -154,13 +154,19 @@ class Exchange:
     def _too_few(self, accepted: int) -> RunStopped:
         """The error for a round that cannot go on: who was refused, why, and what helps."""
         refused = [receipt for receipt in self.accounts.receipts if receipt.reason is not None]
-        reasons = []
+        names_by_reason: dict[str | None, list[str]] = {}
         deaths: list[Death] = []
         for receipt in refused:
-            reasons.append(f"{self.settings.called(receipt.client)}: {receipt.reason}")
+            names = names_by_reason.setdefault(receipt.reason, [])
+            names.append(self.settings.called(receipt.client))
             deaths += receipt.deaths
+        reasons = []
+        for reason, names in names_by_reason.items():
+            reasons.append(f"{', '.join(names)}: {reason}")
         others_refused = any(not receipt.deaths for receipt in refused)
         advice = what_helps(deaths, others_refused=others_refused)
+        if any(reason.startswith("raised: ") for reason in names_by_reason if reason):
+            advice += "; run.log has the tracebacks"
         if others_refused and accepted == 0 and self.number > 1:
             earlier_rounds = [number for number in self.needed_versions if number < self.number - 1]
             before = max(earlier_rounds, default=0)

@@ -1,6 +1,6 @@
 """The first state of a run that begins with the shared weights of another run (`--init`).
 
-Every tensor that the run shares must be among them, with the same name and shape.
+Every tensor of the network that the run shares must be among them, with the same name and shape.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import shared
 from fedloom.types import State, Tensors
 
+NETWORK = "net."  # the names of a network's tensors begin with it
+
 
 def fitted(state: State, start: State) -> State:
     """`state` with the weights of `start`.
 
     Tensors of `start` that the run does not share are ignored, such as the head if only the body is
-    shared. The memory of a server optimiser is not taken over, so it starts fresh.
+    shared. What a method shares beside its network, such as control variates, begins anew if
+    `start` does not have it. The memory of a server optimiser always starts fresh.
     """
     shared_tensors = shared(state)
     if not shared_tensors:
@@ -23,13 +26,17 @@ def fitted(state: State, start: State) -> State:
             "this one begins with none",
             "try local-adaptation, or `fedloom adapt`",
         )
+    weights = {}
+    is_related = any(name in start.tensors for name in shared_tensors)
     for name, tensor in shared_tensors.items():
         start_tensor = start.tensors.get(name)
         if start_tensor is None:
+            if is_related and not name.startswith(NETWORK):
+                continue
             raise misfit(shared_tensors, start, name, "it is missing")
         if start_tensor.shape != tensor.shape or start_tensor.dtype != tensor.dtype:
             raise misfit(shared_tensors, start, name, f"its shape is {list(start_tensor.shape)}")
-    weights = {name: start.tensors[name].clone() for name in shared_tensors}
+        weights[name] = start_tensor.clone()
     return State({**state.tensors, **weights}, state.meta)
 
 

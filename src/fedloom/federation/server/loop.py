@@ -19,6 +19,7 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.packing import WireError
 from fedloom.federation.protocol.parcels import Engine
+from fedloom.federation.protocol.returned import state_from
 from fedloom.federation.server.archive import Archive
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Best, Checkpoint, TakenBack
@@ -293,8 +294,8 @@ class Loop:
         )
         method = self.stages[stage].method
         if stage > 0:
-            return method.init(setup, handed_on)
-        state = method.init(setup, self.start)
+            return state_from(method, "init", method.init(setup, handed_on))
+        state = state_from(method, "init", method.init(setup, self.start))
         if self.start is None:
             return state
         return fitted(state, self.start)
@@ -387,7 +388,8 @@ class Loop:
             if exchange.is_lost:
                 state = checkpoint.state
             else:
-                state = stage.method.merge(planned.state, orders, gathered.replies, view)
+                merged = stage.method.merge(planned.state, orders, gathered.replies, view)
+                state = state_from(stage.method, "merge", merged)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         server = Totals(rounds=1, server_macs=planned.macs + merging.macs)

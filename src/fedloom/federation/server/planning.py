@@ -9,6 +9,7 @@ from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.returned import plan_from
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.checkpoint import Checkpoint
 from fedloom.federation.server.clock import RoundClock
@@ -152,11 +153,11 @@ def planned_round(
         questions = Questions(view.asking)
         view = replace(view, asking=questions)
         with Meter() as planning:
-            planned = method.plan(state, view)
+            planned = plan_from(method, method.plan(state, view))
         if planned is None:
             return None
         planned_state, orders = planned
-        check_orders(orders, population)
+        check_orders(orders, population, method.fields)
         deliverable = [order for order in orders if present is None or order.client in present]
         absent = awaited(view.draws, orders)
         if not deliverable and absent:
@@ -224,8 +225,19 @@ def clock_of(
     )
 
 
-def check_orders(orders: Sequence[Order], population: int) -> None:
+def check_orders(
+    orders: Sequence[Order],
+    population: int,
+    fields: Collection[str],
+) -> None:
     """Raise an error for a plan that breaks the rules, before it does any harm."""
+    for order in orders:
+        if order.kind not in fields:
+            raise FedloomError(
+                "a plan's orders must be of a kind that the method's `fields` declare",
+                f"one is of kind {order.kind!r}, and declared are {', '.join(fields) or 'none'}",
+                "fix the method",
+            )
     clients = [order.client for order in orders]
     if len(set(clients)) != len(clients):
         raise FedloomError(

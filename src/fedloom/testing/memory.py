@@ -1,0 +1,87 @@
+"""Finds what a method's file remembers outside of the states, in classes and in globals.
+
+A file that is executed anew shows how its classes and globals begin.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedloom.federation.protocol.method import Method
+
+PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+def changed_beside_states(kinds: Sequence[type[Method]]) -> list[str]:
+    """The globals and class attributes of these methods' files that are not as at the beginning."""
+    names = set[str]()
+    for kind in kinds:
+        for base in kind.__mro__:
+            if issubclass(base, Method) and base is not Method:
+                names.add(base.__module__)
+    changed = []
+    for name in sorted(names):
+        module = sys.modules[name]
+        changed += changed_in(module, executed_anew(module))
+    return changed
+
+
+def changed_in(module: ModuleType, anew: ModuleType) -> list[str]:
+    """Where a module is not as it is when it is imported: NAME, or CLASS.NAME."""
+    changed = []
+    for name, value in vars(anew).items():
+        now = vars(module).get(name)
+        if name.startswith("__"):
+            continue
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            attributes = changed_names(vars(now), vars(value)) if isinstance(now, type) else []
+            changed += [f"{name}.{attribute}" for attribute in attributes]
+        elif fingerprint(now) != fingerprint(value):
+            changed.append(name)
+    return changed
+
+
+def changed_names(now: Mapping[str, Any], begun: Mapping[str, Any]) -> list[str]:
+    names = []
+    for name, value in now.items():
+        # What Python, abc or pydantic keep in a class is not the method's.
+        is_own = not name.startswith(("__", "_abc_"))
+        if is_own and fingerprint(value) != fingerprint(begun.get(name)):
+            names.append(name)
+    return names
+
+
+@cache
+def executed_anew(module: ModuleType) -> ModuleType:
+    """A second copy of a module, which no other code knows."""
+    file = Path(module.__file__ or "")
+    copy = ModuleType(module.__name__)
+    copy.__file__ = module.__file__
+    copy.__package__ = module.__package__
+    exec(compile(file.read_bytes(), str(file), "exec"), vars(copy))
+    return copy
+
+
+def fingerprint(value: object) -> object:
+    """A value that changes with what is remembered in `value`: numbers, texts and containers."""
+    if isinstance(value, PLAIN):
+        return (type(value).__name__, repr(value))
+    if isinstance(value, torch.Tensor):
+        return ("tensor", str(value.dtype), repr(value.tolist()))
+    if isinstance(value, np.ndarray):
+        return ("array", str(value.dtype), repr(value.tolist()))
+    if isinstance(value, Mapping):
+        return ("mapping", [(fingerprint(key), fingerprint(value[key])) for key in value])
+    if isinstance(value, (list, tuple)):
+        return ("sequence", [fingerprint(item) for item in value])
+    if isinstance(value, (set, frozenset)):
+        return ("set", sorted(repr(fingerprint(item)) for item in value))
+    return type(value).__name__
