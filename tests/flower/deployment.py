@@ -28,7 +28,8 @@ def write_sites(folder: Path, names: tuple[str, ...], samples: int = 40, side: i
     """Noise with a trace of its label, an .npz a site."""
     folder.mkdir()
     for number, name in enumerate(names):
-        draw, y = np.random.default_rng(number), np.arange(samples + number) % 3
+        draw = np.random.default_rng(number)
+        y = np.arange(samples + number) % 3
         x = np.clip(
             draw.normal(60 + 60 * y[:, None, None], 30, (len(y), side, side)), 0, 255
         ).astype(np.uint8)

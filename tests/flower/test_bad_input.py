@@ -230,7 +230,8 @@ class Copy:
             else:
                 path.unlink(missing_ok=True)
         for name in sorted(touched):
-            source, path = self.whole / name, self.place / name
+            source = self.whole / name
+            path = self.place / name
             if source.is_dir():
                 path.mkdir(exist_ok=True)
                 shutil.copystat(source, path)

@@ -302,7 +302,8 @@ def test_certificates_are_checked_before_they_are_used(tmp_path):
     made = made_by(tmp_path)
     key = serialization.load_pem_private_key((made.path / "ca.key").read_bytes(), None)
     authority = Authority(key, x509.load_pem_x509_certificate((made.path / "ca.crt").read_bytes()))
-    kit, whole = made.path / "kits" / "a", (made.path / "server.crt").read_bytes()
+    kit = made.path / "kits" / "a"
+    whole = (made.path / "server.crt").read_bytes()
     authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(made.path / "server")
     with pytest.raises(
         FedloomError,
@@ -329,7 +330,8 @@ def test_certificates_are_checked_before_they_are_used(tmp_path):
 def test_a_site_without_data_is_told_so_at_once(tmp_path, capsys, content):
     from fedloom.cli import main
 
-    kit, data = made_by(tmp_path).path / "kits" / "a", tmp_path / "data.npz"
+    kit = made_by(tmp_path).path / "kits" / "a"
+    data = tmp_path / "data.npz"
     if content == "empty":
         np.savez(data, x=np.zeros((0, 6, 6), np.uint8), y=np.zeros(0, np.int64))
     if content == "damaged":
@@ -463,7 +465,8 @@ def test_runs_are_taken_from_the_servers_own_machine_alone(tmp_path, host, path,
 
     from fedloom.deploy.guard import Door
 
-    reached, said = [], []
+    reached = []
+    said = []
 
     async def inside(scope, receive, send):
         reached.append(scope["path"])
@@ -546,7 +549,8 @@ def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
 
     from fedloom.deploy import guard
 
-    refused, run = [], SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
+    refused = []
+    run = SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
     message = SimpleNamespace(
         metadata=SimpleNamespace(group_id="", run_id=7, message_type="query", message_id="m")
     )

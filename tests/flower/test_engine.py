@@ -13,12 +13,10 @@ class Grid:
     """Answers what it is told to, an answer a look at each message."""
 
     def __init__(self, stuck=(), twice=(), failing=()):
-        self.stuck, self.twice, self.failing, self.ended = (
-            set(stuck),
-            set(twice),
-            set(failing),
-            threading.Event(),
-        )
+        self.stuck = set(stuck)
+        self.twice = set(twice)
+        self.failing = set(failing)
+        self.ended = threading.Event()
         self.looks = []
 
     def pull_messages(self, ids):

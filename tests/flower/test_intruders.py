@@ -139,7 +139,8 @@ def connection(federation, private, public):
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(private, public),
     ]
-    address, authority = f"127.0.0.1:{told.port}", str(federation.path / "ca.crt")
+    address = f"127.0.0.1:{told.port}"
+    authority = str(federation.path / "ca.crt")
     return told, FleetHttpClient.from_server_address(
         address, False, authority, interceptors=signing
     )

@@ -480,7 +480,8 @@ def test_a_server_shows_the_given_certificate_to_sites(tmp_path, pki):
 
 
 def test_a_site_joins_a_running_federation_and_a_revoked_one_is_turned_away(federation, tmp_path):
-    kit, request = tmp_path / "kit", tmp_path / "kit" / "hospital-c.request"
+    kit = tmp_path / "kit"
+    request = tmp_path / "kit" / "hospital-c.request"
     answer = tmp_path / "c.admission"
     path = str(federation.path)
     for words in (

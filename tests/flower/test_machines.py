@@ -19,7 +19,8 @@ pytestmark = pytest.mark.flower
 
 PROXY = Path(__file__).with_name("proxy.py")
 PORT = 9092
-SERVER, SERVER_AFTER_MOVING = "10.213.0.1", "10.213.0.9"
+SERVER = "10.213.0.1"
+SERVER_AFTER_MOVING = "10.213.0.9"
 ROUTER = "10.214.0.1"  # which the sites take for the server
 ROUNDS = 8
 
@@ -85,7 +86,8 @@ def machines(tmp_path):
         join(made, "server", f"{SERVER}/24", "router", "10.213.0.2/24", 0)
         ip("addr", "add", f"{ROUTER}/32", "dev", "lo", inside=made.namespace("router"))
         for number, name in enumerate(made.names, 1):
-            there, here = f"10.213.{number}.1/24", f"10.213.{number}.2/24"
+            there = f"10.213.{number}.1/24"
+            here = f"10.213.{number}.2/24"
             join(made, name, here, "router", there, number)
             gateway = there.removesuffix("/24")
             ip("route", "add", "default", "via", gateway, inside=made.namespace(name))

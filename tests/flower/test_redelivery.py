@@ -87,7 +87,8 @@ def asking_for(*contents):
 
 
 def test_a_reply_that_is_announced_again_is_still_asked_for_its_content():
-    first, nothing = asking_for("a", "b"), asking_for()
+    first = asking_for("a", "b")
+    nothing = asking_for()
     server = Server(first, nothing, nothing, asking_for("c"), nothing)
     assert server.call("push-messages", content=b"reply") == first
     assert server.call("push-messages", content=b"reply") == first  # the first answer was lost

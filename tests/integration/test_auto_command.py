@@ -272,7 +272,8 @@ def test_the_command_on_the_page_makes_the_same_again(words, capsys, tmp_path):
     page = html.unescape((tmp_path / "a" / "report.html").read_text())
     command = shlex.split(re.search(r"(fedloom auto --seed 4 .*?)</code>", page).group(1))
     assert cli.main([*command[1:], "--out", "b"]) == 0
-    before, after = found_in(tmp_path / "a"), found_in(tmp_path / "b")
+    before = found_in(tmp_path / "a")
+    after = found_in(tmp_path / "b")
     assert after.leaderboard == before.leaderboard
 
 

@@ -299,7 +299,8 @@ def federation(tmp_path_factory):
     shutil.copytree(place / "embedded", place / "server")
     folder = RunFolder.open(place / "server")
     raw = folder.config().model_dump(mode="json", exclude_none=True)
-    raw["engine"]["federation"], raw["data"] = "somewhere", {"test": 0.2}
+    raw["engine"]["federation"] = "somewhere"
+    raw["data"] = {"test": 0.2}
     config: Experiment = validated(Experiment, raw)
     folder.write_text("config.toml", config.to_toml())
     sources = {

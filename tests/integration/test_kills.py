@@ -77,7 +77,8 @@ class Case:
         path = self.begin("undisturbed")
         with Disk().mounted() as disk:
             tiny.go_on(path)
-        self.log, self.expected = disk.log, tiny.left_behind(path)
+        self.log = disk.log
+        self.expected = tiny.left_behind(path)
 
     def begin(self, name):
         """A run's folder, made but not yet run."""

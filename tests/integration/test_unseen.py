@@ -65,10 +65,8 @@ def test_the_shared_model_at_every_client(shared, tmp_path, capsys):
     assert adapted["frozen"] == 0
     assert adapted["trained"] == sum(weight.numel() for weight in own.network().parameters())
     before = open_finished(shared)
-    came, left = (
-        finished.served(None).network().state_dict(),
-        before.served(None).network().state_dict(),
-    )
+    came = finished.served(None).network().state_dict()
+    left = before.served(None).network().state_dict()
     assert all(torch.equal(came[name], left[name]) for name in left)
     steps = [
         value

@@ -124,10 +124,8 @@ who = Recipe(
 
 def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     (tmp_path / "who.py").write_text(WHO)
-    method, setting = (
-        f"{tmp_path}/who.py:who",
-        tiny.tree(images, clients=4, rounds=2, **with_workers(2)),
-    )
+    method = f"{tmp_path}/who.py:who"
+    setting = tiny.tree(images, clients=4, rounds=2, **with_workers(2))
     tiny.start(tmp_path / "undisturbed", method, setting, pool=pool_of(2))
     (tmp_path / "wait").touch()
     for path in tmp_path.glob("*.pid"):

@@ -109,7 +109,8 @@ def checkpoint(at: Checkpoint) -> Any:
 
 def left_behind(out: Path) -> dict[str, Any]:
     """All that must be equal in two runs: the same experiment, however often it was killed."""
-    archive, store = Archive(out), ClientStore(out / "clients")
+    archive = Archive(out)
+    store = ClientStore(out / "clients")
     last = archive.load(archive.rounds()[-1])
     needed = {
         *archive.rounds()[-2:],

@@ -233,10 +233,8 @@ def test_classes_of_clients(tmp_path):
 
 def test_names_of_sites(tmp_path):
     run = Path(shutil.copytree(OLD / "federation-runs" / "finished", tmp_path / "run"))
-    path, content = (
-        run / "sites.json",
-        (OLD / "federation-runs" / "finished" / "sites.json").read_bytes(),
-    )
+    path = run / "sites.json"
+    content = (OLD / "federation-runs" / "finished" / "sites.json").read_bytes()
     broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
     check_report([*broken, b"3", b"[1]", b"null", b"{}"], path)
     check_all(broken, path, lambda: prepared_from(RunFolder(run)))

@@ -337,7 +337,8 @@ def test_describing_and_evaluating_make_no_state(kind):
 
 # Counters
 
-BIG, SMALL = 2**63 - 1, -(2**63)
+BIG = 2**63 - 1
+SMALL = -(2**63)
 
 
 def counted(before, after, most):

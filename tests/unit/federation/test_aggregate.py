@@ -230,7 +230,9 @@ def test_scalars_empty_tensors_and_views():
 
 
 def test_neither_the_old_nor_the_replies_change():
-    old, sent, number = {"w": f(1.0), "n": torch.tensor(0)}, f(3.0), torch.tensor(5)
+    old = {"w": f(1.0), "n": torch.tensor(0)}
+    sent = f(3.0)
+    number = torch.tensor(5)
     mean = aggregate(
         old, [Reply(0, {"w": sent, "n": number}, 2.0), Reply(1, {"w": sent, "n": number + 1}, 2.0)]
     )
@@ -491,7 +493,8 @@ def test_a_whole_dimension_is_none(send):
 
 @BOTH
 def test_regions_and_whole_replies_mix_in_any_order(send):
-    part, whole = send(Reply(0, {"w": f(1.0)}, 1.0)), send(Reply(1, {"w": f(3.0, 5.0)}, 1.0))
+    part = send(Reply(0, {"w": f(1.0)}, 1.0))
+    whole = send(Reply(1, {"w": f(3.0, 5.0)}, 1.0))
     orders = [Order(0, "train", region={"w": ((0,),)}), Order(1, "train")]
     for replies in ([part, whole], [whole, part]):
         assert aggregate({"w": f(9.0, 9.0)}, replies, orders)["w"].tolist() == [2.0, 5.0]
@@ -611,7 +614,8 @@ def test_two_levels_are_the_flat_mean(clients):
         for group in range(3)
     ]
     ups = [wired(cluster(old, members, members[0].client)) for members in groups if members]
-    flat, two = Fold(old), Fold(old)
+    flat = Fold(old)
+    two = Fold(old)
     for reply in replies:
         flat.add(reply)
     for up in ups:

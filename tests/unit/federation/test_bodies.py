@@ -184,7 +184,9 @@ def test_small_bodies_go_with_their_orders(ask):
 
 def test_what_a_worker_may_still_map_is_never_deleted(tmp_path):
     bodies = Bodies(tmp_path, 2)
-    one, two, three = body_of(1), body_of(2), body_of(3)
+    one = body_of(1)
+    two = body_of(2)
+    three = body_of(3)
     in_use = {id(one), id(two)}
     paths = [bodies.written(body, in_use) for body in (one, two)]
     assert not bodies.has_room(three, in_use)

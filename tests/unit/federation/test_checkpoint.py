@@ -410,10 +410,8 @@ def test_nobody_is_taken_back_to_a_damaged_checkpoint(archive):
 def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path, deaths):
     archive = Archive(tmp_path)
     save_all(archive, [1, 2, 3], Best(1, 0.5))
-    before, seen = (
-        {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)},
-        [],
-    )
+    before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
+    seen = []
     for _ in deaths(lambda: archive.take_back(1), checkpoint, files, least=15):
         found = Archive(tmp_path).resumable()
         seen.append(found.round)
@@ -534,10 +532,8 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths, late
     archive = Archive(tmp_path)
     earlier = list(range(1, latest + 1))
     now = save_all(archive, earlier)
-    before, seen = (
-        {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)},
-        [],
-    )
+    before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
+    seen = []
     after = at(latest + 1, rows=now.rows)
     for _ in deaths(lambda: archive.save(after, row_of(latest + 1)), checkpoint, files, least=25):
         again = Archive(tmp_path)
@@ -677,7 +673,8 @@ def test_few_tensors_are_written_with_every_checkpoint(archive):
 
 def test_there_are_always_two_copies_of_the_tensors(archive):
     """The first checkpoint alone is none to rely on."""
-    tensors, now = supernet(1), Checkpoint()
+    tensors = supernet(1)
+    now = Checkpoint()
     for number in (1, 2, 3, 4):
         now = searching(archive, now, number, tensors)
     assert [archive.load(number).elsewhere is None for number in (1, 2, 3, 4)] == [
@@ -751,7 +748,8 @@ def test_the_best_round_is_the_reported_one(archive):
 @pytest.mark.processes
 def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
     monkeypatch.setattr(checkpoint, "FEW", 0)
-    archive, now = Archive(tmp_path), Checkpoint()
+    archive = Archive(tmp_path)
+    now = Checkpoint()
     tensors = at(2).state.tensors
     for number in (1, 2, 3, 4):
         now = searching(archive, now, number, tensors)

@@ -6,7 +6,8 @@ import pytest
 from fedloom import files
 from fedloom.files import remove_leftovers, sync_folder, write_whole
 
-OLD, NEW = b"old", b"new" * 10_000  # larger than Python's buffer
+OLD = b"old"
+NEW = b"new" * 10_000  # larger than Python's buffer
 DURABLE = pytest.mark.parametrize("durable", [False, True])
 
 

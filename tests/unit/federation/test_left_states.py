@@ -24,7 +24,8 @@ from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("supernet", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
 MEGABYTE = 1 << 20

@@ -79,7 +79,9 @@ def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
 def test_a_run_that_is_stopped_at_every_order_books_it_once(method, options, rounds, at, tmp_path):
     made = toy(method, rounds, **options)
     undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at))
-    forget, stops, out = forgetful(tmp_path / "stopped", at), set(), tmp_path / "stopped"
+    forget = forgetful(tmp_path / "stopped", at)
+    stops = set()
+    out = tmp_path / "stopped"
     for _ in range(200):
         try:
             found = made.run(out, engine=lambda inner: Stopping(forget(inner), stops))
@@ -105,7 +107,9 @@ class StopsAfterTheAnswer(Passing):
 
 def test_a_resumed_round_knows_that_the_state_is_gone(tmp_path):
     """Local adaptation's client replies without a state and writes none, so it has no version."""
-    made, out, stopped = toy("local-adaptation", 6, adapt_share=0.5), tmp_path / "stopped", []
+    made = toy("local-adaptation", 6, adapt_share=0.5)
+    out = tmp_path / "stopped"
+    stopped = []
     undisturbed = made.run(
         tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=5)
     )
@@ -154,7 +158,9 @@ def test_too_few_replies_do_not_forget_it(tmp_path):
     undisturbed = made.run(
         tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=2)
     )
-    forget, missed, out = forgetful(tmp_path / "stopped", at=2), [], tmp_path / "stopped"
+    forget = forgetful(tmp_path / "stopped", at=2)
+    missed = []
+    out = tmp_path / "stopped"
     with pytest.raises(RunStopped, match="round 2 must get at least 4 replies"):
         made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
     found = made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))

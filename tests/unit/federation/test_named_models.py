@@ -21,7 +21,8 @@ from fedloom.federation.server.topology import Flat
 from fedloom.testing.engines import Passing, Recorder, order_of
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("named", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 # Three answers of four are "no": models answer one class, whatever they are shown.
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 0, 0, 1]))

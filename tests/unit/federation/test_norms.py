@@ -85,7 +85,8 @@ def test_both_ways_measure_the_same_beyond_a_sweep():
         name: tensor + torch.randn(tensor.shape, generator=draws) for name, tensor in sent.items()
     }
     ruler = Ruler(sent)
-    swept, by_key = ruler.measure(as_received(back)), ruler.measure(back)
+    swept = ruler.measure(as_received(back))
+    by_key = ruler.measure(back)
     assert swept == pytest.approx(by_key, rel=1e-12) and set(swept) == {"parameters", "statistics"}
     difference = torch.cat(
         [(back[name] - sent[name]).double() for name in sizes if name.endswith("weight")]

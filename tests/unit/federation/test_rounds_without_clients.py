@@ -23,14 +23,13 @@ from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("scored", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
-PLANNED, SCORED, TRAINED = (
-    100,
-    4 * 700,
-    1000,
-)  # MACs: of a plan, of a generation, of a client's work
+PLANNED = 100
+SCORED = 4 * 700
+TRAINED = 1000  # MACs: of a plan, of a generation, of a client's work
 CLIENTS = 2
 
 

@@ -11,7 +11,8 @@ from fedloom.types import Order, Reply, State
 # Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75.
 # From x = (1, 2) the means are (3, 1.5), then x + (−1, 0), so Δ₁ = (2, −0.5) and Δ₂ = (−1, 0);
 # m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
-M1, M2 = (1.0, -0.25), (0.0, -0.125)
+M1 = (1.0, -0.25)
+M2 = (0.0, -0.125)
 V1 = {
     "adagrad": (0.25 + 4, 0.25 + 0.25),
     "yogi": (0.25 + 0.25 * 4, 0.25),  # sign(v₀ − Δ²): −1, and 0 where they are equal

@@ -26,7 +26,8 @@ from fedloom.federation.server.topology import Flat
 from fedloom.records.rows import read_rows
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("counting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 MACS = 1000
 PART = Samples(torch.zeros(4, *SHAPE), torch.tensor([0, 1, 0, 1]))

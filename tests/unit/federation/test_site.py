@@ -16,7 +16,8 @@ from fedloom.federation.protocol.method import Declined, Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.types import Fields, Order, Reply, Stamp, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("boasting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 
 

@@ -238,7 +238,8 @@ def test_spooled_knows_its_clients(spool):
 
 
 def test_one_file_is_open_at_a_time(spool, monkeypatch):
-    live, most = set(), 0
+    live = set()
+    most = 0
 
     class Counted(mmap.mmap):
         def __new__(cls, *args, **kwargs):
@@ -295,7 +296,8 @@ def test_a_small_reply_makes_no_file_and_a_large_one_does(spool):
 
 
 def test_what_is_put_last_counts(spool):
-    slot, large = spool.slot(1, 0, 0), b"x" * (MOST_HELD + 1)
+    slot = spool.slot(1, 0, 0)
+    large = b"x" * (MOST_HELD + 1)
     slot.put([b"small"])
     slot.put([large])
     assert slot.read_bytes() == large
@@ -532,7 +534,8 @@ def mutated(content, draws):
     """As disks, power cuts and people damage a file."""
     content = bytearray(content)
     for _ in range(int(draws.integers(1, 4))):
-        place, length = int(draws.integers(len(content))), int(draws.integers(1, 40))
+        place = int(draws.integers(len(content)))
+        length = int(draws.integers(1, 40))
         what = int(draws.integers(5))
         if what == 0:
             content[place] ^= 1 << int(draws.integers(8))

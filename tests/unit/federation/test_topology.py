@@ -187,7 +187,8 @@ def test_members_of_a_cluster_share_their_tensors(tmp_path):
 
 
 def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
-    dealt, chosen = Exchange(tmp_path), Exchange(tmp_path)
+    dealt = Exchange(tmp_path)
+    chosen = Exchange(tmp_path)
     Clustered(3).gather(ORDERS, dealt, situation_of())
     assert {order.client: order.group for order in dealt.hops[0]} == {0: 0, 1: 1, 2: 2, 3: 0}
     orders = orders_of(range(4), (7, 0, 0, 7))

@@ -300,7 +300,8 @@ def test_renumbering_does_not_pass_the_limit_of_rounds(site):
 def test_the_same_order_counts_once_because_its_answer_is_the_same(site):
     """A run that goes on after an interruption asks again."""
     site.set(rounds=1)
-    first, again = site.ask(), site.ask()
+    first = site.ask()
+    again = site.ask()
     assert first.code is None and first.raw == again.raw
     assert site.ask(hop=1).code == "refused"
 

@@ -27,7 +27,8 @@ def drawn(markup):
 
 def named(root):
     """The name and description that everybody gets."""
-    title, about = root.find("title"), root.find("desc")
+    title = root.find("title")
+    about = root.find("desc")
     assert (
         root.get("role") == "img"
         and root.get("aria-labelledby") == f"{title.get('id')} {about.get('id')}"

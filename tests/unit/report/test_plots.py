@@ -100,7 +100,8 @@ def test_a_run_without_figures(make):
 
 
 def test_several_runs(make, tmp_path):
-    one, other = make("one").path, make("other").path
+    one = make("one").path
+    other = make("other").path
     with pytest.raises(FedloomError, match="plots of several runs must have a folder"):
         write([one, other])
     drawn_plots = write([one, other], tmp_path / "both", ["svg"])

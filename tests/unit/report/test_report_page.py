@@ -18,7 +18,11 @@ class Outline(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.headings, self.ids, self.loads, self.tags = [], [], [], [], []
+        self.open = []
+        self.headings = []
+        self.ids = []
+        self.loads = []
+        self.tags = []
         self.feed(text)
         assert self.open == []
 
