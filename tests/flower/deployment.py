@@ -104,7 +104,9 @@ class Deployment:
 
     def init(self) -> Deployment:
         write_sites(self.folder / "sites", self.names)
-        sites = [word for name in self.names for word in ("--site", name)]
+        sites = []
+        for name in self.names:
+            sites += ["--site", name]
         done = self.fedloom(
             "federation", "init", str(self.path), *sites, "--port", str(free_port())
         )
@@ -123,7 +125,8 @@ class Deployment:
     def attend(
         self, name: str, data: str | None = None, kit: Path | None = None, *words: str, **env: str
     ) -> None:
-        kit, data = kit or self.path / "kits" / name, data or f"sites/{name}.npz"
+        kit = kit or self.path / "kits" / name
+        data = data or f"sites/{name}.npz"
         self.launch(
             name,
             "federation",

@@ -137,7 +137,9 @@ def test_nothing_is_lost_on_a_network_that_fails(machines):
     from deployment import write_sites
 
     write_sites(made.folder / "sites", made.names)
-    sites = [word for name in made.names for word in ("--site", name)]
+    sites = []
+    for name in made.names:
+        sites += ["--site", name]
     words = ["--host", ROUTER, "--port", str(PORT)]
     done = made.fedloom("federation", "init", str(made.path), *sites, *words)
     assert done.returncode == 0, done.stderr
@@ -168,7 +170,8 @@ def test_nothing_is_lost_on_a_network_that_fails(machines):
     rows = tiny.rows(folder)
     assert [row["round"] for row in rows] == list(range(1, ROUNDS + 1))
     assert [row["refused"] for row in rows] == [[]] * ROUNDS
-    assert all(sorted(line[0] for line in row["ledger"] if line[1] >= 0) for row in rows)
+    for row in rows:
+        assert any(line[1] >= 0 for line in row["ledger"])
     result = json.loads((folder / "result.json").read_text())
     assert len(result["clients"]) == 2
 

@@ -97,11 +97,11 @@ def rogue(tmp_path):
 
 
 def refusals(out):
-    """(client, reason) of every round."""
-    return [
-        [(refused["client"], refused["reason"]) for refused in row["refused"]]
-        for row in tiny.rows(out)
-    ]
+    """For every round a list of (client, reason)."""
+    of_rounds = []
+    for row in tiny.rows(out):
+        of_rounds.append([(refused["client"], refused["reason"]) for refused in row["refused"]])
+    return of_rounds
 
 
 REASONS = {

@@ -37,14 +37,19 @@ def test_the_matrix_and_its_gains(run, capsys):
     printed = json.loads(capsys.readouterr().out)
     matrix = printed["matrix"]
     assert [len(row) for row in matrix] == [4] * 4 and printed["clients"] == [0, 1, 2, 3]
-    assert all(0 <= value <= 1 for row in matrix for value in row)
-    by_hand = [sum(row[i] - row[j] for j in range(4) if j != i) / 3 for i, row in enumerate(matrix)]
-    assert printed["gains"] == pytest.approx(by_hand) and printed["gain"] == pytest.approx(
-        sum(by_hand) / 4
-    )
+    by_hand = []
+    for client, row in enumerate(matrix):
+        assert all(0 <= value <= 1 for value in row)
+        own = row[client]
+        others = [value for other, value in enumerate(row) if other != client]
+        by_hand.append(own - sum(others) / 3)
+    assert printed["gains"] == pytest.approx(by_hand)
+    assert printed["gain"] == pytest.approx(sum(by_hand) / 4)
     assert json.loads((run / "gain.json").read_text()) == printed
-    assert [len(row) for row in printed["balanced_accuracy"]] == [4, 4, 4, 4]
-    assert all(0 <= figure <= 1 for row in printed["balanced_accuracy"] for figure in row)
+    balanced = printed["balanced_accuracy"]
+    assert [len(row) for row in balanced] == [4, 4, 4, 4]
+    for row in balanced:
+        assert all(0 <= figure <= 1 for figure in row)
     assert len((run / "gain.jsonl").read_text().splitlines()) == 16
     assert not (run / "exchange").exists()
 

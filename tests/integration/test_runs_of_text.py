@@ -28,7 +28,7 @@ SMALL = {"width": 0.03, "batch": 8}
 def play(tmp_path):
     """Three roles who each repeat themselves: easy to predict."""
     words = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
-    blocks = [f"{role}:\n{said * 6}" for _ in range(3) for role, said in words.items()]
+    blocks = [f"{role}:\n{line * 6}" for role, line in words.items()] * 3
     path = tmp_path / "play.txt"
     path.write_text("\n\n".join(blocks))
     return path

@@ -185,9 +185,10 @@ def test_its_operations_are_profiled(spider_run, chain, capsys, tmp_path, monkey
 
 
 def flags(options):
-    return [
-        word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
-    ]
+    words = []
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return words
 
 
 def test_a_dry_run(chain, images, capsys):
@@ -227,8 +228,8 @@ def test_an_installed_one_has_a_name(installed, images, tmp_path, capsys):
 
 @pytest.mark.parametrize("method", ["fednas", "spider"])
 def test_a_space_for_text(method, tmp_path, capsys, monkeypatch):
-    said = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
-    blocks = [f"{role}:\n{6 * words}" for _ in range(3) for role, words in said.items()]
+    words = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
+    blocks = [f"{role}:\n{line * 6}" for role, line in words.items()] * 3
     (tmp_path / "play.txt").write_text("\n\n".join(blocks))
     options = {"cells": "2", "channels": "4", "batch": "8", "space": f"{TEXTS}:Texts"}
     if method == "spider":
@@ -236,7 +237,8 @@ def test_a_space_for_text(method, tmp_path, capsys, monkeypatch):
     setting = {**tiny.tree(Path(f"{tmp_path}/play.txt:12:3"), rounds=4), "options": options}
     run = tiny.start(tmp_path / "run", method, setting)
     assert run.metric.name == "perplexity"
-    assert all(len(live) == 1 for client in run.clients for live in client.architecture["choice"])
+    for client in run.clients:
+        assert all(len(live) == 1 for live in client.architecture["choice"])
     as_another_process(monkeypatch)
     assert "bit for bit" in told(capsys, "export", run.path, "--client", 0)
     told(capsys, "report", run.path)

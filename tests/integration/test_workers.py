@@ -137,13 +137,12 @@ def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     victim.join()
     dead = int((tmp_path / "dead").read_text())
     assert dead not in {worker.process.pid for worker in pool.workers}
-    assert (
-        tiny.unlike(
-            tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")
-        )
-        == []
-    )
-    (death,) = [death for row in tiny.rows(tmp_path / "killed") for death in row.get("deaths", [])]
+    undisturbed = tiny.left_behind(tmp_path / "undisturbed")
+    assert tiny.unlike(undisturbed, tiny.left_behind(tmp_path / "killed")) == []
+    deaths = []
+    for row in tiny.rows(tmp_path / "killed"):
+        deaths += row.get("deaths", [])
+    (death,) = deaths
     assert death == {"client": death["client"], "signal": "SIGKILL"}
     logged = (tmp_path / "killed" / "run.log").read_text()
     assert (

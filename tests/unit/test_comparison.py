@@ -201,14 +201,16 @@ def test_an_interval_without_width_in_an_older_file_tells_nothing():
 )
 def test_which_side_is_better_is_the_metrics_own(metric, better):
     first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
-    more, less = (
-        [finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0)
-    )
-    rows = [row("m", runs, first, None) for runs in (more, less)]
-    assert [found["difference"]["better"] for found in rows] == better
-    assert [round(found[metric]["mean"], 2) for found in rows] == [4.51, 2.51]
-    assert all(found["metric"] == metric for found in rows)
-    assert all(found["lower_is_better"] == (metric == "perplexity") for found in rows)
+    more = [finished(value, metric=metric) for value in (4.0, 4.5, 5.03)]
+    less = [finished(value, metric=metric) for value in (2.0, 2.5, 3.03)]
+    row_of_more = row("m", more, first, None)
+    row_of_less = row("m", less, first, None)
+    assert [row_of_more["difference"]["better"], row_of_less["difference"]["better"]] == better
+    assert round(row_of_more[metric]["mean"], 2) == 4.51
+    assert round(row_of_less[metric]["mean"], 2) == 2.51
+    for compared in (row_of_more, row_of_less):
+        assert compared["metric"] == metric
+        assert compared["lower_is_better"] == (metric == "perplexity")
 
 
 def test_a_run_without_a_figure_makes_no_difference():

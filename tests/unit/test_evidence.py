@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -92,9 +93,8 @@ def setting(tmp_path):
 def test_the_most_important_trials_are_complete_first():
     cases = cases_of(TRIALS, (0, 1, 2))
     assert [case.trial.name for case in cases[:6]] == [BASE] * 6
-    assert {(case.partition, case.seed) for case in cases[:6]} == {
-        (partition, seed) for partition in PARTITIONS for seed in (0, 1, 2)
-    }
+    first = {(case.partition, case.seed) for case in cases[:6]}
+    assert first == set(product(PARTITIONS, (0, 1, 2)))
     assert len({case.folder(Setting(Path("a"), Path("b"))) for case in cases}) == len(cases)
 
 

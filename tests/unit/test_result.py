@@ -276,17 +276,20 @@ def test_what_work_took(prepared):
 
     Describing and evaluating are not work.
     """
-    ledgers = [
-        [[0, -1, 1, 1, 1, 9.0, 900], [0, 0, 1, 1, 1, 1.5, 70], [1, 0, 1, 1, 1, 2.0, None]],
-        [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]],
-    ]
-    took = work_of_clients(
-        [row(ledger=tuple(LedgerLine(*line) for line in ledger)) for ledger in ledgers]
+    first = (
+        LedgerLine(0, -1, 1, 1, 1, 9.0, 900),
+        LedgerLine(0, 0, 1, 1, 1, 1.5, 70),
+        LedgerLine(1, 0, 1, 1, 1, 2.0, None),
     )
-    assert took == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
-    result = build_result(
-        prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]}
+    second = (
+        LedgerLine(0, 0, 1, 1, 1, 0.25, 60),
+        LedgerLine(1, 0, 1, 1, 1, None, 50),
+        LedgerLine(2, 0, 1, 1, 1, 3.0),
     )
+    work = work_of_clients([row(ledger=first), row(ledger=second)])
+    assert work == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
+    of_clients = outcome(answered(0, 4, 2), answered(1, 1), SILENT)
+    result = build_result(prepared(), of_clients, {0: work[0]})
     assert result["memory"] == 70
     assert [(row["seconds"], row["memory"]) for row in result["clients"]] == [
         (1.75, 70),

@@ -200,9 +200,11 @@ def test_a_last_batch_of_one_is_skipped(count, size, sizes):
     data = Samples(torch.arange(count), torch.arange(count))
     batches = list(data.batches(size, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in batches] == sizes
-    seen = [int(i) for batch in batches for i in batch.x]
-    assert len(seen) == len(set(seen)) == sum(sizes)
-    assert all(torch.equal(batch.x, batch.y) for batch in batches)
+    numbers = []
+    for batch in batches:
+        numbers += batch.x.tolist()
+        assert torch.equal(batch.x, batch.y)
+    assert len(numbers) == len(set(numbers)) == sum(sizes)
 
 
 def test_the_loss_is_the_mean_over_the_samples_seen(run):

@@ -36,9 +36,11 @@ def attempted(make):
 
 def parts_of(source, split):
     """For every client the official parts of its rest, in their order, and of its test part."""
-    return [
-        tuple(source.official[part].tolist() for part in split.client(k)) for k in range(len(split))
-    ]
+    parts = []
+    for client in range(len(split)):
+        rest, test = split.client(client)
+        parts.append((source.official[rest].tolist(), source.official[test].tolist()))
+    return parts
 
 
 def test_the_official_test_part():

@@ -1,6 +1,7 @@
 import gc
 import tracemalloc
 import weakref
+from itertools import product
 
 import pytest
 import torch
@@ -31,9 +32,7 @@ def bits(tensors):
 # Parts of a supernet, whose neighbours are added in one sweep
 
 
-NAMES = [
-    f"{layer}.{op}.{part}" for layer in "ab" for op in "xyz" for part in ("bias", "count", "weight")
-]
+NAMES = [".".join(parts) for parts in product("ab", "xyz", ("bias", "count", "weight"))]
 
 
 def a_part(client, brought, weights):
@@ -292,14 +291,10 @@ def test_the_fast_way_has_the_bits_of_the_slow_one(seed, shares, first, second):
 def test_the_fast_way_is_the_slow_one_beyond_one_sweep():
     draw = torch.Generator().manual_seed(0)
     sizes = {"a": SWEEP - 3, "b": SWEEP + 5, "c": 7}
-    replies = [
-        Reply(
-            client,
-            {name: torch.randn(size, generator=draw) for name, size in sizes.items()},
-            0.1 + client,
-        )
-        for client in range(3)
-    ]
+    replies = []
+    for client in range(3):
+        tensors = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
+        replies.append(Reply(client, tensors, 0.1 + client))
     old = {name: torch.zeros(size) for name, size in sizes.items()}
     assert bits(aggregate(old, map(wired, replies))) == bits(aggregate(old, replies))
 
@@ -605,24 +600,23 @@ def test_two_levels_by_hand():
 )  # fmt: skip
 def test_two_levels_are_the_flat_mean(clients):
     old = {"w": torch.full((3,), 0.25), "n": torch.tensor(0)}
-    replies = [
-        Reply(c, {"w": f(*x), "n": torch.tensor(c)}, float(n))
-        for c, (_, n, x) in enumerate(clients)
-    ]
-    groups = [
-        [r for r, (g, _, _) in zip(replies, clients, strict=True) if g == group]
-        for group in range(3)
-    ]
-    ups = [wired(cluster(old, members, members[0].client)) for members in groups if members]
     flat = Fold(old)
-    two = Fold(old)
-    for reply in replies:
+    groups = {}
+    for client, (group, samples, values) in enumerate(clients):
+        tensors = {"w": f(*values), "n": torch.tensor(client)}
+        reply = Reply(client, tensors, float(samples))
         flat.add(reply)
-    for up in ups:
-        two.add(up)
-    assert torch.allclose(flat.result()["w"], two.result()["w"], rtol=1e-6, atol=1e-6)
-    assert flat.result()["n"] == two.result()["n"]
-    assert (flat.reply(0).count, flat.reply(0).weight) == (two.reply(0).count, two.reply(0).weight)
+        groups.setdefault(group, []).append(reply)
+    two_levels = Fold(old)
+    for group in sorted(groups):
+        members = groups[group]
+        two_levels.add(wired(cluster(old, members, members[0].client)))
+    expected = flat.result()
+    result = two_levels.result()
+    assert torch.allclose(result["w"], expected["w"], rtol=1e-6, atol=1e-6)
+    assert result["n"] == expected["n"]
+    assert two_levels.reply(0).count == flat.reply(0).count
+    assert two_levels.reply(0).weight == flat.reply(0).weight
 
 
 # Memory

@@ -85,7 +85,9 @@ def ask(tmp_path, monkeypatch):
         answered = [parcel.client for parcel, _ in engine.ask(parcels_of(bodies, tmp_path), None)]
         assert sorted(answered) == list(range(len(bodies)))
         assert list(folder.iterdir()) == []
-        mapped = dict(pair for worker in pool.workers for pair in worker.mapped)
+        mapped = {}
+        for worker in pool.workers:
+            mapped.update(worker.mapped)
         return most, mapped
 
     return carry_out

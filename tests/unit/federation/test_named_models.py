@@ -95,14 +95,14 @@ def test_every_client_is_asked_for_each_after_its_own(tmp_path):
     asked = [(order.client, order.meta["name"], order.meta["final"]) for order in evaluations]
     during = [(client, "yes", False) for client in range(CLIENTS)]
     own = [(client, "yes", True) for client in range(CLIENTS)]
-    named = [(client, name, False) for name in LABELS for client in range(CLIENTS)]
-    assert asked == during + own + named
+    no = [(client, "no", False) for client in range(CLIENTS)]
+    yes = [(client, "yes", False) for client in range(CLIENTS)]
+    assert asked == during + own + no + yes
     for client in outcome.clients:
         assert client.own.figures.value == 1 / 4
-        assert {name: model.figures.value for name, model in client.named.items()} == {
-            "no": 3 / 4,
-            "yes": 1 / 4,
-        }
+        assert client.named.keys() == {"no", "yes"}
+        assert client.named["no"].figures.value == 3 / 4
+        assert client.named["yes"].figures.value == 1 / 4
 
 
 def test_what_they_cost_is_booked_as_evaluation(tmp_path):

@@ -27,9 +27,10 @@ SHAPE = (1, 1, 1)
 LABELS = ("no", "yes")
 TASK = Task("scored", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
-PLANNED = 100
-SCORED = 4 * 700
-TRAINED = 1000  # MACs: of a plan, of a generation, of a client's work
+# MACs
+PLANNED = 100  # of a plan
+SCORED = 4 * 700  # of a generation
+TRAINED = 1000  # of a client's work
 CLIENTS = 2
 
 

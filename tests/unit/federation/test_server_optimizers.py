@@ -214,8 +214,11 @@ def supernet():
         "B": d(20.0),
         "fixed": d(1.0),
     }
-    moments = {f"server/{moment}/{name}": d(0.5) for moment in "mv" for name in ("A", "B", "fixed")}
-    return State({**tensors, **moments}, {"parameters": ["A", "B", "fixed"]})
+    parameters = ["A", "B", "fixed"]
+    for name in parameters:
+        tensors[f"server/m/{name}"] = d(0.5)
+        tensors[f"server/v/{name}"] = d(0.5)
+    return State(tensors, {"parameters": parameters})
 
 
 PARTS = [

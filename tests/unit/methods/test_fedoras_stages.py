@@ -193,12 +193,15 @@ class TestScores:
         state, _ = searched(asked, setup)
         tuned = TuneTiers(asked).init(setup, state)
         memory = Memory.from_plain(state.meta["search"])
-        paths = sorted({path for pool in memory.pools.values() for path in pool})
+        unique_paths: set[Path] = set()
+        for pool in memory.pools.values():
+            unique_paths.update(pool)
+        paths = sorted(unique_paths)
         assert setup.server_data is not None
-        central = [
-            score.mean_loss for score in central_scores(state, paths, setup.server_data, asked)
-        ]
-        expected = kendall_tau([memory.scores[path].loss for path in paths], central)
+        scores = central_scores(state, paths, setup.server_data, asked)
+        central = [score.mean_loss for score in scores]
+        by_clients = [memory.scores[path].loss for path in paths]
+        expected = kendall_tau(by_clients, central)
         search = TuneTiers(asked).sections(tuned).search
         assert search is not None
         assert expected is not None and (search.tau, search.tau_clients) == (expected, CLIENTS)
@@ -486,8 +489,10 @@ class TestAccounts:
         wholes = []
         for asked in (options(models=8), options(models=8, cache=True)):
             state, sent = searched(asked, setup)
-            brought = sum(unpadded_bytes(order.tensors) for orders in sent for order in orders)
-            wholes.append(brought + state.meta["left_out"]["search"])
+            bytes_sent = 0
+            for orders in sent:
+                bytes_sent += sum(unpadded_bytes(order.tensors) for order in orders)
+            wholes.append(bytes_sent + state.meta["left_out"]["search"])
             assert wholes[-1] == len(sent) * CLIENTS * unpadded_bytes(setup_tensors(asked))
         assert wholes[0] == wholes[1]
 

@@ -391,9 +391,8 @@ def test_the_control_decides_by_chance_each_client_its_own():
     archs = []
     for client in range(4):
         _, own = method.client(order_of(state, 6), samples(20), None, run_of(t, client))
-        assert all(
-            score["loss"] == 0 for d in own.meta["decisions"] for score in d["without"].values()
-        )
+        for decision in own.meta["decisions"]:
+            assert all(score["loss"] == 0 for score in decision["without"].values())
         archs.append(Arch.from_plain(own.meta["arch"]))
     assert len(set(archs)) > 1
 
@@ -580,25 +579,23 @@ def test_metrics_tell_phases_and_decisions_and_replies_do_not(tmp_path):
     trace = Toy.of("spider", {"nodes": 1, "t_s": 1, "tau": 1}).run(tmp_path)
     assert [row.phase for row in trace.rows] == ["warm-up", "search", "search", "final"]
     assert trace.rows[0].observed == {}
-    last = {}
+    last_decisions = {client: {} for client in range(4)}  # the operations that stayed, by slot
     for row in trace.rows[1:]:
         for client, facts in row.observed.items():
             for decision in facts["decisions"]:
                 assert decision["round"] == row.round
-                last[client, decision["slot"]] = decision["kept"]
+                last_decisions[client][decision["slot"]] = decision["kept"]
     space = space_for(SpiderOptions(nodes=1))
     for client in range(4):
         own = trace.own(client)
         arch = Arch.from_plain(own.meta["arch"])
-        named = {
-            slot.name: [slot.options[op] for op in live]
-            for slot, live in zip(space.slots, arch.choice, strict=True)
-            if len(live) < 2
-        }
-        assert named == {slot: kept for (who, slot), kept in last.items() if who == client}
+        decided = {}
+        for slot, live in zip(space.slots, arch.choice, strict=True):
+            if len(live) < 2:
+                decided[slot.name] = [slot.options[op] for op in live]
+        assert decided == last_decisions[client]
         assert trace.outcome.clients[client].own.network.architecture == own.meta["arch"]
     for exchange in trace.exchanges:
         if exchange.order.kind == "train":
-            assert set(exchange.reply.meta) == {"loss"} and set(exchange.reply.tensors) == set(
-                exchange.order.tensors
-            )
+            assert set(exchange.reply.meta) == {"loss"}
+            assert set(exchange.reply.tensors) == set(exchange.order.tensors)

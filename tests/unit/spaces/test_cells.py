@@ -1,4 +1,5 @@
 import json
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -23,15 +24,13 @@ SEEDS = st.integers(0, 2**32)
 
 def kept(space: DartsCells, arch: Arch) -> list[list[str]]:
     """Per node of both cells, the names of the operations that lead into it."""
-    return [
-        [
-            space.slots[slot].options[op]
-            for slot in space.slots_into(kind, node)
-            for op in arch.choice[slot]
-        ]
-        for kind in ("normal", "reduce")
-        for node in range(space.nodes)
-    ]
+    names_by_node = []
+    for kind, node in product(("normal", "reduce"), range(space.nodes)):
+        names = []
+        for slot in space.slots_into(kind, node):
+            names += [space.slots[slot].options[op] for op in arch.choice[slot]]
+        names_by_node.append(names)
+    return names_by_node
 
 
 # Tables
