@@ -191,12 +191,12 @@ finally:
 
 def children(pid: int) -> list[int]:
     """All processes below one, the deepest first, whichever of its threads started them."""
-    found: list[int] = []
+    descendants: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
         for thread in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in thread.read_text().split():
-                found += [*children(int(child)), int(child)]
-    return found
+                descendants += [*children(int(child)), int(child)]
+    return descendants
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -31,16 +31,16 @@ def write_tables(folder):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    made = Deployment(tmp_path_factory.mktemp("tables")).init()
-    (made.folder / "tables").mkdir()
-    write_tables(made.folder / "tables")
+    deployment = Deployment(tmp_path_factory.mktemp("tables")).init()
+    (deployment.folder / "tables").mkdir()
+    write_tables(deployment.folder / "tables")
     try:
-        made.serve()
-        for name in made.names:
-            made.attend(name, f"tables/{name}.csv")
-        yield made
+        deployment.serve()
+        for name in deployment.names:
+            deployment.attend(name, f"tables/{name}.csv")
+        yield deployment
     finally:
-        made.stop()
+        deployment.stop()
 
 
 def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):

@@ -358,9 +358,9 @@ def test_a_stage_that_chose_its_best_round_can_be_taken_back(images, tmp_path):
     """The last checkpoint of a stage is kept with the best round that it hands on."""
     out = tmp_path / "run"
     tiny.start(out, "fedrep", tiny.tree(images, rounds=5, evaluate={"select": "best"}))
-    kept = sorted(int(path.stem) for path in (out / "checkpoints").iterdir())
+    checkpoints = sorted(int(path.stem) for path in (out / "checkpoints").iterdir())
     before = figures_of(out)
-    assert cli.main(["resume", str(out), "--quiet", "--from", str(kept[-2])]) == 0
+    assert cli.main(["resume", str(out), "--quiet", "--from", str(checkpoints[-2])]) == 0
     assert figures_of(out) == before
 
 
@@ -402,5 +402,5 @@ def test_checkpoints_stay_until_a_round_succeeds(poisoner, images, tmp_path):
     out = tmp_path / "run"
     tiny.start(out, poisoner, tiny.tree(images, clients=4, rounds=8, engine={"norm_bound": "off"}))
     assert [len(row["refused"]) for row in tiny.rows(out)] == [0, 0, 0, 3, 3, 3, 3, 3]
-    kept = sorted(path.stem for path in (out / "checkpoints").iterdir())
-    assert kept == ["000002", "000003", "000007", "000008"]
+    checkpoints = sorted(path.stem for path in (out / "checkpoints").iterdir())
+    assert checkpoints == ["000002", "000003", "000007", "000008"]

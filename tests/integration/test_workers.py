@@ -64,9 +64,9 @@ def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path
     expected = tiny.left_behind(tmp_path / "0")
     rows = tiny.rows(tmp_path / "0")
     assert all(row["capped"] for row in rows)
-    client, told = next(iter(run.result["capped"].items()))
-    assert told == {"rounds": 3, "share": rows[0]["capped"][client]}
-    assert max(told["share"] for told in run.result["capped"].values()) > 0.3
+    client, cap = next(iter(run.result["capped"].items()))
+    assert cap == {"rounds": 3, "share": rows[0]["capped"][client]}
+    assert max(cap["share"] for cap in run.result["capped"].values()) > 0.3
     assert {row["capped"] for row in run.metrics} == {len(run.result["capped"])}
     assert (
         "Weights were capped by --max-weight-share: client"

@@ -41,7 +41,7 @@ def tree(
     data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A configuration without worker processes; keywords are further options of its sections."""
-    given: dict[str, dict[str, Any]] = {
+    configuration: dict[str, dict[str, Any]] = {
         "data": {"name": str(data), "clients": clients, "partition": "iid"},
         "budget": {"rounds": rounds},
         "engine": {"workers": 0},
@@ -49,8 +49,8 @@ def tree(
         "options": dict(SMALL),
     }
     for name, values in sections.items():
-        given.setdefault(name, {}).update(values)
-    return given
+        configuration.setdefault(name, {}).update(values)
+    return configuration
 
 
 def start(out: Path, method: str, configuration: Mapping[str, Any], **more: Any) -> Run:
@@ -87,11 +87,11 @@ def rows(out: Path) -> list[Any]:
 def timeless(value: Any) -> Any:
     """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
-        kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
+        parts = {name: timeless(part) for name, part in value.items() if name not in TIMES}
         return (
-            kept | {"ledger": [line[:5] + line[7:] for line in kept["ledger"]]}
-            if "ledger" in kept
-            else kept
+            parts | {"ledger": [line[:5] + line[7:] for line in parts["ledger"]]}
+            if "ledger" in parts
+            else parts
         )
     return [timeless(part) for part in value] if isinstance(value, list) else value
 

@@ -42,7 +42,7 @@ def finished(
     metric="accuracy",
     **more,
 ):
-    sent = {
+    traffic = {
         "down": 1,
         "up": 2,
         "lan_down": lan,
@@ -55,7 +55,7 @@ def finished(
         result_files.client(k, **{metric: None}, params=size) for k, size in enumerate(params)
     ]
     more |= {"metric": metric, metric: figures, "global": shared, "macs": macs, "rounds": rounds}
-    result = result_files.result(clients, bytes=sent, seconds=seconds, **more)
+    result = result_files.result(clients, bytes=traffic, seconds=seconds, **more)
     return Run(Path("run"), RunResult.from_json(result))
 
 
@@ -174,10 +174,10 @@ def test_verdicts_are_adjusted_for_all_comparisons():
 
 
 def test_a_difference_that_cannot_be_told_has_no_verdict():
-    (found,) = with_holm(
+    (judged,) = with_holm(
         [judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))]
     )
-    assert found.difference.holm is None
+    assert judged.difference.holm is None
 
 
 def judged_row(p):
@@ -352,13 +352,13 @@ def test_what_the_servers_of_the_first_method_compute_is_part_of_the_budget(tmp_
 
 def test_an_amount_that_is_given_is_everybodys_budget(tmp_path):
     """The first method's too: what it happens to spend sets nothing."""
-    given = {"equal": "macs", "amount": 5e9}
+    budget = {"equal": "macs", "amount": 5e9}
     bench = Bench(
-        RunFolder(tmp_path), plan("fedavg", "local", budget=given), Screen(None, None), None
+        RunFolder(tmp_path), plan("fedavg", "local", budget=budget), Screen(None, None), None
     )
     terms = bench._first_terms()
-    assert terms.budget == given
-    assert bench._budget(finished(0.5, server_macs=70), terms) == given
+    assert terms.budget == budget
+    assert bench._budget(finished(0.5, server_macs=70), terms) == budget
     without = Bench(
         RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
     )
@@ -686,8 +686,8 @@ def test_matched_networks_have_the_first_methods_macs(quick, tmp_path):
     folder = create_comparison(asked, tmp_path / "compare")
     assert read_plan(folder).match_macs
     compared = continue_comparison(folder, Screen(None, None))
-    wanted, matched = (mean_macs([run.record]) for run in compared.runs)
-    assert abs(matched - wanted) / wanted < 0.1
+    expected, matched = (mean_macs([run.record]) for run in compared.runs)
+    assert abs(matched - expected) / expected < 0.1
     one, other = (mean_params([run.record]) for run in compared.runs)
     assert abs(one - other) / one > 0.2
 

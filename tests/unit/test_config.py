@@ -111,8 +111,8 @@ def test_every_option_is_reached_by_set_and_survives_toml(path, annotation):
 
 
 def test_every_flag_sets_an_option_that_exists():
-    known = {path for path, _ in OPTIONS}
-    assert {flag.path for flag in FLAGS} <= known
+    paths = {path for path, _ in OPTIONS}
+    assert {flag.path for flag in FLAGS} <= paths
     assert len({flag.name for flag in FLAGS}) == len(FLAGS) == len(PATHS)
 
 

@@ -65,8 +65,8 @@ def outcome_of(read):
             outcome = f"no sentence: {str(error)[:200]}"
     except Exception as error:  # what this test is about
         outcome = f"{type(error).__name__}: {str(error)[:200]}"
-    took = time.process_time() - began
-    return f"{outcome} after {took:.1f} s" if took > MOST_SECONDS else outcome
+    seconds = time.process_time() - began
+    return f"{outcome} after {seconds:.1f} s" if seconds > MOST_SECONDS else outcome
 
 
 def check_all(contents, path, read, least_read=1):

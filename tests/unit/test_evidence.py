@@ -258,9 +258,9 @@ def test_images_are_the_first_of_the_file(tmp_path, monkeypatch):
     rows[:, 0] = [6, 9, 9, 4, 1, 1, 2, 7, 8, 3, 0, 5]
     (tmp_path / "data_batch_1.bin").write_bytes(rows.tobytes())
     keep_images(tmp_path / "data_batch_1.bin", tmp_path / "runs" / "images.npz")
-    with np.load(tmp_path / "runs" / "images.npz") as kept:
-        assert kept["y"].tolist() == [6, 9, 9]
-        assert kept["x"].reshape(3, -1).sum(1).tolist() == rows[:3, 1:].sum(1).tolist()
+    with np.load(tmp_path / "runs" / "images.npz") as images:
+        assert images["y"].tolist() == [6, 9, 9]
+        assert images["x"].reshape(3, -1).sum(1).tolist() == rows[:3, 1:].sum(1).tolist()
 
 
 # Tables

@@ -344,8 +344,8 @@ def test_rounds_by_phase_beside_the_papers(prepared):
 
 
 def test_confusion_is_added_up_over_the_clients_that_told(prepared):
-    told = [answered(k, 4, confusion=[[k, 1], [0, 2]]) for k in (0, 1)]
-    result = build_result(prepared(), outcome(*told, SILENT), {})
+    clients = [answered(k, 4, confusion=[[k, 1], [0, 2]]) for k in (0, 1)]
+    result = build_result(prepared(), outcome(*clients, SILENT), {})
     assert result["confusion"] == {"labels": ["0", "1"], "clients": 2, "counts": [[1, 2], [0, 4]]}
     assert build_result(prepared(), outcome(answered(0, 4), SILENT), {})["confusion"] is None
 
@@ -709,9 +709,11 @@ def test_a_federation_tells_no_macs(prepared):
 
     from fedloom.report.tables import run_table
 
-    given = prepared()
-    engine = given.config.engine.model_copy(update={"federation": "hearts"})
-    given = dataclasses.replace(given, config=given.config.model_copy(update={"engine": engine}))
-    result = built(given, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
+    prepared_run = prepared()
+    engine = prepared_run.config.engine.model_copy(update={"federation": "hearts"})
+    prepared_run = dataclasses.replace(
+        prepared_run, config=prepared_run.config.model_copy(update={"engine": engine})
+    )
+    result = built(prepared_run, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
     assert result.macs is None  # sites do not tell; 0 would be a wrong number
     assert "MACs, " not in str(run_table(result).caption)

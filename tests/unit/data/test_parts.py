@@ -144,9 +144,9 @@ def test_refuses():
 
 @given(rest=st.integers(1, 500), share=st.floats(0, 0.99))
 def test_sizes_of_what_is_held_back(rest, share):
-    held = size_of_held(rest, share)
-    assert 0 <= held < rest
-    assert abs(held - share * rest) <= 1
+    size = size_of_held(rest, share)
+    assert 0 <= size < rest
+    assert abs(size - share * rest) <= 1
 
 
 @pytest.mark.parametrize(

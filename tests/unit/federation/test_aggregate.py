@@ -230,13 +230,17 @@ def test_scalars_empty_tensors_and_views():
 
 def test_neither_the_old_nor_the_replies_change():
     old = {"w": f(1.0), "n": torch.tensor(0)}
-    sent = f(3.0)
+    weights = f(3.0)
     number = torch.tensor(5)
     mean = aggregate(
-        old, [Reply(0, {"w": sent, "n": number}, 2.0), Reply(1, {"w": sent, "n": number + 1}, 2.0)]
+        old,
+        [
+            Reply(0, {"w": weights, "n": number}, 2.0),
+            Reply(1, {"w": weights, "n": number + 1}, 2.0),
+        ],
     )
     mean["w"].zero_(), mean["n"].zero_()
-    assert (old["w"].item(), old["n"].item(), sent.item(), number.item()) == (1.0, 0, 3.0, 5)
+    assert (old["w"].item(), old["n"].item(), weights.item(), number.item()) == (1.0, 0, 3.0, 5)
 
 
 # Laws
@@ -539,10 +543,10 @@ def test_every_element_is_the_mean_of_those_who_cover_it(parts):
         Reply(c, {"w": torch.full((len(where),), x)}, n) for c, (where, n, x) in enumerate(parts)
     ]
     mean = aggregate(old, replies, orders)["w"].tolist()
-    for i, found in enumerate(mean):
+    for i, element in enumerate(mean):
         cover = [(n, x) for where, n, x in parts if i in where]
         expected = sum(n * x for n, x in cover) / sum(n for n, _ in cover) if cover else 0.5
-        assert found == f(expected).item()
+        assert element == f(expected).item()
 
 
 # Two levels

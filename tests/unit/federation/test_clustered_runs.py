@@ -234,8 +234,8 @@ def test_the_journal_tells_of_it_once(whole, lost, tmp_path, monkeypatch):
             written.append([event["reason"] for event in events if event["hop"] < -3])
 
     gone.run(tmp_path, listen=stop)
-    told = max(written, key=len)
-    assert len(told) == 1 and told[0].startswith(
+    longest = max(written, key=len)
+    assert len(longest) == 1 and longest[0].startswith(
         f"client {lost}, the aggregator of cluster 0, was gone at hop 1"
     )
 

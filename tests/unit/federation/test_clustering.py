@@ -207,18 +207,18 @@ def test_the_nearest_that_fits_as_a_plain_loop_finds_it(seed):
         return exact_distance(counts, population)
 
     clusters = members_of(label_clusters(histograms, 4, rng(seed, "clusters"), fits))
-    left = sorted(histograms)
+    remaining = sorted(histograms)
     for members in clusters:
-        left.remove(members[0])
+        remaining.remove(members[0])
         expected = [members[0]]
         while len(expected) < 4:
-            candidates = [client for client in left if fits([*expected, client])]
+            candidates = [client for client in remaining if fits([*expected, client])]
             if not candidates:
                 break
             expected.append(min(candidates, key=lambda client: level([*expected, client])))
-            left.remove(expected[-1])
+            remaining.remove(expected[-1])
         assert members == tuple(expected)
-    assert left == []
+    assert remaining == []
 
 
 def test_updates_too_are_taken_by_nearness_among_those_that_fit():
@@ -272,17 +272,17 @@ def test_update_clusters_equal_the_plain_rule():
         mean = np.mean(list(updates.values()), axis=0)
         size = int(random.integers(1, 5))
         clusters = members_of(update_clusters(updates, size, rng(case, "clusters")))
-        left = set(updates)
+        remaining = set(updates)
         for members in clusters:
-            left.remove(members[0])
+            remaining.remove(members[0])
             for number, member in enumerate(members[1:], start=1):
                 distances = {}
-                for client in left:
+                for client in remaining:
                     joined = [updates[other] for other in (*members[:number], client)]
                     distances[client] = float(np.linalg.norm(np.mean(joined, axis=0) - mean))
                 assert distances[member] == pytest.approx(min(distances.values()), abs=1e-12)
-                left.remove(member)
-        assert not left
+                remaining.remove(member)
+        assert not remaining
 
 
 LIKE_THREE = ([10, 1, 1], [1, 10, 1], [1, 1, 10])

@@ -136,12 +136,12 @@ def test_what_nobody_weighs_keeps_its_value_and_its_moments(rule):
     state = State({"a": d(0.0), "b": d(0.0)}, {"parameters": ["a", "b"]})
     state = stepped(rule, state, [weighing(0, 1.0, a=d(1.0), b=d(1.0))])
     of_b = ("b", "server/m/b", "server/v/b")
-    kept = {name: state.tensors[name] for name in of_b}
+    expected = {name: state.tensors[name] for name in of_b}
     moved_a = state.tensors["a"]
-    assert kept["b"].item() > 0 and kept["server/m/b"].item() != 0
+    assert expected["b"].item() > 0 and expected["server/m/b"].item() != 0
     for _ in range(2):
         state = stepped(rule, state, [weighing(0, {"a": 2.0}, a=d(5.0), b=d(9.0))])
-    assert {name: state.tensors[name] for name in of_b} == kept
+    assert {name: state.tensors[name] for name in of_b} == expected
     assert state.tensors["a"].item() != moved_a.item()
 
 

@@ -99,11 +99,13 @@ def test_for_any_weights(weights, share, random):
     assert set(capping.shares) == set(capping.weights)
     assert all(0 <= mine <= before for mine, before in zip(new, weights, strict=True))
     assert [weight > 0 for weight in new] == [weight > 0 for weight in weights]
-    kept = [weight for client, weight in claimed.items() if client not in capping.weights]
+    uncapped = [weight for client, weight in claimed.items() if client not in capping.weights]
     assert len({capping.weights[client] for client in capping.weights}) <= 1, (
         "all that are capped weigh the same"
     )
-    assert all(weight <= min(capping.weights.values(), default=inf) * (1 + 1e-9) for weight in kept)
+    assert all(
+        weight <= min(capping.weights.values(), default=inf) * (1 + 1e-9) for weight in uncapped
+    )
     items = list(claimed.items())
     random.shuffle(items)
     assert capped(dict(items), share) == capping

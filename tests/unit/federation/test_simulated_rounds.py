@@ -61,9 +61,9 @@ class Counting(Method):
         )
 
     def merge(self, state, orders, replies, r):
-        came = [reply.client for reply in replies]
+        clients = [reply.client for reply in replies]
         merged = super().merge(state, orders, replies, r)
-        return State(merged.tensors, {"replies": [*state.meta["replies"], came]})
+        return State(merged.tensors, {"replies": [*state.meta["replies"], clients]})
 
     def predictor(self, order, data, own, run):
         return lambda x: nn.functional.one_hot(torch.zeros(len(x)).long(), len(LABELS)).float()
@@ -242,7 +242,7 @@ def test_replies_that_the_clock_did_not_take_still_stop_a_run(tmp_path):
 def test_overselection_waits_for_the_first(tmp_path):
     """Half of four are wanted; 1.5 times as many are asked."""
     outcome, rows = run(tmp_path, participation=0.5, overselect=1.5)
-    assert [len(came) for came in outcome.state.meta["replies"]] == [2] * 4
+    assert [len(clients) for clients in outcome.state.meta["replies"]] == [2] * 4
     assert (outcome.totals.asked, outcome.totals.late) == (12, 4)
     for row in rows:
         work = sorted(line.simulated for line in row.ledger if line.hop == 0)

@@ -237,8 +237,8 @@ def test_noise_comes_from_the_secret_of_the_site(tmp_path):
         return read_reply(b"".join(chunks)).meta["histogram"]
 
     assert told(tmp_path / "a") == told(tmp_path / "a") != told(tmp_path / "b")
-    given = ClientStore(tmp_path / "b").secret()
-    assert told(tmp_path / "a", lambda client: given) == told(tmp_path / "b")
+    own_secret = ClientStore(tmp_path / "b").secret()
+    assert told(tmp_path / "a", lambda client: own_secret) == told(tmp_path / "b")
     assert (tmp_path / "a" / "secret").read_bytes() != (tmp_path / "b" / "secret").read_bytes()
 
 

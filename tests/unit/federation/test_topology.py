@@ -483,8 +483,10 @@ def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(
     assert gathered.traffic.late == 2 + 2  # the other cluster is late too
     other = gathered.clusters[1]
     assert gathered.traffic.wasted_macs + loss.macs == row.macs + other.macs
-    sent = sum(part.lan_down + part.lan_up + part.wan_down + part.wan_up for part in (row, other))
-    assert gathered.traffic.wasted_bytes + 2 * MB == sent
+    traffic = sum(
+        part.lan_down + part.lan_up + part.wan_down + part.wan_up for part in (row, other)
+    )
+    assert gathered.traffic.wasted_bytes + 2 * MB == traffic
 
 
 def test_another_place_is_reached_over_the_wan(tmp_path):

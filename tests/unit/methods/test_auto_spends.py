@@ -59,10 +59,16 @@ class Spent:
         tune = Tune(options)
         began = self.spent
         state = tune.init(Setup(TASK, CLIENTS), state)
-        left = max(0.0, self.budget - began)
+        remaining = max(0.0, self.budget - began)
         while True:
             r = Round(
-                len(self.phases), self.spent - began, left, range(CLIENTS), 1.0, 0, unit=self.unit
+                len(self.phases),
+                self.spent - began,
+                remaining,
+                range(CLIENTS),
+                1.0,
+                0,
+                unit=self.unit,
             )
             planned = tune.plan(state, r)
             if planned is None:

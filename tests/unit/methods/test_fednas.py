@@ -210,7 +210,7 @@ class Central:
 
         loss(batch).backward()
         of_train = [row.grad.clone() for row in self.alpha.values()]
-        kept = [p.grad.clone() for p in self.net.parameters()]
+        of_weights = [p.grad.clone() for p in self.net.parameters()]
         self.a.zero_grad()
         statistics = [buffer.clone() for buffer in self.net.buffers()]
         loss(check).backward()
@@ -218,7 +218,7 @@ class Central:
             buffer.copy_(before)  # the validation batch leaves no trace in them
         for row, gradient in zip(self.alpha.values(), of_train, strict=True):
             row.grad = gradient + self.o.lam * row.grad
-        for p, gradient in zip(self.net.parameters(), kept, strict=True):
+        for p, gradient in zip(self.net.parameters(), of_weights, strict=True):
             p.grad = gradient
 
     def tensors(self):
@@ -252,8 +252,8 @@ def test_a_server_optimizer_moves_weights_and_alpha_and_averages_statistics():
         )
     mean = next(name for name in state.tensors if name.endswith("running_mean"))
     assert torch.equal(merged.tensors[mean], state.tensors[mean] + 1)
-    sent = Search(o).serve(merged, 0).tensors
-    assert set(sent) == set(state.tensors)  # the server's own momentum stays with it
+    tensors = Search(o).serve(merged, 0).tensors
+    assert set(tensors) == set(state.tensors)  # the server's own momentum stays with it
     derived = TrainDerived(o).init(Setup(task(**TINY), 3), merged)
     assert not any(name.startswith("server/") for name in derived.tensors)
 

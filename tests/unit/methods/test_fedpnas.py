@@ -111,9 +111,9 @@ def test_the_entropy_of_pi_is_that_of_the_servers_own_state():
     state = begun(search)
     r = Round(1, 0.0, 4.0, range(1), 1.0, 7)
     _, orders = search.plan(state, r)
-    said = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
+    claimed = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
     note = search.note_after(
-        search.merge(state, orders, [Reply(0, state.tensors, 1.0, said)], r), r
+        search.merge(state, orders, [Reply(0, state.tensors, 1.0, claimed)], r), r
     )
     slots = search.options.stack_space.slots
     entropies = [math.log(len(slot.options)) for slot in slots]

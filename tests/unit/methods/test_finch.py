@@ -402,16 +402,16 @@ def test_a_round_sends_the_sub_space_and_nothing_else(tmp_path):
         row = rows[stamp.round]
         cluster = next(cluster for cluster in row.clusters if cluster.cluster == order.group)
         assert cluster.space == arch.to_plain()
-        sent = len(exchange.head) + len(exchange.body)
+        bytes_sent = len(exchange.head) + len(exchange.body)
         line = next(
             line for line in row.ledger if (line.hop, line.client) == (stamp.hop, order.client)
         )
         if order.client == cluster.aggregator:
             assert line.down == 0  # it talks with itself for nothing
             if stamp.hop == 0:
-                assert abs(cluster.wan_down - sent) < 200  # the same, with a head of its own
+                assert abs(cluster.wan_down - bytes_sent) < 200  # the same, with a head of its own
         else:
-            assert line.down == sent
+            assert line.down == bytes_sent
             compared += 1
     assert compared == 2 * 2 * 2  # one of each cluster, twice a round
 

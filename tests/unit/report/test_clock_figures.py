@@ -123,8 +123,8 @@ def test_a_hundred_clients_are_a_strip_whose_names_can_be_read():
     )
     root = drawn(drawing.draw())
     (yes,) = kinds(root, "c0")
-    (left,) = kinds(root, "mark")
-    assert yes.get("d").count("M") == left.get("d").count("M") == 100
+    (marks,) = kinds(root, "mark")
+    assert yes.get("d").count("M") == marks.get("d").count("M") == 100
     places = [float(text.get("y")) for text in kinds(root, "label")]
     assert min(after - before for before, after in pairwise(places)) >= 13
     assert float(root.get("height")) < 1000

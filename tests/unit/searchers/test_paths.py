@@ -150,11 +150,11 @@ def test_from_which_budget_on_every_operation_is_sent(
 
     def sent_within(budget: float) -> set[tuple[int, int]]:
         rng = generator()
-        sent = set()
+        operations = set()
         for _ in range(300):
             for layer, ops in enumerate(sampler.draw(budget, (inf,), rng)):
-                sent |= {(layer, op) for op in ops}
-        return sent
+                operations |= {(layer, op) for op in ops}
+        return operations
 
     assert len(sent_within(least_for_all)) == 4
     assert len(sent_within(least_for_all - 1)) < 4

@@ -228,8 +228,8 @@ def test_two_strongest_inputs_stay():
 
 def test_chance_is_uniform():
     score = by_chance(torch.Generator().manual_seed(0))
-    kept = [decide(ARCH, (0,), score, "impact")[0].choice[0][0] for _ in range(2000)]
-    assert abs(sum(kept) / 2000 - 0.5) < 0.05
+    chosen = [decide(ARCH, (0,), score, "impact")[0].choice[0][0] for _ in range(2000)]
+    assert abs(sum(chosen) / 2000 - 0.5) < 0.05
 
 
 def test_magnitudes_decide_every_edge_or_two_inputs_a_node():
@@ -237,8 +237,8 @@ def test_magnitudes_decide_every_edge_or_two_inputs_a_node():
     rows = [torch.tensor([0.9, 0.1 * (slot % 2), 0.05]) for slot in range(10)]
     every = by_strength(space, rows, pruned=False)
     assert [d.kept for d in every] == [(2,), (1,)] * 5  # none does not count
-    kept = [d.kept for d in by_strength(space, rows, pruned=True)]
-    assert kept == list(space.derive([row.numpy() for row in rows]).choice)
+    choice = [d.kept for d in by_strength(space, rows, pruned=True)]
+    assert choice == list(space.derive([row.numpy() for row in rows]).choice)
 
 
 def test_strongest_of_nothing_is_nothing():

@@ -22,7 +22,7 @@ SPACES = st.builds(
 SEEDS = st.integers(0, 2**32)
 
 
-def kept(space: DartsCells, arch: Arch) -> list[list[str]]:
+def operations_into_nodes(space: DartsCells, arch: Arch) -> list[list[str]]:
     """Per node of both cells, the names of the operations that lead into it."""
     names_by_node = []
     for kind, node in product(("normal", "reduce"), range(space.nodes)):
@@ -97,7 +97,7 @@ def test_s1_differs_from_edge_to_edge():
 def test_every_sample_is_a_network_that_a_search_could_find(space, seed):
     arch = space.sample(rng(seed))
     space.check(arch)
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, arch))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, arch))
     assert all(len(live) <= 1 for live in arch.choice)
     assert arch == space.sample(rng(seed))
     assert space_of(arch.space) == space
@@ -130,7 +130,7 @@ def test_a_mutation_is_one_decision(space, seed):
     other = space.mutate(arch, drawn)
     space.check(other)
     assert other != arch
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, other))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, other))
     changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
     assert len(changed) in (1, 2)  # another operation, or another source
     nodes = {
@@ -205,7 +205,7 @@ def test_derived_networks_could_be_sampled(space, seed):
     strength = [drawn.dirichlet(np.full(len(slot.options), 0.3)) for slot in space.slots]
     arch = space.derive(strength)
     space.check(arch)
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, arch))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, arch))
     doubled = space.derive([2 * row for row in strength])  # only the order counts
     assert doubled == arch
 

@@ -140,9 +140,9 @@ def test_each_and_all_keep_type_shape_and_range_and_follow_the_seed(text, dtype)
 def test_steps_are_applied_in_the_order_they_are_written():
     x = pictures()
     draw = seeded(3)
-    wanted = cutout(flip(x, draw), draw, 3, (1.0, 2.0, 3.0))
+    expected = cutout(flip(x, draw), draw, 3, (1.0, 2.0, 3.0))
     assert torch.equal(
-        Augmenter(parse("flip+cutout:3"), DataFacts((1.0, 2.0, 3.0)))(x, seeded(3)), wanted
+        Augmenter(parse("flip+cutout:3"), DataFacts((1.0, 2.0, 3.0)))(x, seeded(3)), expected
     )
 
 

@@ -33,9 +33,9 @@ def tensor(image):
 def compare(ours, theirs, x, tolerance):
     """The two on every picture; how many values differ by more than `tolerance`."""
     mine = ours(x.float()).round().to(torch.uint8)
-    wanted = torch.stack([tensor(theirs(pillow(picture))) for picture in x])
-    assert not torch.equal(wanted, x)
-    return int(((mine.int() - wanted.int()).abs() > tolerance).sum())
+    expected = torch.stack([tensor(theirs(pillow(picture))) for picture in x])
+    assert not torch.equal(expected, x)
+    return int(((mine.int() - expected.int()).abs() > tolerance).sum())
 
 
 def posterized(bits):
@@ -90,10 +90,10 @@ def test_a_rotation_as_pillow_does_it(degrees):
     x = bumpy(h=31, w=31)
     rows = torch.arange(31) - 15
     inside = rows[:, None] ** 2 + rows**2 < 13**2
-    wanted = torch.stack(
+    expected = torch.stack(
         [tensor(pillow(one).rotate(degrees, Image.Resampling.BILINEAR)) for one in x]
     )
-    difference = (rotate(x, degrees).int() - wanted.int()).abs()[..., inside]
+    difference = (rotate(x, degrees).int() - expected.int()).abs()[..., inside]
     assert difference.max() <= 1
 
 
