@@ -88,12 +88,13 @@ def timeless(value: Any) -> Any:
     """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
         parts = {name: timeless(part) for name, part in value.items() if name not in TIMES}
-        return (
-            parts | {"ledger": [line[:5] + line[7:] for line in parts["ledger"]]}
-            if "ledger" in parts
-            else parts
-        )
-    return [timeless(part) for part in value] if isinstance(value, list) else value
+        if "ledger" in parts:
+            # without seconds and memory
+            parts["ledger"] = [line[:5] + line[7:] for line in parts["ledger"]]
+        return parts
+    if isinstance(value, list):
+        return [timeless(part) for part in value]
+    return value
 
 
 def encoded(state: State) -> bytes:
@@ -112,19 +113,21 @@ def left_behind(out: Path) -> dict[str, Any]:
     archive = Archive(out)
     store = ClientStore(out / "clients")
     last = archive.load(archive.rounds()[-1])
-    needed = {
-        *archive.rounds()[-2:],
-        *([] if last.best is None else [last.best.round]),
-    }  # a kill may leave another
-    points = {number: archive.load(number) for number in sorted(needed)}
+    checkpoints = set(archive.rounds()[-2:])  # a kill may leave another
+    if last.best is not None:
+        checkpoints.add(last.best.round)
+    parts: dict[str, Any] = {}
+    for number in sorted(checkpoints):
+        parts[f"checkpoint {number}"] = checkpoint(archive.load(number))
+    for client, version in last.versions.items():
+        parts[f"client {client}"] = encoded(store.read(client, version))
+    for number, row in enumerate(rows(out)):
+        parts[f"row {number}"] = timeless(row)
     result = timeless(json.loads((out / "result.json").read_text()))
     del result["checksums"]  # of files that tell seconds
-    return {
-        **{f"checkpoint {number}": checkpoint(at) for number, at in points.items()},
-        **{f"client {k}": encoded(store.read(k, version)) for k, version in last.versions.items()},
-        **{f"row {number}": timeless(row) for number, row in enumerate(rows(out))},
-        **{f"result {name}": value for name, value in result.items()},
-    }
+    for name, value in result.items():
+        parts[f"result {name}"] = value
+    return parts
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -61,8 +61,11 @@ def finished(
 
 def row(method, runs, first, tuned):
     """As JSON; the first method is paired with nobody."""
-    pairs = None if first is runs else [run.record for run in first]
-    return method_row(method, method, [run.record for run in runs], pairs, tuned).to_json()
+    pairs = None
+    if first is not runs:
+        pairs = [run.record for run in first]
+    records = [run.record for run in runs]
+    return method_row(method, method, records, pairs, tuned).to_json()
 
 
 # Rows

@@ -535,17 +535,23 @@ def test_regions_keep_the_dtype():
 )
 def test_every_element_is_the_mean_of_those_who_cover_it(parts):
     old = {"w": torch.full((4,), 0.5)}
-    orders = [
-        Order(c, "train", region={"w": (tuple(sorted(where)),)})
-        for c, (where, _, _) in enumerate(parts)
-    ]
-    replies = [
-        Reply(c, {"w": torch.full((len(where),), x)}, n) for c, (where, n, x) in enumerate(parts)
-    ]
+    orders = []
+    replies = []
+    for client, (places, samples, value) in enumerate(parts):
+        region = {"w": (tuple(sorted(places)),)}
+        orders.append(Order(client, "train", region=region))
+        replies.append(Reply(client, {"w": torch.full((len(places),), value)}, samples))
     mean = aggregate(old, replies, orders)["w"].tolist()
-    for i, element in enumerate(mean):
-        cover = [(n, x) for where, n, x in parts if i in where]
-        expected = sum(n * x for n, x in cover) / sum(n for n, _ in cover) if cover else 0.5
+    for place, element in enumerate(mean):
+        weight = 0
+        total = 0
+        for places, samples, value in parts:
+            if place in places:
+                weight += samples
+                total += samples * value
+        expected = 0.5  # as before, where nobody covers the element
+        if weight > 0:
+            expected = total / weight
         assert element == f(expected).item()
 
 

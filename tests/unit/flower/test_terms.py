@@ -238,8 +238,10 @@ def table_facts(lines, **rules):
     header, *rows = [line.split(",") for line in lines]
     for place, name in enumerate(header):
         cells = [row[place] for row in rows]
-        values = [number_in(cell) for cell in cells]
-        columns[name] = texts_of(cells) if None in values else Numbers(np.array(values, float))
+        numbers = [number_in(cell) for cell in cells]
+        columns[name] = texts_of(cells)
+        if None not in numbers:
+            columns[name] = Numbers(np.array(numbers, float))
     table = table_of("t.csv", columns)
     return Facts.of_table(table_sums(table, TableRules(**rules)), len(table))
 

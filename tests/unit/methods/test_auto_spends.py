@@ -122,7 +122,9 @@ class Spent:
 
     def _nll(self, order):
         sizes = [float(size) for size in order.meta.get("sizes", [])]
-        return [-size if self.largest_wins else size for size in sizes]
+        if self.largest_wins:
+            return [-size for size in sizes]
+        return sizes
 
 
 def least(options):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -403,16 +404,22 @@ def test_the_control_decides_by_chance_each_client_its_own():
 def test_the_papers_schedule_is_the_default_in_proportion():
     o = SpiderOptions()
     assert o.events == 15
-    due = [o.due(t + 1, t, 1000) for t in range(1000)]
-    assert [t for t in range(1, 1000) if due[t] > due[t - 1]] == list(range(40, 321, 20))
-    method, state = started()[1:]
-    rounds_of_phases = Counter(
-        Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))["phase"] for t in range(1000)
-    )
+    decisions_due = [o.due(t + 1, t, 1000) for t in range(1000)]
+    rounds_with_a_decision = []
+    for before, after in pairwise(range(1000)):
+        if decisions_due[after] > decisions_due[before]:
+            rounds_with_a_decision.append(after)
+    assert rounds_with_a_decision == list(range(40, 321, 20))
+    _, method, state = started()
+    rounds_of_phases = Counter()
+    for t in range(1000):
+        note = Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))
+        rounds_of_phases[note["phase"]] += 1
     shares = {name: rounds / 1000 for name, rounds in rounds_of_phases.items()}
     assert shares == method.phases
     for unit in (1e9, 37.0):  # whatever the budget is counted in
-        assert [o.due(1, 0.001 * t * unit, unit) for t in range(0, 1000, 7)] == due[::7]
+        for t in range(0, 1000, 7):
+            assert o.due(1, 0.001 * t * unit, unit) == decisions_due[t]
 
 
 def test_explicit_values_are_rounds():

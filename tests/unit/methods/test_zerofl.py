@@ -20,12 +20,15 @@ def test_without_sparsity_it_is_fedavg(tmp_path):
     """Bit for bit, statistics and figures included."""
     fedavg = Toy.of("fedavg", rounds=2).run(tmp_path / "fedavg").outcome
     zerofl = Toy.of("zerofl", {"sparsity": 0.0}, rounds=2).run(tmp_path / "zerofl").outcome
-    ours = {
-        name.removeprefix("statistics/1/"): tensor for name, tensor in zerofl.state.tensors.items()
-    }
-    assert ours.keys() == fedavg.state.tensors.keys()
-    assert [name for name in ours if not torch.equal(ours[name], fedavg.state.tensors[name])] == []
-    assert [c.own.figures for c in zerofl.clients] == [c.own.figures for c in fedavg.clients]
+    theirs = fedavg.state.tensors
+    ours = {}
+    for name, tensor in zerofl.state.tensors.items():
+        ours[name.removeprefix("statistics/1/")] = tensor
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+    for one, other in zip(zerofl.clients, fedavg.clients, strict=True):
+        assert one.own.figures == other.own.figures
 
 
 def test_a_linear_layer_by_hand():
