@@ -1,5 +1,7 @@
 """What does augmenting a batch cost, compared with training on it?
 
+    python bench/bench_augment.py
+
 Batches have 64 colour images of 32×32, as CIFAR-10's are, and a step is one step of SGD on the
 small CNN: the smaller the network, the more expensive augmentation looks. Each augmentation is
 measured in turns with the step, in one thread, as a worker has.
@@ -7,6 +9,7 @@ measured in turns with the step, in one thread, as a worker has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -47,15 +50,23 @@ def main() -> None:
     )
     net = build_model(task, "cnn", 1.0)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    augmentations = {
-        text: partial(augmenter(text, task.kind, task.mean, x), x, draw) for text in AUGMENTATIONS
-    }
-    timings = in_turns({"a step": partial(step, net, optimizer, x, y), **augmentations}, REPEATS)
+    alternatives: dict[str, Callable[[], object]] = {}
+    alternatives["a step"] = partial(step, net, optimizer, x, y)
+    for text in AUGMENTATIONS:
+        augment = augmenter(text, task.kind, task.mean, x)
+        alternatives[text] = partial(augment, x, draw)
+    timings = in_turns(alternatives, REPEATS)
+    shares = {}
     for name, timing in timings.items():
-        print(f"{name:24}{timing}   {100 * timing.best / timings['a step'].best:6.1f} % of a step")
-    for text, target in ((USUAL, CHEAP), (RANDOM, BEARABLE)):
-        share = timings[text].best / timings["a step"].best
-        verdict(text, f"{100 * share:.1f} % of a step", f"{100 * target:.0f} %", share <= target)
+        shares[name] = timing.best / timings["a step"].best
+        print(f"{name:24}{timing}   {100 * shares[name]:6.1f} % of a step")
+    judge(USUAL, shares[USUAL], CHEAP)
+    judge(RANDOM, shares[RANDOM], BEARABLE)
+
+
+def judge(augmentation: str, share: float, most: float) -> None:
+    result = f"{100 * share:.1f} % of a step"
+    verdict(augmentation, result, f"{100 * most:.0f} %", share <= most)
 
 
 if __name__ == "__main__":

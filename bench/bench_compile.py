@@ -45,7 +45,9 @@ class Training:
         net: nn.Module = NETWORKS.get(network)(shape, 10, WIDTHS[network])
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = Sgd(dict(net.named_parameters()), 0.01, momentum=0.9)
-        forward = torch.compile(net) if compiled else net
+        forward: Callable[[torch.Tensor], torch.Tensor] = net
+        if compiled:
+            forward = torch.compile(net)
         return cls(forward, optimizer, torch.randn(batch, *shape), torch.randint(10, (batch,)))
 
     def step(self) -> float:
@@ -62,12 +64,15 @@ def compare(name: str, network: str, shape: tuple[int, ...], batch: int) -> None
     compiled = Training.of(network, shape, batch, compiled=True)
     plain.step()
     first = compiled.step()
-    best_plain = best_compiled = float("inf")
+    best_plain = float("inf")
+    best_compiled = float("inf")
     for _ in range(REPEATS):
         best_plain = min(best_plain, plain.step())
         best_compiled = min(best_compiled, compiled.step())
     gain = best_plain - best_compiled
-    pays = f"pays after {first / gain:,.0f} steps a process" if gain > 0 else "never pays"
+    pays = "never pays"
+    if gain > 0:
+        pays = f"pays after {first / gain:,.0f} steps a process"
     ratio = best_plain / best_compiled
     print(
         f"{name:44} {1e3 * best_plain:7.2f} {1e3 * best_compiled:9.2f} {ratio:6.2f}× {first:8.1f} "

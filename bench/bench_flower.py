@@ -1,5 +1,7 @@
 """The cost of carrying a round: our own engine, Flower's simulation and a real federation.
 
+    python bench/bench_flower.py
+
 The federation's processes run on this machine and talk over loopback.
 
 A client's work is negligible (16 small images, one step), so a round consists of messages,
@@ -46,16 +48,24 @@ def write_data(folder: Path, names: tuple[str, ...]) -> None:
         np.savez(folder / f"{name}.npz", x=x, y=np.arange(20) % 10)
 
 
-def held(pids: list[int]) -> float:
-    """Megabytes of these processes; shared pages count once."""
+def memory_of_trees(roots: list[int]) -> float:
+    """Megabytes of these processes and their children; shared pages count once."""
     kilobytes = 0
-    for pid in pids:
-        try:
-            rows = lines(f"/proc/{pid}/smaps_rollup")
-        except (ProcessLookupError, PermissionError):  # it ended meanwhile
-            continue
-        kilobytes += sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+    for root in roots:
+        for pid in (root, *children(root)):
+            kilobytes += proportional_kilobytes(pid)
     return kilobytes / 1024
+
+
+def proportional_kilobytes(pid: int) -> int:
+    try:
+        rows = lines(f"/proc/{pid}/smaps_rollup")
+    except (ProcessLookupError, PermissionError):  # it ended meanwhile
+        return 0
+    for row in rows:
+        if row.startswith("Pss:"):
+            return int(row.split()[1])
+    return 0
 
 
 def watch(command: list[str], folder: Path, out: Path, more: list[int]) -> Cost:
@@ -71,8 +81,7 @@ def watch(command: list[str], folder: Path, out: Path, more: list[int]) -> Cost:
         if metrics.exists() and metrics.read_bytes().count(b"\n") > len(ends):
             ends.append(time.perf_counter())
         if time.perf_counter() - looked > 0.3:  # looking costs time too
-            roots = [process.pid, *more]
-            most = max(most, held([pid for root in roots for pid in (root, *children(root))]))
+            most = max(most, memory_of_trees([process.pid, *more]))
             looked = time.perf_counter()
         time.sleep(0.01)
     assert process.stderr is not None
@@ -138,21 +147,24 @@ def main() -> None:
             deployment = start(Path(folder), clients)
             try:
                 for model, width in MODELS.items():
-                    costs = {
-                        engine: embedded(Path(folder), engine, width)
-                        for engine in ("local", "flower-sim")
-                    }
-                    costs["deployment"] = deployed(deployment, width)
-                    for engine, cost in costs.items():
-                        print(
-                            f"{clients:2} clients, {model:15} {engine:11} {cost.seconds:8.3f} s a "
-                            f"round "
-                            f"({cost.seconds / costs['local'].seconds:7.1f}× local)  "
-                            f"{cost.megabytes:7.0f} MB",
-                            flush=True,
-                        )
+                    compare(deployment, f"{clients:2} clients, {model:15}", width)
             finally:
                 deployment.stop()
+
+
+def compare(deployment: Deployment, title: str, width: str) -> None:
+    costs = {
+        "local": embedded(deployment.folder, "local", width),
+        "flower-sim": embedded(deployment.folder, "flower-sim", width),
+        "deployment": deployed(deployment, width),
+    }
+    for engine, cost in costs.items():
+        ratio = cost.seconds / costs["local"].seconds
+        print(
+            f"{title} {engine:11} {cost.seconds:8.3f} s a round ({ratio:7.1f}× local)  "
+            f"{cost.megabytes:7.0f} MB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

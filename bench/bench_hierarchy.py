@@ -1,5 +1,7 @@
 """The share of a round that clusters and the clock cost: FedAvg of ten small clients, and FINCH.
 
+    python bench/bench_hierarchy.py
+
 The runs use digits, ten clients and the small CNN, or FINCH's search in sub-spaces, without worker
 processes: all CPU seconds are those of this process. During the run the server's own functions are
 timed: what a topology does besides asking clients (clusters, aggregators, means inside clusters and

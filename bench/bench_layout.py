@@ -94,12 +94,10 @@ def main() -> None:
     print(f"{'network':18} {'input':14} {'batch':>5} {'training':>9} {'scoring':>8}")
     for name in NETS:
         for shape, batch in INPUTS:
-            settings = {
-                format_name: Setting.of(name, shape, batch, layout)
-                for format_name, layout in FORMATS.items()
-            }
-            for setting in settings.values():
-                setting.train()
+            settings = {}
+            for format_name, layout in FORMATS.items():
+                settings[format_name] = Setting.of(name, shape, batch, layout)
+                settings[format_name].train()  # warms up
             training = ratio(settings, "train")
             scoring = ratio(settings, "score")
             size = "×".join(map(str, shape))

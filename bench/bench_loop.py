@@ -51,9 +51,8 @@ TWO = "FedLoom, two workers"
 
 MOST_CPU = 1.25  # of the bare loop's
 LEAST_GAIN = 0.95  # of what two bare processes gain
-MOST_WAITING = (
-    1.25  # wall against CPU seconds of two bare processes; above it they did not have two cores
-)
+# Wall against CPU seconds of two bare processes; above it they did not have two cores.
+MOST_WAITING = 1.25
 
 
 def main(data_dir: Path | None) -> None:

@@ -48,18 +48,18 @@ def peak_of(folder: Path, megabytes: int) -> int:
     )
     run, prepared = create(config, folder / "run")
     execute(run, prepared)
-    rows = list(RunFolder(run.path).rows())
-    peaks = [
-        line.memory
-        for row in rows
-        for line in row.ledger
-        if line.hop >= 0 and line.memory is not None
-    ]
+    peaks = []
+    for row in RunFolder(run.path).rows():
+        for line in row.ledger:
+            if line.hop >= 0 and line.memory is not None:
+                peaks.append(line.memory)
     return max(peaks)
 
 
 def main() -> None:
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES
+    megabytes = MEGABYTES
+    if len(sys.argv) > 1:
+        megabytes = int(sys.argv[1])
     heading(f"Memory of a client that trains a model of {megabytes} MB")
     with TemporaryDirectory(prefix="fedloom-bench-") as name:
         peak = peak_of(Path(name), megabytes)

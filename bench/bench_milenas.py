@@ -1,5 +1,7 @@
 """One full MiLeNAS step of the DARTS supernet against the straightforward MixedOp.
 
+    python bench/bench_milenas.py
+
 The supernet has 8 cells, 16 channels and eight operations; steps use batches of 32 images of
 3×32×32, one thread and simultaneous order. The straightforward version computes every operation
 separately (its own ReLU, its own pooling, `none` as zeros, torch's convolutions with torch's
@@ -14,8 +16,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -27,10 +29,136 @@ from fedloom.spaces.cells.net import Cell, CellNetwork
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.edges import make
 from fedloom.spaces.ops import Op
+from measuring import high_water
 
 BATCH = 32
 REPEATS = 3
-Gradients = tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
+LEAST_SPEED = 3.5
+MOST_MEMORY = 0.45  # of the straightforward version's
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    straightforward = StraightforwardStep()
+    ours = OurStep()
+    # The first steps warm up, and their results are compared.
+    expected = straightforward.gradients()
+    gradients = ours.gradients()
+    print(
+        f"gradients differ by {largest_difference(expected.weights, gradients.weights):.1e} (w), "
+        f"{largest_difference(expected.alpha, gradients.alpha):.1e} (α)"
+    )
+    slow_seconds = []
+    fast_seconds = []
+    for _ in range(REPEATS):
+        slow_seconds.append(cpu_seconds_of(straightforward.gradients))
+        fast_seconds.append(cpu_seconds_of(ours.gradients))
+    slow = min(slow_seconds)
+    fast = min(fast_seconds)
+    much = peak_megabytes("straightforward")
+    little = peak_megabytes("ours")
+    print(f"straightforward, three passes: {slow:6.2f} s  {much:6.0f} MB")
+    print(f"ours, two passes:              {fast:6.2f} s  {little:6.0f} MB")
+    speed = slow / fast
+    share = little / much
+    print(f"speed {speed:.2f}× (target 3.5×): {outcome(speed >= LEAST_SPEED)}")
+    print(f"memory {100 * share:.0f} % (target 45 %): {outcome(share <= MOST_MEMORY)}")
+
+
+def outcome(holds: bool) -> str:
+    if holds:
+        return "holds"
+    return "does not hold"
+
+
+@dataclass(frozen=True)
+class Batch:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of w and α: of one pass, or ∇_w L_tr and ∇_α L_tr + ∇_α L_val of a step."""
+
+    weights: Sequence[torch.Tensor]
+    alpha: Sequence[torch.Tensor]
+
+
+class Setting:
+    """The supernet in one memory layout, with α and the batches of a step."""
+
+    def __init__(self, layout: torch.memory_format, *, plain: bool) -> None:
+        torch.manual_seed(0)
+        space = DartsCells()
+        self.net = space.network((3, 32, 32), 10, space.usual)
+        if plain:
+            as_plain(self.net)
+        self.net.to(memory_format=layout)  # type: ignore[call-overload]
+        self.alpha = []
+        for slot in space.slots:
+            row = 1e-3 * torch.randn(len(slot.options))
+            self.alpha.append(row.requires_grad_())
+        self.train = random_batch()
+        self.validation = random_batch()
+        self.weights = list(self.net.parameters())
+
+
+def random_batch() -> Batch:
+    x = torch.randn(BATCH, 3, 32, 32)
+    y = torch.randint(0, 10, (BATCH,))
+    return Batch(x, y)
+
+
+class StraightforwardStep(Setting):
+    """Three forward and backward passes, each through the whole network."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.contiguous_format, plain=True)
+        self.forward = Straightforward(self.net)
+
+    def gradients(self) -> Gradients:
+        first = self.one_pass(self.train)
+        second = self.one_pass(self.train)
+        third = self.one_pass(self.validation)
+        return Gradients(first.weights, sums(second.alpha, third.alpha))
+
+    def one_pass(self, batch: Batch) -> Gradients:
+        self.net.zero_grad()
+        for row in self.alpha:
+            row.grad = None
+        functional.cross_entropy(self.forward(batch.x, self.alpha), batch.y).backward()
+        weights = present([parameter.grad for parameter in self.weights])
+        alpha = present([row.grad for row in self.alpha])
+        return Gradients(weights, alpha)
+
+
+class OurStep(Setting):
+    """Two passes as in `fedloom.searchers.milenas`, the second without weight gradients."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.channels_last, plain=False)
+
+    def gradients(self) -> Gradients:
+        # No name for the loss: it would keep the first graph in memory during the second pass.
+        both = torch.autograd.grad(self.loss(self.train), [*self.weights, *self.alpha])
+        with constant(self.weights):
+            by_validation = torch.autograd.grad(self.loss(self.validation), self.alpha)
+        count = len(self.weights)
+        return Gradients(both[:count], sums(both[count:], by_validation))
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        scores = self.net(batch.x, Mixture.softmax(self.alpha))
+        return functional.cross_entropy(scores, batch.y)
+
+
+def present(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """The gradients of parameters that have one."""
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+def sums(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [a + b for a, b in zip(first, second, strict=True)]
 
 
 class Straightforward:
@@ -44,11 +172,15 @@ class Straightforward:
 
     def __call__(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
         weights = [torch.softmax(row, dim=0) for row in alpha]
-        s0 = s1 = self.net.stem(x)
+        before_last = self.net.stem(x)
+        last = before_last
         for number, cell in enumerate(self.net.cells):
             assert isinstance(cell, Cell)
-            s0, s1 = s1, self.cell(cell, s0, s1, weights[self.net.first_slot(number) :])
-        scores: torch.Tensor = self.net.classifier(s1.mean((2, 3)))
+            of_cell = weights[self.net.first_slot(number) :]
+            output = self.cell(cell, before_last, last, of_cell)
+            before_last = last
+            last = output
+        scores: torch.Tensor = self.net.classifier(last.mean((2, 3)))
         return scores
 
     def cell(
@@ -56,11 +188,10 @@ class Straightforward:
     ) -> torch.Tensor:
         states = [cell.pre0(torch.relu(s0)), cell.pre1(torch.relu(s1))]
         for node in range(2, 2 + cell.nodes):
-            into = [edge for edge, (_, target) in enumerate(cell.edges.pairs) if target == node]
-            mixed = [
-                self.mixed_op(cell, edge, states[cell.edges.pairs[edge][0]], weights[edge])
-                for edge in into
-            ]
+            mixed = []
+            for edge, (source, target) in enumerate(cell.edges.pairs):
+                if target == node:
+                    mixed.append(self.mixed_op(cell, edge, states[source], weights[edge]))
             states.append(sum(mixed[1:], mixed[0]))
         return torch.cat(states[2:], dim=1)
 
@@ -76,120 +207,51 @@ class Straightforward:
                 continue
             op = ops[name]
             assert isinstance(op, Op)
-            terms.append(weight * op(x if op.takes == "raw" else make(x, op.takes, stride)))
+            prepared = x
+            if op.takes != "raw":
+                prepared = make(x, op.takes, stride)
+            terms.append(weight * op(prepared))
         total: torch.Tensor = sum(terms[1:], terms[0])
         return total
 
 
-class Setting:
-    def __init__(self, *, ours: bool) -> None:
-        torch.manual_seed(0)
-        space = DartsCells()
-        self.net = space.network((3, 32, 32), 10, space.usual)
-        if not ours:
-            as_plain(self.net)
-        layout = torch.channels_last if ours else torch.contiguous_format
-        self.net.to(memory_format=layout)  # type: ignore[call-overload]
-        self.alpha = [
-            (1e-3 * torch.randn(len(slot.options))).requires_grad_() for slot in space.slots
-        ]
-        self.train = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
-        self.validation = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
-        self.weights = list(self.net.parameters())
-
-    def straightforward(self) -> Gradients:
-        """Three forward and backward passes, each through the whole network."""
-        forward = Straightforward(self.net)
-        gradients = []
-        for x, y in (self.train, self.train, self.validation):
-            self.net.zero_grad()
-            for row in self.alpha:
-                row.grad = None
-            functional.cross_entropy(forward(x, self.alpha), y).backward()
-            gradients.append(([p.grad for p in self.weights], [row.grad for row in self.alpha]))
-        return checked(gradients[0][0]), [
-            a + b for a, b in zip(checked(gradients[1][1]), checked(gradients[2][1]), strict=True)
-        ]
-
-    def ours(self) -> Gradients:
-        """Two passes as in `fedloom.searchers.milenas`, the second without weight gradients."""
-
-        def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return functional.cross_entropy(self.net(x, Mixture.softmax(self.alpha)), y)
-
-        both = torch.autograd.grad(loss(*self.train), [*self.weights, *self.alpha])
-        with constant(self.weights):
-            second = torch.autograd.grad(loss(*self.validation), self.alpha)
-        count = len(self.weights)
-        return both[:count], [a + b for a, b in zip(both[count:], second, strict=True)]
-
-
-def checked(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    return [gradient for gradient in gradients if gradient is not None]
-
-
-def seconds(work: Setting, ours: bool) -> float:
+def cpu_seconds_of(step: Callable[[], Gradients]) -> float:
     started = time.process_time()
-    work.ours() if ours else work.straightforward()
+    step()
     return time.process_time() - started
 
 
 def largest_difference(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> float:
     """The largest difference relative to the largest gradient."""
     scale = max(float(tensor.abs().max()) for tensor in a)
-    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True)) / scale
+    difference = max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+    return difference / scale
 
 
-def peak_megabytes(way: str) -> float:
+VERSIONS: Mapping[str, type[StraightforwardStep | OurStep]] = {
+    "straightforward": StraightforwardStep,
+    "ours": OurStep,
+}
+
+
+def peak_megabytes(version: str) -> float:
     """In a fresh process: what a step adds to the peak of building the network."""
-    text = subprocess.run(
-        [sys.executable, __file__, way], capture_output=True, text=True, check=True
-    ).stdout
-    return float(text)
+    command = [sys.executable, __file__, version]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(ended.stdout)
 
 
-def measure_peak(way: str) -> None:
+def measure_peak(version: str) -> None:
+    """Print the megabytes of one step; it runs in its own process."""
     torch.set_num_threads(1)
-    setting = Setting(ours=way == "ours")
+    step = VERSIONS[version]()
     before = high_water()
-    setting.ours() if way == "ours" else setting.straightforward()
-    print((high_water() - before) / 1024)
-
-
-def high_water() -> int:
-    """KiB; ru_maxrss would start at the parent's."""
-    line = next(
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-    return int(line.split()[1])
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    naive = Setting(ours=False)
-    ours = Setting(ours=True)
-    # The first steps warm up, and their results are compared.
-    a = naive.straightforward()
-    b = ours.ours()
-    print(
-        f"gradients differ by {largest_difference(a[0], b[0]):.1e} (w), "
-        f"{largest_difference(a[1], b[1]):.1e} (α)"
-    )
-    times = [(seconds(naive, False), seconds(ours, True)) for _ in range(REPEATS)]
-    slow = min(pair[0] for pair in times)
-    fast = min(pair[1] for pair in times)
-    memory = peak_megabytes("straightforward"), peak_megabytes("ours")
-    print(f"straightforward, three passes: {slow:6.2f} s  {memory[0]:6.0f} MB")
-    print(f"ours, two passes:              {fast:6.2f} s  {memory[1]:6.0f} MB")
-    speed = slow / fast
-    share = memory[1] / memory[0]
-    print(f"speed {speed:.2f}× (target 3.5×): {'holds' if speed >= 3.5 else 'does not hold'}")
-    print(
-        f"memory {100 * share:.0f} % (target 45 %): {'holds' if share <= 0.45 else 'does not hold'}"
-    )
+    step.gradients()
+    print((high_water() - before) / 2**20)
 
 
 if __name__ == "__main__":
-    measure_peak(sys.argv[1]) if len(sys.argv) > 1 else main()
+    if len(sys.argv) > 1:
+        measure_peak(sys.argv[1])
+    else:
+        main()

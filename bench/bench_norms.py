@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,13 @@ def settings_of(method: str) -> dict[str, Any]:
     return {name: value for name, value in SEARCHED.items() if name in accepted}
 
 
-def honest_runs(folder: Path, data_dir: str | None, seed: int) -> Iterator[tuple[str, Path]]:
+@dataclass(frozen=True)
+class FinishedRun:
+    label: str
+    path: Path
+
+
+def honest_runs(folder: Path, data_dir: str | None, seed: int) -> Iterator[FinishedRun]:
     """A run of every method on each kind of split, also with only one or two replies per round."""
     number = 0
     for method in sorted(METHODS.names()):
@@ -59,42 +66,49 @@ def honest_runs(folder: Path, data_dir: str | None, seed: int) -> Iterator[tuple
         for replies, split in SPLITS.items():
             number += 1
             label = f"{method}, digits, {split['partition']}, {replies}"
-            yield from tried(
-                label, folder / str(number), method, {"seed": seed, **split, **settings_of(method)}
-            )
+            flags = {"seed": seed, **split, **settings_of(method)}
+            yield from tried(label, folder / str(number), method, flags)
     if data_dir is not None:
         for method in ("fedavg", "fedadam", "ditto", "spider", "fednas"):
             number += 1
-            medical = {
+            label = f"{method}, pneumoniamnist, {SKEWED['partition']}"
+            flags = {
                 "seed": seed,
                 "data": "medmnist/pneumoniamnist.npz",
                 "data_dir": data_dir,
                 **SKEWED,
                 "rounds": 8,
+                **settings_of(method),
             }
-            label = f"{method}, pneumoniamnist, {SKEWED['partition']}"
-            yield from tried(
-                label, folder / str(number), method, {**medical, **settings_of(method)}
-            )
+            yield from tried(label, folder / str(number), method, flags)
 
 
-def tried(label: str, out: Path, method: str, flags: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+def tried(label: str, out: Path, method: str, flags: dict[str, Any]) -> Iterator[FinishedRun]:
     try:
-        yield label, fedloom.search(method, out=out, **flags).path
+        yield FinishedRun(label, fedloom.search(method, out=out, **flags).path)
     except FedloomError as error:
         print(f"{label}: left out ({error})")
 
 
-def sizes_in(run: Path) -> tuple[dict[str, float], int]:
-    """By group, the largest update relative to the usual one, and the number of refused replies."""
+@dataclass(frozen=True)
+class Updates:
+    """What the rounds of a run say about the sizes of its updates."""
+
+    largest: dict[str, float]  # by group of tensors, relative to the usual one
+    refused: int  # replies
+
+
+def updates_of(run: Path) -> Updates:
     largest: dict[str, float] = {}
     refused = 0
     for line in (run / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         for group, size in row.get("updates", {}).items():
             largest[group] = max(size["largest"], largest.get(group, 0.0))
-        refused += sum("--norm-bound" in refusal["reason"] for refusal in row["refused"])
-    return largest, refused
+        for refusal in row["refused"]:
+            if "--norm-bound" in refusal["reason"]:
+                refused += 1
+    return Updates(largest, refused)
 
 
 def main() -> None:
@@ -106,16 +120,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        honest = honest_runs(Path(scratch), options.data_dir, options.seed)
-        runs = [(str(path), path) for path in options.runs] or honest
+        runs: Iterable[FinishedRun] = [FinishedRun(str(path), path) for path in options.runs]
+        if not options.runs:
+            runs = honest_runs(Path(scratch), options.data_dir, options.seed)
         overall: dict[str, float] = {}
         all_refused = 0
-        for label, path in runs:
-            largest, refused = sizes_in(path)
-            all_refused += refused
-            ratios = ", ".join(f"{group} {ratio:.1f}" for group, ratio in sorted(largest.items()))
-            print(f"{label}: {ratios or 'no updates'}; refused: {refused}", flush=True)
-            for group, ratio in largest.items():
+        for run in runs:
+            updates = updates_of(run.path)
+            all_refused += updates.refused
+            ratios = [f"{group} {ratio:.1f}" for group, ratio in sorted(updates.largest.items())]
+            text = ", ".join(ratios) or "no updates"
+            print(f"{run.label}: {text}; refused: {updates.refused}", flush=True)
+            for group, ratio in updates.largest.items():
                 kind = group.rpartition(" ")[2]
                 overall[kind] = max(ratio, overall.get(kind, 0.0))
     print("\nlargest of all, in multiples of what is usual:")

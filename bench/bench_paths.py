@@ -1,5 +1,7 @@
 """Are all operations on paths of a supernet as fast as they can be?
 
+    python bench/bench_paths.py [draw] [score] [train] [merge]
+
 FedorAS makes four promises; each is measured as a ratio within one run.
 
 - Drawing (Eq. 3): a greedy path against the same loop without a limit, drawn until one fits, where
@@ -58,7 +60,8 @@ LEAST = 2  # clients that an operation needs to be changed
 
 def in_turns(alternatives: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
     """CPU seconds of each, taken in turns."""
-    return self_timed({name: partial(computed, run) for name, run in alternatives.items()}, repeats)
+    self_timing = {name: partial(computed, run) for name, run in alternatives.items()}
+    return self_timed(self_timing, repeats)
 
 
 def computed(run: Callable[[], object]) -> list[float]:
@@ -97,7 +100,8 @@ def uniform_paths(frame: Frame, count: int, purpose: str) -> list[Path]:
     draws = rng(0, purpose)
     paths = []
     for _ in range(count):
-        paths.append(tuple(int(draws.integers(len(slot.options))) for slot in frame.space.slots))
+        path = [int(draws.integers(len(slot.options))) for slot in frame.space.slots]
+        paths.append(tuple(path))
     return paths
 
 
@@ -170,11 +174,11 @@ def alone(model: Model, paths: Sequence[Path], data: Samples) -> list[PathScore]
 
 def saving_in_macs(model: Model, paths: Sequence[Path], data: Samples) -> float:
     """The MACs of all paths computed separately, relative to those with shared beginnings."""
-    with Meter() as apart:
+    with Meter() as separate:
         alone(model, paths, data)
     with Meter() as shared:
         score_paths(model, paths, data)
-    return apart.macs / shared.macs
+    return separate.macs / shared.macs
 
 
 def scoring() -> None:
@@ -213,10 +217,12 @@ def score_set(
         times["alone"] += computed(each_alone)
         times["together"] += computed(together)
     same = scores["alone"] == scores["together"]
-    timings = {name: Timing(tuple(several)) for name, several in times.items()}
+    timings = {way: Timing(tuple(seconds)) for way, seconds in times.items()}
     ratio = timings["alone"].best / timings["together"].best
     bound = saving_in_macs(model, paths, data.first(2))
-    bits = "the same scores" if same else "OTHER SCORES"
+    bits = "OTHER SCORES"
+    if same:
+        bits = "the same scores"
     print(
         f"  {name:22} alone {timings['alone']}, together {timings['together']}, {bits}, bound "
         f"{bound:.2f}×"
@@ -269,6 +275,10 @@ def training() -> None:
 
 
 # Merging
+
+DIFFERENT_HALVES = "10 different halves of cnn-l"
+WHOLE_SUPERNETS = "5 whole supernets"
+ONE_HALF = "10 times one half"
 
 
 def spooled(folder: File, replies: Sequence[Reply]) -> Spooled:
@@ -327,19 +337,20 @@ def merging() -> None:
     with TemporaryDirectory(prefix="fedloom-bench-") as name:
         folder = File(name)
         merges = {
-            "10 different halves of cnn-l": Merge.of(folder / "parts", weights, parts),
-            "5 whole supernets": Merge.of(folder / "supernets", weights, supernets),
-            "10 times one half": Merge.of(folder / "halves", dict(parts[0].tensors), halves),
+            DIFFERENT_HALVES: Merge.of(folder / "parts", weights, parts),
+            WHOLE_SUPERNETS: Merge.of(folder / "supernets", weights, supernets),
+            ONE_HALF: Merge.of(folder / "halves", dict(parts[0].tensors), halves),
         }
         timings = in_turns(merges, 7)
     print("Merging replies from their files, CPU time:")
     for name, timing in timings.items():
         print(f"  {name:30} {timing}, {merges[name].numbers / 1e6:.0f} M numbers")
-    a_number = [timings[name].best / merge.numbers for name, merge in merges.items()]
-    ratio = a_number[0] / a_number[1]
+    seconds = {name: timings[name].best / merge.numbers for name, merge in merges.items()}
+    ratio = seconds[DIFFERENT_HALVES] / seconds[WHOLE_SUPERNETS]
     verdict("  parts against whole supernets, a number", f"{ratio:.2f}×", "at most 2×", ratio <= 2)
+    against_half = seconds[DIFFERENT_HALVES] / seconds[ONE_HALF]
     print(
-        f"  against a network of half the size: {a_number[0] / a_number[2]:.2f}×, which also "
+        f"  against a network of half the size: {against_half:.2f}×, which also "
         f"makes half the means"
     )
     print()

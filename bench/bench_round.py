@@ -1,5 +1,7 @@
 """What does a round cost when clients have nothing to do?
 
+    python bench/bench_round.py
+
 Ten clients return the ten numbers that they are sent, with two workers and no evaluation. What
 remains is the round itself: ten orders and replies through two processes, the journal, the mean, a
 row of metrics and a checkpoint. The checkpoint is made durable by fsync (of the metrics, the
@@ -63,41 +65,8 @@ class Nothing(Method):
 nothing = Recipe("Nothing", Options, lambda task: (Stage("nothing", Nothing()),))
 
 
-def measure(
-    folder: Path, pool: Pool, profile: cProfile.Profile | None = None
-) -> list[tuple[float, float, float]]:
-    """Of each round: seconds, those in fsync, and those spent waiting for workers."""
-    from measuring import (
-        Stopwatch,
-        experiment,
-        images,
-    )  # here, because workers load this file too, to find `nothing`
-
-    data = {
-        "name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)),
-        "clients": CLIENTS,
-        "partition": "iid",
-    }
-    config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
-    run, prepared = create(config, folder / "run")
-    sync = Stopwatch(os.fsync)
-    wait = Stopwatch(worker_pool.readable_handles)
-    marks = list[tuple[float, float, float]]()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, RoundEnded):
-            marks.append((time.perf_counter(), sync.seconds, wait.seconds))
-
-    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.readable_handles", wait):
-        if profile is None:
-            execute(run, prepared, pool, listen)
-        else:
-            profile.runcall(execute, run, prepared, pool, listen)
-    return [(b[0] - a[0], b[1] - a[1], b[2] - a[2]) for a, b in pairwise(marks)]
-
-
 def main() -> None:
-    from measuring import Timing, heading, verdict
+    from measuring import Timing, heading, verdict  # see measure
 
     heading(f"An empty round over {CLIENTS} clients, {WORKERS} workers")
     pool = Pool(WORKERS)
@@ -109,24 +78,86 @@ def main() -> None:
         rounds = measure(Path(one), pool)
         measure(Path(two), pool, profile)
     pool.close()
-    beyond = Timing(tuple(whole - sync for whole, sync, _ in rounds))
-    for name, timing in {
-        "a round": Timing(tuple(whole for whole, _, _ in rounds)),
-        "fsync": Timing(tuple(sync for _, sync, _ in rounds)),
-        "beyond fsync": beyond,
-        "  waiting for workers": Timing(tuple(waited for _, _, waited in rounds)),
-        "  the server's own work": Timing(
-            tuple(whole - sync - waited for whole, sync, waited in rounds)
-        ),
-    }.items():
+    beyond_sync = Timing(tuple(seconds.beyond_sync for seconds in rounds))
+    timings = {
+        "a round": Timing(tuple(seconds.whole for seconds in rounds)),
+        "fsync": Timing(tuple(seconds.sync for seconds in rounds)),
+        "beyond fsync": beyond_sync,
+        "  waiting for workers": Timing(tuple(seconds.waiting for seconds in rounds)),
+        "  the server's own work": Timing(tuple(seconds.own_work for seconds in rounds)),
+    }
+    for name, timing in timings.items():
         print(f"{name:24} {timing}")
+    print("\nWhere the server's time goes (profiled, so slower; all rounds, seconds):")
+    print(slowest_functions(profile))
+    print()
+    best = 1e3 * beyond_sync.best
+    middle = 1e3 * beyond_sync.middle
+    result = f"{best:.1f} ms beyond fsync (median {middle:.1f})"
+    verdict("an empty round", result, f"at most {FEW:g} ms", best <= FEW)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds so far, or those of one round."""
+
+    whole: float
+    sync: float
+    waiting: float  # for workers
+
+    @property
+    def beyond_sync(self) -> float:
+        return self.whole - self.sync
+
+    @property
+    def own_work(self) -> float:
+        return self.whole - self.sync - self.waiting
+
+    def since(self, earlier: Seconds) -> Seconds:
+        return Seconds(
+            self.whole - earlier.whole,
+            self.sync - earlier.sync,
+            self.waiting - earlier.waiting,
+        )
+
+
+def measure(folder: Path, pool: Pool, profile: cProfile.Profile | None = None) -> list[Seconds]:
+    """The seconds of each round but the first."""
+    # imported here, because workers load this file too, to find `nothing`
+    from measuring import Stopwatch, experiment, images
+
+    data = {
+        "name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)),
+        "clients": CLIENTS,
+        "partition": "iid",
+    }
+    config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
+    run, prepared = create(config, folder / "run")
+    sync = Stopwatch(os.fsync)
+    wait = Stopwatch(worker_pool.readable_handles)
+    marks: list[Seconds] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundEnded):
+            marks.append(Seconds(time.perf_counter(), sync.seconds, wait.seconds))
+
+    with (
+        patch("os.fsync", sync),
+        patch("fedloom.federation.engines.worker_pool.readable_handles", wait),
+    ):
+        if profile is None:
+            execute(run, prepared, pool, listen)
+        else:
+            profile.runcall(execute, run, prepared, pool, listen)
+    return [after.since(before) for before, after in pairwise(marks)]
+
+
+def slowest_functions(profile: cProfile.Profile) -> str:
+    """The rows of the table of a profile, without its head."""
     text = StringIO()
     pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(12)
-    print("\nWhere the server's time goes (profiled, so slower; all rounds, seconds):")
-    print("\n".join(text.getvalue().split("ncalls", 1)[1].splitlines()[1:]).rstrip())
-    print()
-    seconds_text = f"{1e3 * beyond.best:.1f} ms beyond fsync (median {1e3 * beyond.middle:.1f})"
-    verdict("an empty round", seconds_text, f"at most {FEW:g} ms", 1e3 * beyond.best <= FEW)
+    table = text.getvalue().split("ncalls", 1)[1]
+    return "\n".join(table.splitlines()[1:]).rstrip()
 
 
 if __name__ == "__main__":

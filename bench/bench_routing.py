@@ -286,17 +286,15 @@ def measure(setting: Setting, turns: int) -> None:
         seconds = medians(ways, turns)
         if kind == "evaluate":
             seconds = {way: total / EVALUATED for way, total in seconds.items()}
-        fixed = mean(seconds[way] for way in seconds if way.startswith("fixed"))
+        fixed = mean_of_fixed(seconds)
         routed = seconds["routed"]
         mask = seconds["mask"]
-        times = {
-            "routed": routed,
-            "fixed": fixed,
-            "mask": mask,
-            "sorted, split and joined": seconds["plain"],
-        }
-        print(f"  {name}: {', '.join(f'{way} {1e3 * time:.1f} ms' for way, time in times.items())}")
-        print(f"  sorted, split and joined / fixed path: {seconds['plain'] / fixed:.2f}×")
+        joined = seconds["plain"]
+        print(
+            f"  {name}: routed {1e3 * routed:.1f} ms, fixed {1e3 * fixed:.1f} ms, "
+            f"mask {1e3 * mask:.1f} ms, sorted, split and joined {1e3 * joined:.1f} ms"
+        )
+        print(f"  sorted, split and joined / fixed path: {joined / fixed:.2f}×")
         judge(setting, kind, name, routed / fixed, mask / routed)
 
 
@@ -315,8 +313,14 @@ def judge(setting: Setting, kind: str, name: str, by_fixed: float, mask_by: floa
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, float]:
-    timings = self_timed({name: partial(cpu_time, run) for name, run in ways.items()}, turns)
+    self_timing = {name: partial(cpu_time, run) for name, run in ways.items()}
+    timings = self_timed(self_timing, turns)
     return {name: timing.middle for name, timing in timings.items()}
+
+
+def mean_of_fixed(seconds: Mapping[str, float]) -> float:
+    """The mean over all fixed paths."""
+    return mean(seconds[name] for name in seconds if name.startswith("fixed"))
 
 
 def cpu_time(run: Callable[[], Any]) -> list[float]:
@@ -451,9 +455,8 @@ def measure_onnx(setting: Setting, turns: int) -> None:
     networks: dict[str, nn.Module] = {"all operations": Mixed(network.model, alpha)}
     for number, path in enumerate(fixed_paths()[:ONNX_PATHS]):
         networks[f"fixed {number}"] = network.path(path)
-    networks["dispatch"] = Guided(
-        network.model, deciding_guide(setting)
-    )  # last: the samplers become parts of it
+    # This one is last, because the samplers become parts of it.
+    networks["dispatch"] = Guided(network.model, deciding_guide(setting))
     with TemporaryDirectory(prefix="fedloom-bench-") as folder:
         sessions = {}
         for name, net in networks.items():
@@ -463,13 +466,12 @@ def measure_onnx(setting: Setting, turns: int) -> None:
                 print(f"  not measured, {name}: {error}")
                 return
         for count in (1, 32):
+            inputs = {"samples": network.batch.x[:count].numpy()}
             runs = {}
             for name, session in sessions.items():
-                runs[name] = partial(
-                    session.run, None, {"samples": network.batch.x[:count].numpy()}
-                )
+                runs[name] = partial(session.run, None, inputs)
             seconds = medians(runs, turns)
-            fixed = mean(seconds[name] for name in seconds if name.startswith("fixed"))
+            fixed = mean_of_fixed(seconds)
             dispatch = seconds["dispatch"]
             everything = seconds["all operations"]
             print(

@@ -1,5 +1,7 @@
 """How long does `fedloom search` take if existing scores answer it?
 
+    python bench/bench_search.py [--repeats N]
+
 It measures the CPU seconds (user and system) of the whole command, and of `import torch` in the
 same run. The folder is that of a small run of digits, in which the supernet of cnn-l and 4,000
 made-up scores (four tiers of 1,000 models) replace its own: a real run would take days, and

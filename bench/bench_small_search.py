@@ -109,14 +109,14 @@ def milliseconds(search: Search, *, merging: bool, metered: bool) -> list[float]
 def compare() -> None:
     heading("A search step of the demo, CPU ms")
     search = Search()
-    ways: dict[str, Callable[[], list[float]]] = {}
-    for metered in (False, True):
-        meter = "with the meter" if metered else "without a meter"
-        ways[f"single calls, {meter}"] = partial(
-            milliseconds, search, merging=False, metered=metered
-        )
-        ways[f"as it is, {meter}"] = partial(milliseconds, search, merging=True, metered=metered)
-    timings = self_timed(ways, TURNS)
+    measure = partial(milliseconds, search)
+    alternatives: dict[str, Callable[[], list[float]]] = {
+        "single calls, without a meter": partial(measure, merging=False, metered=False),
+        "as it is, without a meter": partial(measure, merging=True, metered=False),
+        "single calls, with the meter": partial(measure, merging=False, metered=True),
+        "as it is, with the meter": partial(measure, merging=True, metered=True),
+    }
+    timings = self_timed(alternatives, TURNS)
     for name, timing in timings.items():
         print(f"{name:32} {timing}")
     print()

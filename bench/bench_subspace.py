@@ -25,7 +25,7 @@ from fedloom.spaces import GROUP, open_space
 from fedloom.spaces.mixed import Mixed, MixedPart, fresh_alpha, live_alpha, model_of_space
 from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Arch, Task
-from measuring import Timing, heading, self_timed, verdict
+from measuring import heading, self_timed, verdict
 
 BATCH = 50
 SIDES = (16, 32)
@@ -50,7 +50,8 @@ class Search:
         if arch is not None:
             alpha = live_alpha(alpha, arch)
             mixed_class = MixedPart
-        alpha = {name: row.requires_grad_() for name, row in alpha.items()}
+        for row in alpha.values():
+            row.requires_grad_()
         mixed = mixed_class(net, alpha)
         self.searcher = MiLeNAS(
             net,
@@ -91,26 +92,18 @@ def measure(side: int) -> None:
         print(f"  {name:12} {timing}")
     whole = timings.pop("whole")
     print(f"  MACs: {mean(shares):.2f} of the whole's")
-    for kind, share in (("by minima", share_of_best), ("by medians", share_of_middle)):
-        mean_share = mean(share(timing, whole) for timing in timings.values())
-        verdict(
-            f"  a step, mean of {SUBSPACES}, {kind}",
-            f"{mean_share:.2f}×",
-            f"{TARGET}×",
-            mean_share <= TARGET,
-        )
+    judge("by minima", mean(timing.best / whole.best for timing in timings.values()))
+    judge("by medians", mean(timing.middle / whole.middle for timing in timings.values()))
+
+
+def judge(kind: str, share: float) -> None:
+    verdict(
+        f"  a step, mean of {SUBSPACES}, {kind}", f"{share:.2f}×", f"{TARGET}×", share <= TARGET
+    )
 
 
 def share_of_macs(table: MacsTable, arch: Arch) -> float:
     return table.of(arch) / table.everything()
-
-
-def share_of_best(timing: Timing, whole: Timing) -> float:
-    return timing.best / whole.best
-
-
-def share_of_middle(timing: Timing, whole: Timing) -> float:
-    return timing.middle / whole.middle
 
 
 def main() -> None:
@@ -119,8 +112,11 @@ def main() -> None:
     side = parser.parse_args().side
     torch.set_num_threads(1)
     heading("A search step of a sub-space")
-    for one in SIDES if side is None else (side,):
-        measure(one)
+    if side is not None:
+        measure(side)
+        return
+    for usual_side in SIDES:
+        measure(usual_side)
 
 
 if __name__ == "__main__":

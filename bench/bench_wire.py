@@ -1,5 +1,7 @@
 """Are 10 MB encoded and decoded about as fast as memory is copied?
 
+    python bench/bench_wire.py
+
 Encoding copies the tensors into one message, and decoding copies them out again into new memory, so
 the yardstick is two copies of the same bytes into new memory. All other work is per tensor: a line
 of the header is written, read and checked. So the same 10 MB are measured in 1, in 50 and in 2,000
@@ -52,9 +54,10 @@ def by_pickle(tensors: Tensors) -> Tensors:
 def measure(count: int) -> float:
     """Print one table, and return encode + decode relative to the two copies."""
     elements = BYTES // 4 // count
-    tensors = {
-        f"cells.{i // 250}.ops.{i % 250}.weight": torch.randn(elements) for i in range(count)
-    }
+    tensors = {}
+    for number in range(count):
+        name = f"cells.{number // 250}.ops.{number % 250}.weight"
+        tensors[name] = torch.randn(elements)
     flat = torch.randn(elements * count)
     message = encode(tensors)
     reply = bytearray().join(reply_chunks(Reply(0, tensors, 1.0)))
@@ -70,10 +73,14 @@ def measure(count: int) -> float:
         },
         REPEATS,
     )
-    print(f"{count:,} tensor{'s' * (count > 1)} of {4 * elements / 1000:,.0f} kB:")
+    tensors_text = "1 tensor"
+    if count > 1:
+        tensors_text = f"{count:,} tensors"
+    print(f"{tensors_text} of {4 * elements / 1000:,.0f} kB:")
+    two_copies = timings["two copies"].best
     for name, timing in timings.items():
-        print(f"  {name:18} {timing}  {timing.best / timings['two copies'].best:6.2f}×")
-    return timings["fedloom"].best / timings["two copies"].best
+        print(f"  {name:18} {timing}  {timing.best / two_copies:6.2f}×")
+    return timings["fedloom"].best / two_copies
 
 
 def main() -> None:

@@ -95,7 +95,9 @@ def to_target(
 def difference(before: Sequence[RunResult], after: Sequence[RunResult], reading: Reading) -> str:
     if [run.seed for run in before] != [run.seed for run in after]:
         return "not all seeds are there"
-    return told(list(map(reading, before)), list(map(reading, after)), 1)
+    figures_before = [reading(run) for run in before]
+    figures_after = [reading(run) for run in after]
+    return paired_difference(figures_before, figures_after, 1)
 
 
 def seconds_saved(flat: Sequence[Target | None], reached: Sequence[Target | None]) -> str:
@@ -103,10 +105,11 @@ def seconds_saved(flat: Sequence[Target | None], reached: Sequence[Target | None
     after = [target.seconds for target in reached if target is not None]
     if len(before) < len(flat) or len(after) < len(reached) or before == after:
         return ""
-    return told(before, after, 0)
+    return paired_difference(before, after, 0)
 
 
-def told(before: Sequence[float], after: Sequence[float], digits: int) -> str:
+def paired_difference(before: Sequence[float], after: Sequence[float], digits: int) -> str:
+    """The second minus the first with its interval, such as `+1.2 [+0.3, +2.1]`."""
     pair = paired(before, after)
     if pair.low is None or pair.high is None:
         return f"{pair.difference:+.{digits}f}"

@@ -101,6 +101,12 @@ class Counted(NamedTuple):
     channels: int
     channels_last: bool
 
+    @property
+    def layout(self) -> str:
+        if self.channels_last:
+            return "channels_last"
+        return "contiguous"
+
 
 @contextmanager
 def counting() -> Iterator[list[Counted]]:
@@ -140,7 +146,7 @@ def main() -> int:
         if not convolutions:
             print(line + "none")
             continue
-        layouts = {"channels_last" if conv.channels_last else "contiguous" for conv in convolutions}
+        layouts = {conv.layout for conv in convolutions}
         fewest = min(convolutions).channels
         most = max(convolutions).channels
         print(

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 
-from comparisons import Trial, carry_out, finished, told
+from comparisons import Trial, carry_out, finished, paired_difference
 from fedloom.records.result import ClientResult, RunResult
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -176,11 +176,15 @@ def variants_of_auto(data_set: DataSet) -> list[str]:
 
 
 def rate_of(data_set: DataSet) -> str:
-    return f"lr={data_set.rate}" if data_set.rate else ""
+    if not data_set.rate:
+        return ""
+    return f"lr={data_set.rate}"
 
 
 def width_of(data_set: DataSet) -> str:
-    return f"width={data_set.width}" if data_set.width else ""
+    if not data_set.width:
+        return ""
+    return f"width={data_set.width}"
 
 
 def drawn(data_set: DataSet, seed: int) -> str:
@@ -216,7 +220,9 @@ def tables(data_sets: Sequence[DataSet], out: Path) -> Iterator[str]:
 
 
 def table_of(data_set: DataSet, out: Path) -> Iterator[str]:
-    figure = "accuracy %" if data_set.percent else "perplexity"
+    figure = "perplexity"
+    if data_set.percent:
+        figure = "accuracy %"
     yield (
         f"| | seeds | {figure}, mean ± std over seeds | − fine-tuning | auto − it | worst client | "
         "pooled | parameters | MACs a sample, k | training, GMACs | rounds |"
@@ -225,15 +231,16 @@ def table_of(data_set: DataSet, out: Path) -> Iterator[str]:
     rows = list(rows_of(data_set, out))
     control = figures_by_seed(data_set, runs_named(rows, "FedAvg with fine-tuning, tuned"))
     auto = figures_by_seed(data_set, runs_named(rows, "**auto**"))
-    for name, runs in rows:
+    for row in rows:
+        runs = row.runs
         if not runs:
-            yield f"| {name} | not run |" + " |" * 9
+            yield f"| {row.name} | not run |" + " |" * 9
             continue
         figures = figures_by_seed(data_set, runs)
         worst = [scale(data_set, run.spread.worst or 0) for run in runs]
         pooled = [scale(data_set, run.spread.pooled or 0) for run in runs]
         cells = [
-            name,
+            row.name,
             str(len(runs)),
             mean_and_std(list(figures.values())),
             paired_with(control, figures),
@@ -248,7 +255,12 @@ def table_of(data_set: DataSet, out: Path) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-Row = tuple[str, list[RunResult]]
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, with its finished runs."""
+
+    name: str
+    runs: list[RunResult]
 
 
 def rows_of(data_set: DataSet, out: Path) -> Iterator[Row]:
@@ -258,27 +270,28 @@ def rows_of(data_set: DataSet, out: Path) -> Iterator[Row]:
     names = {CONTROL: "FedAvg with fine-tuning, tuned", "ditto": "Ditto, tuned"}
     for comparison in by_kind["tuned"]:
         for method in comparison.trial.methods:
-            yield names[method.partition(":")[0]], finished(out, comparison.trial, method)
+            name = names[method.partition(":")[0]]
+            yield Row(name, finished(out, comparison.trial, method))
     for comparison in by_kind["auto"]:
         first, alone, *ablations = comparison.trial.methods
-        yield "**auto**", finished(out, comparison.trial, first)
-        yield "without the race (full width)", finished(out, comparison.trial, alone)
+        yield Row("**auto**", finished(out, comparison.trial, first))
+        yield Row("without the race (full width)", finished(out, comparison.trial, alone))
         for method, ablation in zip(ablations, data_set.ablations, strict=True):
-            yield f"`{ablation}`", finished(out, comparison.trial, method)
+            yield Row(f"`{ablation}`", finished(out, comparison.trial, method))
     drawings = []
     for comparison in by_kind.get("drawn", []):
         drawings += finished(out, comparison.trial, comparison.trial.methods[0])
     if drawings:
-        yield "decisions drawn at random", drawings
+        yield Row("decisions drawn at random", drawings)
     for comparison in by_kind.get("searches", []):
         for method in comparison.trial.methods:
-            yield f"`{method}`, small", finished(out, comparison.trial, method)
+            yield Row(f"`{method}`, small", finished(out, comparison.trial, method))
 
 
 def runs_named(rows: Sequence[Row], name: str) -> list[RunResult]:
-    for other, runs in rows:
-        if other == name:
-            return runs
+    for row in rows:
+        if row.name == name:
+            return row.runs
     return []
 
 
@@ -312,7 +325,7 @@ def paired_with(before: dict[int, float], after: dict[int, float]) -> str:
     second = [after[seed] for seed in seeds]
     if first == second:
         return ""
-    return told(first, second, 1)
+    return paired_difference(first, second, 1)
 
 
 def mean_over_clients(runs: Sequence[RunResult], name: str) -> float:
@@ -338,17 +351,25 @@ def decisions(data_sets: Sequence[DataSet], out: Path) -> Iterator[str]:
         comparison = next(comparisons(data_set))
         for run in finished(out, comparison.trial, comparison.trial.methods[0]):
             chosen = {decision.decision: decision.chosen for decision in run.decisions}
-            sizes = [choice for name, choice in chosen.items() if name.startswith("size")]
             cells = [
                 data_set.title,
                 str(run.seed),
-                sizes[-1] if sizes else "",
+                last_size(chosen),
                 str(chosen.get("augmentation", "")),
                 str(chosen.get("fine-tuning", "")),
                 str(run.rounds),
                 f"{100 * (run.macs or 0) / in_macs(data_set.budget):.0f}",
             ]
             yield "| " + " | ".join(cells) + " |"
+
+
+def last_size(chosen: Mapping[str, object]) -> str:
+    """What the last decision about the size was; nothing if there was none."""
+    size = ""
+    for decision, choice in chosen.items():
+        if decision.startswith("size"):
+            size = str(choice)
+    return size
 
 
 def in_macs(budget: str) -> float:

@@ -212,9 +212,11 @@ class Plan:
 
     def lambdas(self) -> Iterator[list[str]]:
         """All seeds in one comparison; seeds that an earlier one did not have go into a second."""
-        digits = next((data_set for data_set in self.sets if data_set.name == DIGITS.name), None)
-        if digits is None:
-            return
+        for data_set in self.sets:
+            if data_set.name == DIGITS.name:
+                yield from self.lambdas_on(data_set)
+
+    def lambdas_on(self, digits: DataSet) -> Iterator[list[str]]:
         methods = [spider_with(value) for value in LAMBDAS]
         first, second = lambda_folders(self.out)
         seeds = digits.seeds

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from comparisons import Trial, accuracy, carry_out, difference, finished, mean_of, told
+from comparisons import Trial, accuracy, carry_out, difference, finished, mean_of, paired_difference
 from fedloom.records.comparison import folder_name
 from fedloom.records.result import ClientResult, RunResult
 
@@ -350,7 +350,7 @@ def unseen_table(out: Path) -> Iterator[str]:
             if method == VARIANTS[0]:
                 first = after
             elif len(first) == len(after):
-                against_first = told(first, after, 1)
+                against_first = paired_difference(first, after, 1)
             figures = f"{fmean(before):.1f} | {fmean(after):.1f}"
             yield f"| {shown(method)} | {turn} | {figures} | {against_first} |"
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -170,11 +170,8 @@ def main(argv: Sequence[str]) -> int:
     names = [setting.trial.name for setting in SETTINGS]
     parser.add_argument("--only", action="append", choices=names, help="repeatable")
     arguments = parser.parse_args(argv)
-    chosen = [
-        setting
-        for setting in SETTINGS
-        if arguments.only is None or setting.trial.name in arguments.only
-    ]
+    only = arguments.only or names
+    chosen = [setting for setting in SETTINGS if setting.trial.name in only]
     if arguments.command == "tables":
         print("\n".join(tables(chosen, arguments.out, open_source(str(arguments.images)))))
         return 0
@@ -225,34 +222,53 @@ def distances(images: Path) -> Iterator[str]:
     yield "| clusters of 10 of 30 active clients | mean distance | largest |"
     yield "|---|---|---|"
     source = open_source(str(images))
-    figures: dict[str, list[float]] = {}
+    levels_by_name: dict[str, list[float]] = {}
     for seed in DISTANCE_SEEDS:
         split = make_split(source, 40, "dominant:0.4", seed)
         active = rng(seed, "active").choice(40, size=30, replace=False).tolist()
-        true = {
-            client: np.bincount(labels_of(source, split, client), minlength=10).tolist()
-            for client in active
-        }
-        clusters = {"single clients": [Cluster((client,)) for client in active]}
-        clusters["at random"] = random_clusters(active, 10, rng(seed, "clusters"))
-        for histograms in ("laplace:0.03", "laplace:0.1", "laplace:1", "exact"):
-            rule = HistogramRule.parse(histograms)
-            reported = {}
-            for client in active:
-                labels = labels_of(source, split, client)
-                secret = simulated_secret(seed, client)
-                reported[client] = histogram_of(labels, source.labels, rule, secret)
-            clusters[f"by labels, {histograms}"] = label_clusters(
-                reported, 10, rng(seed, "clusters")
-            )
-        clusters["alike, exact"] = alike_clusters(true, 10, rng(seed, "clusters"))
-        for name, groups in clusters.items():
-            levels = [
-                cluster.level for cluster in with_levels(groups, true) if cluster.level is not None
-            ]
-            figures.setdefault(name, []).extend(levels)
-    for name, levels in figures.items():
+        counts = label_counts(source, split, active)
+        for name, clusters in clusterings(source, split, seed, active).items():
+            levels_by_name.setdefault(name, []).extend(levels_of(clusters, counts))
+    for name, levels in levels_by_name.items():
         yield f"| {name} | {fmean(levels):.3f} | {max(levels):.3f} |"
+
+
+def clusterings(
+    source: Source, split: Split, seed: int, active: Sequence[int]
+) -> dict[str, list[Cluster]]:
+    """The active clients in clusters, by the name of what the clusters were made by."""
+    clusterings = {"single clients": [Cluster((client,)) for client in active]}
+    clusterings["at random"] = random_clusters(active, 10, rng(seed, "clusters"))
+    for histograms in ("laplace:0.03", "laplace:0.1", "laplace:1", "exact"):
+        rule = HistogramRule.parse(histograms)
+        reported = {}
+        for client in active:
+            labels = labels_of(source, split, client)
+            secret = simulated_secret(seed, client)
+            reported[client] = histogram_of(labels, source.labels, rule, secret)
+        clusters = label_clusters(reported, 10, rng(seed, "clusters"))
+        clusterings[f"by labels, {histograms}"] = clusters
+    counts = label_counts(source, split, active)
+    clusterings["alike, exact"] = alike_clusters(counts, 10, rng(seed, "clusters"))
+    return clusterings
+
+
+def levels_of(clusters: Sequence[Cluster], counts: Mapping[int, Sequence[int]]) -> list[float]:
+    """The distances of the clusters' true labels to those of the population."""
+    levels = []
+    for cluster in with_levels(clusters, counts):
+        if cluster.level is not None:
+            levels.append(cluster.level)
+    return levels
+
+
+def label_counts(source: Source, split: Split, clients: Iterable[int]) -> dict[int, list[int]]:
+    """How many training samples of each label these clients truly have."""
+    counts = {}
+    for client in clients:
+        labels = labels_of(source, split, client)
+        counts[client] = np.bincount(labels, minlength=10).tolist()
+    return counts
 
 
 def labels_of(source: Source, split: Split, client: int) -> np.ndarray:
@@ -335,16 +351,11 @@ def distance_in(
     for run in runs:
         folder = out / trial.name / f"{folder_name(method)}-seed{run.seed}"
         split = Split.load(folder / "split.json")
-        true = {}
-        for client in range(len(split)):
-            true[client] = np.bincount(labels_of(source, split, client), minlength=10).tolist()
+        counts = label_counts(source, split, range(len(split)))
         for row in read_rows(folder / METRICS_FILE):
-            if row.stage != "search":
-                continue
-            members = [Cluster(tuple(cluster.members)) for cluster in row.clusters or ()]
-            levels += [
-                cluster.level for cluster in with_levels(members, true) if cluster.level is not None
-            ]
+            if row.stage == "search":
+                clusters = [Cluster(tuple(cluster.members)) for cluster in row.clusters or ()]
+                levels += levels_of(clusters, counts)
     if not levels:
         return ""
     return f"{fmean(levels):.3f}"

@@ -134,7 +134,8 @@ def cases_of(trials: Sequence[Trial], seeds: Sequence[int]) -> list[Case]:
     cases = []
     for trial in trials:
         for seed in trial.seeds(seeds):
-            cases += [Case(trial, partition, seed) for partition in trial.partitions]
+            for partition in trial.partitions:
+                cases.append(Case(trial, partition, seed))
     return cases
 
 

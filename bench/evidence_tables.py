@@ -98,9 +98,9 @@ class Runs:
     """The finished runs below a folder, by trial, partition and seed."""
 
     def __init__(self, out: Path) -> None:
-        self.found: dict[str, dict[tuple[str, int], RunResult]] = {}
+        self.by_trial: dict[str, dict[tuple[str, int], RunResult]] = {}
         for trial in TRIALS:
-            self.found[trial.name] = dict(self._finished(out, trial))
+            self.by_trial[trial.name] = dict(self._finished(out, trial))
 
     @staticmethod
     def _finished(out: Path, trial: Trial) -> Iterator[tuple[tuple[str, int], RunResult]]:
@@ -112,7 +112,7 @@ class Runs:
 
     def of(self, trial: str, partition: str) -> list[RunResult]:
         runs = []
-        for (where, _), result in sorted(self.found[trial].items()):
+        for (where, _), result in sorted(self.by_trial[trial].items()):
             if partition in (where, EVERY):
                 runs.append(result)
         return runs
@@ -121,8 +121,8 @@ class Runs:
         """Figures of the same partition and seed, where both runs have one."""
         before = []
         after = []
-        for key, first in sorted(self.found[claim.first].items()):
-            second = self.found[claim.second].get(key)
+        for key, first in sorted(self.by_trial[claim.first].items()):
+            second = self.by_trial[claim.second].get(key)
             if second is None or partition not in (key[0], EVERY):
                 continue
             figure = claim.read_first(first)
@@ -179,14 +179,16 @@ def judged_by_skew(runs: Runs) -> Judged:
     title = f"{SKEWED} against {PARTITIONS[0]}"
     if not seeds:
         return Judged(claim, title, None, None, None, were_run=False)
-    return compared(claim, title, [even[seed] for seed in seeds], [skewed[seed] for seed in seeds])
+    before = [even[seed] for seed in seeds]
+    after = [skewed[seed] for seed in seeds]
+    return compared(claim, title, before, after)
 
 
 def gains(claim: Claim, runs: Runs, partition: str) -> dict[int, float]:
     """The second trial's figure minus the first's, by seed."""
     gain_by_seed = {}
-    for (where, seed), first in runs.found[claim.first].items():
-        second = runs.found[claim.second].get((where, seed))
+    for (where, seed), first in runs.by_trial[claim.first].items():
+        second = runs.by_trial[claim.second].get((where, seed))
         if second is None or where != partition:
             continue
         before = claim.read_first(first)
@@ -553,7 +555,7 @@ which is another question."""
 
 
 def count_line(runs: Runs) -> str:
-    finished = sum(len(several) for several in runs.found.values())
+    finished = sum(len(several) for several in runs.by_trial.values())
     return f"{finished} finished runs."
 
 
@@ -593,8 +595,9 @@ def tier_line(name: str, runs: Sequence[RunResult]) -> list[str]:
     for number in NUMBERS:
         cells += tier_cells(runs, number)
     work = [gigamacs(run) for run in runs]
-    traffic = [run.traffic.of_training / 1e6 for run in runs]
-    return [*cells, spread(work), spread(traffic), spread([memory(run) for run in runs], 0)]
+    megabytes = [run.traffic.of_training / 1e6 for run in runs]
+    peaks = [memory(run) for run in runs]
+    return [*cells, spread(work), spread(megabytes), spread(peaks, 0)]
 
 
 def tier_cells(runs: Sequence[RunResult], number: int) -> list[str]:
@@ -717,9 +720,10 @@ def all_judged(runs: Runs) -> list[Judged]:
     for claim in claims():
         rows += judged(claim, runs)
     rows.append(judged_by_skew(runs))
-    places = [
-        place for place, row in enumerate(rows) if row.were_run and row.partition not in PARTITIONS
-    ]
+    places = []
+    for place, row in enumerate(rows):
+        if row.were_run and row.partition not in PARTITIONS:
+            places.append(place)
     adjusted = holm([rows[place].p for place in places])
     for place, p in zip(places, adjusted, strict=True):
         rows[place] = replace(rows[place], adjusted=p)

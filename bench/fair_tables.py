@@ -77,10 +77,12 @@ def tables(out: Path) -> Iterator[str]:
     rows: dict[str, Rows] = {}
     for data_set in DATA_SETS:
         runs = comparison_of(out, data_set)
-        rows[data_set.name] = {
-            trial.name: runs.of(trial.method(trial.rates[data_set.number])) for trial in TRIALS
-        }
-        yield from comparison_table(data_set, rows[data_set.name])
+        of_data = {}
+        for trial in TRIALS:
+            method = trial.method(trial.rates[data_set.number])
+            of_data[trial.name] = runs.of(method)
+        rows[data_set.name] = of_data
+        yield from comparison_table(data_set, of_data)
     yield from claims_tables(rows)
     yield from within_runs_tables(rows)
     yield from genotypes_table(rows)
@@ -114,24 +116,29 @@ def in_words(values: Sequence[float]) -> str:
     if not values:
         return "–"
     mean, std = over_seeds(values)
-    return f"{mean:.1f} ± {std:.1f}" if std is not None else f"{mean:.1f}"
+    if std is None:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} ± {std:.1f}"
 
 
 def differences(pairs: Sequence[Pair], name: str) -> list[str]:
     """The second minus the first of each pair, with p adjusted for all of them."""
-    judged = []
+    comparisons = []
     for first, second in pairs:
         before = by_seed(first, name)
         after = by_seed(second, name)
-        common = same_splits(first, second, sorted(before.keys() & after.keys()))
-        judged.append(pair_of([before[seed] for seed in common], [after[seed] for seed in common]))
-    return adjusted_texts(judged)
+        seeds = sorted(before.keys() & after.keys())
+        check_splits(first, second, seeds)
+        figures_before = [before[seed] for seed in seeds]
+        figures_after = [after[seed] for seed in seeds]
+        comparisons.append(pair_of(figures_before, figures_after))
+    return adjusted_texts(comparisons)
 
 
-def same_splits(
+def check_splits(
     first: Sequence[RunResult], second: Sequence[RunResult], seeds: Sequence[int]
-) -> Sequence[int]:
-    """Check that runs of equal seeds have the same split: others must not be paired."""
+) -> None:
+    """Runs of equal seeds must have the same split: others must not be paired."""
     splits = {run.seed: run.data.split for run in first}
     for run in second:
         if run.seed in seeds and run.data.split != splits[run.seed]:
@@ -139,7 +146,6 @@ def same_splits(
                 f"{run.method} with seed {run.seed} is on another split than what it is compared "
                 f"with"
             )
-    return seeds
 
 
 def pair_of(before: Sequence[float], after: Sequence[float]) -> Paired | None:
@@ -148,10 +154,16 @@ def pair_of(before: Sequence[float], after: Sequence[float]) -> Paired | None:
     return paired(before, after)
 
 
-def adjusted_texts(judged: Sequence[Paired | None]) -> list[str]:
-    """Texts of p values, adjusted for the whole list."""
-    adjusted = holm([pair.p if pair is not None else None for pair in judged])
-    return [difference_in_words(pair, p) for pair, p in zip(judged, adjusted, strict=True)]
+def adjusted_texts(comparisons: Sequence[Paired | None]) -> list[str]:
+    """Differences in words, with p adjusted for the whole list."""
+    adjusted = holm([p_of(pair) for pair in comparisons])
+    return [difference_in_words(pair, p) for pair, p in zip(comparisons, adjusted, strict=True)]
+
+
+def p_of(pair: Paired | None) -> float | None:
+    if pair is None:
+        return None
+    return pair.p
 
 
 def difference_in_words(pair: Paired | None, p: float | None) -> str:
@@ -162,8 +174,11 @@ def difference_in_words(pair: Paired | None, p: float | None) -> str:
     text = f"{signed(pair.difference)} [{signed(pair.low)}, {signed(pair.high)}]"
     if pair.low > 0 or pair.high < 0:
         text = f"**{text}**"
-    star = "*" if p < SIGNIFICANT else ""
-    return f"{text}, p {p:.3f}{star}" if p >= 0.001 else f"{text}, p < 0.001*"
+    if p < 0.001:
+        return f"{text}, p < 0.001*"
+    if p < SIGNIFICANT:
+        return f"{text}, p {p:.3f}*"
+    return f"{text}, p {p:.3f}"
 
 
 def signed(value: float) -> str:
@@ -179,10 +194,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def costs(runs: Sequence[RunResult]) -> list[str]:
     """The parameters of a client's network, and the MACs and bytes of the run."""
-    params = fmean(client.params or 0 for run in runs for client in run.clients)
-    giga = fmean(macs_of(run) / 1e9 for run in runs)
-    mega = fmean(run.traffic.of_training / 1e6 for run in runs)
-    return [f"{params / 1e3:.1f} k", f"{giga:.1f} G", f"{mega:.0f}"]
+    params = []
+    for run in runs:
+        for client in run.clients:
+            params.append(client.params or 0)
+    gigamacs = fmean(macs_of(run) / 1e9 for run in runs)
+    megabytes = fmean(run.traffic.of_training / 1e6 for run in runs)
+    return [f"{fmean(params) / 1e3:.1f} k", f"{gigamacs:.1f} G", f"{megabytes:.0f}"]
 
 
 def macs_of(run: RunResult) -> int:
@@ -241,8 +259,9 @@ def spread_cells(runs: Sequence[RunResult]) -> list[str]:
     for name in ("std", "pooled", "worst"):
         cells.append(f"{fmean(POINTS * (getattr(run.spread, name) or 0) for run in runs):.1f}")
     shared = [POINTS * run.shared_pooled for run in runs if run.shared_pooled is not None]
-    cells.append(f"{fmean(shared):.1f}" if shared else "")
-    return cells
+    if shared:
+        return [*cells, f"{fmean(shared):.1f}"]
+    return [*cells, ""]
 
 
 def tuned_end(run: RunResult) -> StageEnd | None:
@@ -254,18 +273,27 @@ def tuned_end(run: RunResult) -> StageEnd | None:
 
 def tuned_supernet(runs: Sequence[RunResult]) -> str:
     """`94.8 (85.1)`; a dash if balanced accuracy is unknown, nothing if no supernet was tuned."""
-    ends = [end for end in map(tuned_end, runs) if end is not None and end.figure is not None]
+    ends = []
+    for run in runs:
+        end = tuned_end(run)
+        if end is not None and end.figure is not None:
+            ends.append(end)
     if not ends:
         return ""
     names = [BALANCED]
     if runs[0].has_two_classes:
         names.append("auc")
-    beside = []
-    for name in names:
-        figures_of_ends = [POINTS * end.beside[name] for end in ends if name in end.beside]
-        beside.append(f"{fmean(figures_of_ends):.1f}" if len(figures_of_ends) == len(ends) else "–")
+    further_figures = [mean_beside(ends, name) for name in names]
     accuracy = fmean(POINTS * (end.figure or 0) for end in ends)
-    return f"{accuracy:.1f} ({', '.join(beside)})"
+    return f"{accuracy:.1f} ({', '.join(further_figures)})"
+
+
+def mean_beside(ends: Sequence[StageEnd], name: str) -> str:
+    """The mean of a further figure; a dash if not every run has it."""
+    values = [POINTS * end.beside[name] for end in ends if name in end.beside]
+    if len(values) < len(ends):
+        return "–"
+    return f"{fmean(values):.1f}"
 
 
 def caution_lines(rows: Mapping[str, Sequence[RunResult]]) -> str:
@@ -273,18 +301,23 @@ def caution_lines(rows: Mapping[str, Sequence[RunResult]]) -> str:
 
     They are listed by method where methods differ.
     """
-    cautions = {
-        name: added_up(run.known_cautions for run in runs) for name, runs in rows.items() if runs
-    }
-    of = next(iter(cautions.values())).clients
-    one_answer = {name: one_answer_count(of_method) for name, of_method in cautions.items()}
-    one_class = {name: str(of_method.one_class or 0) for name, of_method in cautions.items()}
-    few = {name: str(of_method.few_samples) for name, of_method in cautions.items()}
+    clients = 0
+    one_answer = {}
+    one_class = {}
+    few = {}
+    for name, runs in rows.items():
+        if not runs:
+            continue
+        cautions = added_up(run.known_cautions for run in runs)
+        clients = clients or cautions.clients  # as many as the first method has
+        one_answer[name] = one_answer_count(cautions)
+        one_class[name] = str(cautions.one_class or 0)
+        few[name] = str(cautions.few_samples)
     return (
-        f"Of {of} clients, each counted once a seed. Models that give one answer for every test "
-        f"sample: "
-        f"{by_method(one_answer)}. Left out of balanced accuracy, as the test part has one class: "
-        f"{by_method(one_class)}. Fewer than {FEW_SAMPLES} test samples: {by_method(few)}."
+        f"Of {clients} clients, each counted once a seed. Models that give one answer for every "
+        f"test sample: {by_method(one_answer)}. "
+        f"Left out of balanced accuracy, as the test part has one class: {by_method(one_class)}. "
+        f"Fewer than {FEW_SAMPLES} test samples: {by_method(few)}."
     )
 
 
@@ -343,13 +376,15 @@ class Within:
 def within_runs_tables(rows: dict[str, Rows]) -> Iterator[str]:
     """Does cutting gain, does a personal model gain, and how unequal are clients?"""
     for title, questions in (("", BY_ACCURACY), (", by balanced accuracy", BY_BALANCE)):
-        judged = []
+        comparisons = []
         for question in questions:
             for data_set in DATA_SETS:
-                of_data = rows[data_set.name]
-                judged.append(pair_of_known(question.before(of_data), question.after(of_data)))
+                before = question.before(rows[data_set.name])
+                after = question.after(rows[data_set.name])
+                comparisons.append(pair_of_known(before, after))
         yield f"### Within runs{title}\n"
-        yield from by_data_set([question.title for question in questions], adjusted_texts(judged))
+        titles = [question.title for question in questions]
+        yield from by_data_set(titles, adjusted_texts(comparisons))
 
 
 def pair_of_known(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
@@ -366,17 +401,26 @@ def pair_of_known(before: Sequence[float | None], after: Sequence[float | None])
 def of_runs(
     trial: str, read: Callable[[RunResult], float | None]
 ) -> Callable[[Rows], list[float | None]]:
-    return lambda rows: [read(run) for run in rows[trial]]
+    """The figure of every run of a trial."""
+
+    def figures_of(rows: Rows) -> list[float | None]:
+        return [read(run) for run in rows[trial]]
+
+    return figures_of
 
 
 def tuned_figure(run: RunResult) -> float | None:
     end = tuned_end(run)
-    return end.figure if end is not None else None
+    if end is None:
+        return None
+    return end.figure
 
 
 def tuned_balance(run: RunResult) -> float | None:
     end = tuned_end(run)
-    return end.balanced_accuracy if end is not None else None
+    if end is None:
+        return None
+    return end.balanced_accuracy
 
 
 def mean_balance(run: RunResult) -> float | None:
@@ -426,15 +470,14 @@ def genotypes_table(rows: dict[str, Rows]) -> Iterator[str]:
     """Personal searches and their controls: how far clients' genotypes are from each other."""
     lines = []
     for name in ("spider", "its control (spider)", CUT, "its control (cut)"):
-        cells = [
-            in_words([POINTS * differing_edges(run) for run in rows[data.name][name]])
-            for data in DATA_SETS
-        ]
-        lines.append([name, *cells])
+        line = [name]
+        for data_set in DATA_SETS:
+            shares = [POINTS * differing_edges(run) for run in rows[data_set.name][name]]
+            line.append(in_words(shares))
+        lines.append(line)
     yield "### Edges that differ between two clients' genotypes\n"
-    yield from table(
-        ["% of edges, mean over pairs of clients", *(data.title for data in DATA_SETS)], lines
-    )
+    titles = [data_set.title for data_set in DATA_SETS]
+    yield from table(["% of edges, mean over pairs of clients", *titles], lines)
     yield (
         "\nAn edge differs if it has another operation, or stays in one of the two networks "
         "alone.\n"
@@ -460,17 +503,15 @@ def macs_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
         runs = equal.runs(out).of(equal.label)
         search = rows[equal.data_set.name][equal.search.name]
         if runs and search:
-            present.append((equal, runs))
+            present.append(equal)
             pairs.append((search, runs))
     if not present:
         return
     by_accuracy = differences(pairs, ACCURACY)
     by_balance = differences(pairs, BALANCED)
     lines = []
-    for number, (equal, runs) in enumerate(present):
-        lines.append(
-            macs_cells(equal, runs, pairs[number][0], by_accuracy[number], by_balance[number])
-        )
+    for number, equal in enumerate(present):
+        lines.append(macs_cells(equal, pairs[number], by_accuracy[number], by_balance[number]))
     head = ["data", "method", "MACs of", "rounds", "MACs", "of that search's", "mean over clients"]
     yield "### At equal MACs\n"
     yield from table(
@@ -479,30 +520,34 @@ def macs_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
     yield f"\np is adjusted for the {len(present)} differences of a column.\n"
 
 
-def macs_cells(
-    equal: EqualMacs,
-    runs: Sequence[RunResult],
-    search: Sequence[RunResult],
-    accuracy: str,
-    balance: str,
-) -> list[str]:
-    spent = {run.seed: macs_of(run) for run in search}
-    shares = [POINTS * macs_of(run) / spent[run.seed] for run in runs if run.seed in spent]
-    giga = fmean(macs_of(run) / 1e9 for run in runs)
-    auc = figures(runs, "auc") if runs[0].has_two_classes else ""
+def macs_cells(equal: EqualMacs, pair: Pair, accuracy: str, balance: str) -> list[str]:
+    search, runs = pair
+    macs_of_search = {run.seed: macs_of(run) for run in search}
+    shares = []
+    for run in runs:
+        if run.seed in macs_of_search:
+            shares.append(POINTS * macs_of(run) / macs_of_search[run.seed])
+    gigamacs = fmean(macs_of(run) / 1e9 for run in runs)
     return [
         equal.data_set.title,
         equal.plain.name,
         equal.search.name,
         f"{fmean(run.rounds for run in runs):.0f}",
-        f"{giga:.1f} G",
+        f"{gigamacs:.1f} G",
         f"{min(shares):.1f} to {max(shares):.1f} %",
         figures(runs, ACCURACY),
         accuracy,
         figures(runs, BALANCED),
         balance,
-        auc,
+        auc_of(runs),
     ]
+
+
+def auc_of(runs: Sequence[RunResult]) -> str:
+    """The area under the curve, where there are two classes."""
+    if not runs[0].has_two_classes:
+        return ""
+    return figures(runs, "auc")
 
 
 # λ and searchers
@@ -542,10 +587,19 @@ def seeds_of(all_runs: Iterable[Sequence[RunResult]]) -> set[int]:
     return seeds
 
 
+@dataclass(frozen=True)
+class Appendix:
+    """SPIDER on one data set: the comparison's own runs, and those by MiLeNAS's gradients."""
+
+    data_set: DataSet
+    rate: str
+    usual: Sequence[RunResult]
+    runs: Sequence[RunResult]
+
+
 def appendix_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
     """SPIDER by MiLeNAS's gradients, beside its own runs by perturbation."""
     present = []
-    pairs = []
     for data_set in DATA_SETS:
         rate = appendix_rate(out, data_set)
         usual = rows[data_set.name][SPIDER.name]
@@ -553,18 +607,20 @@ def appendix_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
             continue
         runs = Runs(appendix_folder(out, data_set)).of(appendix_with(rate))
         if runs:
-            present.append((data_set, rate, runs, usual))
-            pairs.append((usual, runs))
+            present.append(Appendix(data_set, rate, usual, runs))
     if not present:
         return
+    pairs = [(appendix.usual, appendix.runs) for appendix in present]
     by_accuracy = differences(pairs, ACCURACY)
     by_balance = differences(pairs, BALANCED)
     lines = []
-    for number, (data_set, rate, runs, usual) in enumerate(present):
+    for number, appendix in enumerate(present):
+        data_set = appendix.data_set
         usual_line = [data_set.title, "perturbation", SPIDER.rates[data_set.number]]
-        lines.append([*usual_line, *appendix_cells(usual, "", "")])
-        line = [data_set.title, "MiLeNAS (appendix C)", rate]
-        lines.append([*line, *appendix_cells(runs, by_accuracy[number], by_balance[number])])
+        lines.append([*usual_line, *appendix_cells(appendix.usual, "", "")])
+        line = [data_set.title, "MiLeNAS (appendix C)", appendix.rate]
+        cells = appendix_cells(appendix.runs, by_accuracy[number], by_balance[number])
+        lines.append([*line, *cells])
     against = "against perturbation"
     head = [
         "data",
@@ -580,14 +636,13 @@ def appendix_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
     yield "### SPIDER by MiLeNAS's gradients\n"
     yield from table([*head, "edges that differ, %", "parameters", "MACs of the run", "MB"], lines)
     yield f"\np is adjusted for the {len(present)} differences of a column.\n"
-    for data_set, _, runs, _ in present:
-        yield f"{data_set.title}. {caution_lines({'MiLeNAS': runs})}\n"
+    for appendix in present:
+        yield f"{appendix.data_set.title}. {caution_lines({'MiLeNAS': appendix.runs})}\n"
 
 
 def appendix_cells(runs: Sequence[RunResult], accuracy: str, balance: str) -> list[str]:
-    auc = figures(runs, "auc") if runs[0].has_two_classes else ""
     edges = in_words([POINTS * differing_edges(run) for run in runs])
-    by_figure = [figures(runs, ACCURACY), accuracy, figures(runs, BALANCED), balance, auc]
+    by_figure = [figures(runs, ACCURACY), accuracy, figures(runs, BALANCED), balance, auc_of(runs)]
     return [str(len(runs)), *by_figure, edges, *costs(runs)]
 
 
@@ -595,14 +650,16 @@ def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
     """α's gradients, perturbation and chance, each with the rate chosen on validation data."""
     runs = Runs(*searcher_folders(out, data_set))
     rates = {}
+    rows = {}
     for variant in SEARCHERS:
         rate = chosen_rate(out, data_set, variant)
-        if rate is not None:
-            rates[variant] = rate
-    rows = {variant: runs.of(searcher_with(variant, rate)) for variant, rate in rates.items()}
-    if len(rows) < len(SEARCHERS) or not all(rows.values()):
-        return
-    by_perturbation, by_alpha, by_chance = (rows[variant] for variant in SEARCHERS)
+        if rate is None:
+            return
+        rates[variant] = rate
+        rows[variant] = runs.of(searcher_with(variant, rate))
+        if not rows[variant]:
+            return
+    by_perturbation, by_alpha, by_chance = rows.values()
     has_auc = by_alpha[0].has_two_classes
     lines = []
     for variant, title in SEARCHERS.items():
@@ -623,9 +680,13 @@ def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
     pairs = [(by_alpha, by_perturbation), (by_chance, by_perturbation), (by_chance, by_alpha)]
     titled = {SEARCHERS[variant]: results for variant, results in rows.items()}
     titles = ["perturbation − α's gradients", "perturbation − chance", "α's gradients − chance"]
-    compared = zip(titles, differences(pairs, ACCURACY), differences(pairs, BALANCED), strict=True)
+    by_accuracy = differences(pairs, ACCURACY)
+    by_balance = differences(pairs, BALANCED)
+    compared = []
+    for number, title in enumerate(titles):
+        compared.append([title, by_accuracy[number], by_balance[number]])
     yield ""
-    yield from table(["", "accuracy", "balanced accuracy"], [list(line) for line in compared])
+    yield from table(["", "accuracy", "balanced accuracy"], compared)
     yield f"\np is adjusted for the {len(pairs)} differences of a column. {caution_lines(titled)}\n"
 
 
@@ -645,7 +706,8 @@ def share_table(out: Path) -> Iterator[str]:
                 if evaluation is not None:
                     accuracies[share].append(POINTS * (evaluation.value or 0))
                     balanced[share].append(POINTS * (evaluation.balanced_accuracy or 0))
-        if any(len(values) < len(DIGITS.seeds) for values in accuracies.values()):
+        least_seeds = min(len(values) for values in accuracies.values())
+        if least_seeds < len(DIGITS.seeds):
             continue
         by_accuracy = against_a_quarter(accuracies)
         by_balance = against_a_quarter(balanced)

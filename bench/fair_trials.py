@@ -99,7 +99,10 @@ TRIALS = (
 
 
 def trial_of(name: str) -> Trial:
-    return next(trial for trial in TRIALS if trial.name == name)
+    for trial in TRIALS:
+        if trial.name == name:
+            return trial
+    raise KeyError(name)
 
 
 ADAPT = trial_of("fednas, personal, adapt")

@@ -32,7 +32,9 @@ def trained(
     net: torch.nn.Module, weights: dict[str, torch.Tensor], images: job.Images, clients: int
 ) -> dict[str, torch.Tensor]:
     """One round: the mean of the clients' weights and BN statistics, weighted by samples."""
-    totals = {name: torch.zeros_like(tensor, dtype=torch.float) for name, tensor in weights.items()}
+    totals = {}
+    for name, tensor in weights.items():
+        totals[name] = torch.zeros_like(tensor, dtype=torch.float)
     samples = 0
     for client in random.sample(range(job.CLIENTS), clients):
         x, y = images.of_client(client)
@@ -40,7 +42,10 @@ def trained(
         for name, tensor in net.state_dict().items():
             totals[name] += tensor * len(y)
         samples += len(y)
-    return {name: (total / samples).to(weights[name].dtype) for name, total in totals.items()}
+    means = {}
+    for name, total in totals.items():
+        means[name] = (total / samples).to(weights[name].dtype)
+    return means
 
 
 def copied(net: torch.nn.Module) -> dict[str, torch.Tensor]:

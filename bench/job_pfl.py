@@ -53,8 +53,11 @@ class Network(nn.Module):
 
     def statistics(self) -> dict[str, torch.Tensor]:
         """The statistics of BN, which are averaged in addition to the parameters."""
-        kept = self.state_dict(keep_vars=True)
-        return {name: kept[name] for name in kept if name.endswith(("running_mean", "running_var"))}
+        statistics = {}
+        for name, tensor in self.state_dict(keep_vars=True).items():
+            if name.endswith(("running_mean", "running_var")):
+                statistics[name] = tensor
+        return statistics
 
 
 class AveragingModel(PyTorchModel):  # type: ignore[misc]  # pfl has no types here

@@ -27,6 +27,9 @@ import torch
 
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.configured import configured_source
+from fedloom.data.split import ARRAYS
+from fedloom.federation.engines.worker_pool import Pool
+from fedloom.runs.preparing import Prepared
 from job import CLIENTS, COHORT, DONE, SAMPLES, SHAPE
 
 
@@ -50,7 +53,8 @@ class Timing:
 
 def in_turns(alternatives: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Timing]:
     """Run each alternative once to warm up, then `repeats` times in turns."""
-    return self_timed({name: partial(clocked, run) for name, run in alternatives.items()}, repeats)
+    self_timing = {name: partial(clocked, run) for name, run in alternatives.items()}
+    return self_timed(self_timing, repeats)
 
 
 def self_timed(
@@ -98,42 +102,81 @@ class Stopwatch:
 
 
 def heading(title: str) -> None:
-    cpu = next(
-        (
-            line.split(":")[1].strip()
-            for line in lines("/proc/cpuinfo")
-            if line.startswith("model name")
-        ),
-        "?",
-    )
     cores = len(os.sched_getaffinity(0))
     load = os.getloadavg()[0]
     print(f"\n{title}\n{'=' * len(title)}")
     print(
-        f"{cores} cores, {cpu}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"load {load:.1f}\n"
+        f"{cores} cores, {cpu_name()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, load {load:.1f}\n"
     )
 
 
+def cpu_name() -> str:
+    for line in lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return "?"
+
+
 def verdict(subject: str, result: str, target: str, holds: bool) -> None:
-    print(f"{subject}: {result}, target {target}: {'holds' if holds else 'does not hold'}")
+    outcome = "holds"
+    if not holds:
+        outcome = "does not hold"
+    print(f"{subject}: {result}, target {target}: {outcome}")
 
 
 def lines(path: str) -> list[str]:
     file = Path(path)
-    return file.read_text().splitlines() if file.exists() else []
+    if not file.exists():
+        return []
+    return file.read_text().splitlines()
 
 
-def memory(pid: int | str = "self") -> dict[str, int]:
-    """Resident bytes of a process: "anon" is its own, "file" is mapped from the page cache."""
-    wanted = {"RssAnon:": "anon", "RssFile:": "file"}
-    rows = [line.split() for line in lines(f"/proc/{pid}/status")]
-    return {wanted[row[0]]: int(row[1]) * 1024 for row in rows if row[0] in wanted}
+def own_memory(pid: int | str = "self") -> int:
+    """Resident bytes of a process without mapped files, which belong to the page cache."""
+    return status_bytes(pid, "RssAnon:")
+
+
+def high_water() -> int:
+    """The most resident bytes that this process has had, mapped files included.
+
+    ru_maxrss would start at the parent's.
+    """
+    return status_bytes("self", "VmHWM:")
+
+
+def status_bytes(pid: int | str, name: str) -> int:
+    for line in lines(f"/proc/{pid}/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"process {pid} has no {name} in its status")
+
+
+def memory_of_workers(pool: Pool) -> int:
+    """The bytes that all workers of a run hold themselves."""
+    return sum(own_memory(worker.process.pid) for worker in pool.workers)
+
+
+def bytes_of_data(prepared: Prepared) -> int:
+    """What a run's server holds of the data: samples, labels and the arrays of the split."""
+    total = prepared.source.x.nbytes + prepared.source.y.nbytes
+    for name in ARRAYS:
+        total += getattr(prepared.split, name).nbytes
+    return total
 
 
 def cpu_seconds(pid: int | str = "self") -> float:
     """The CPU seconds of a process so far."""
-    return int(lines(f"/proc/{pid}/schedstat")[0].split()[0]) / 1e9
+    nanoseconds = lines(f"/proc/{pid}/schedstat")[0].split()[0]
+    return int(nanoseconds) / 1e9
+
+
+def cpu_of_pool(pool: Pool) -> float:
+    """The CPU seconds so far of this process, which is the server of a run, and its workers."""
+    seconds = cpu_seconds()
+    for worker in pool.workers:
+        seconds += cpu_seconds(worker.process.pid)
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -150,11 +193,14 @@ def cpu_of_tree(root: int) -> Cpu:
     It is exact to a tick of the system's clock, a hundredth of a second, for each process.
     """
     rows = process_rows()
-    members = descendants(root, {pid: row.parent for pid, row in rows.items()})
+    parents = {pid: row.parent for pid, row in rows.items()}
+    user = 0
+    system = 0
+    for pid in descendants(root, parents):
+        user += rows[pid].user
+        system += rows[pid].system
     ticks = os.sysconf("SC_CLK_TCK")
-    user = sum(rows[pid].user for pid in members) / ticks
-    system = sum(rows[pid].system for pid in members) / ticks
-    return Cpu(user, system)
+    return Cpu(user / ticks, system / ticks)
 
 
 @dataclass(frozen=True)
@@ -263,8 +309,13 @@ class Lane:
         raise RuntimeError(f"{process.args!r} ended: {self.log.read_text()[-2000:]}")
 
     def _cpu(self) -> Cpu:
-        cpus = [cpu_of_tree(process.pid) for process in self.processes]
-        return Cpu(sum(cpu.user for cpu in cpus), sum(cpu.system for cpu in cpus))
+        user = 0.0
+        system = 0.0
+        for process in self.processes:
+            cpu = cpu_of_tree(process.pid)
+            user += cpu.user
+            system += cpu.system
+        return Cpu(user, system)
 
     def close(self) -> None:
         for process in self.processes:
@@ -361,15 +412,15 @@ def print_turns(results: Mapping[str, Turns], yardstick: str) -> None:
 def in_new_process(script: str, *arguments: object) -> Any:
     """Run `script` in its own process, and return the JSON that it prints."""
     command = [sys.executable, script, *map(str, arguments)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(ended.stdout)
 
 
 def images(path: Path, count: int, shape: tuple[int, ...]) -> str:
     """Write an npz of `count` random images of ten classes; returns its path for --data."""
     draw = np.random.default_rng(0)
-    np.savez(
-        path, x=draw.integers(256, size=(count, *shape), dtype=np.uint8), y=np.arange(count) % 10
-    )
+    x = draw.integers(256, size=(count, *shape), dtype=np.uint8)
+    np.savez(path, x=x, y=np.arange(count) % 10)
     return str(path)
 
 

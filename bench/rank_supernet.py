@@ -69,9 +69,9 @@ class SinglePath(Search):
         space = NasBench201Cells()
         net.register_forward_pre_hook(lambda _, inputs: (*inputs, space.sample(draws)))
         trained = train(net, data, self.options, order.meta["lr"], run)
-        return Reply(
-            order.client, {**order.tensors, **weights_of(net)}, len(data), {"loss": trained.loss}
-        ), None
+        tensors = {**order.tensors, **weights_of(net)}
+        reply = Reply(order.client, tensors, len(data), {"loss": trained.loss})
+        return reply, None
 
 
 def recipe(kind: type[Search]) -> Recipe:
@@ -87,11 +87,41 @@ mixture = recipe(Search)
 single_path = recipe(SinglePath)
 
 
+def main(data: Path, table: Path) -> None:
+    from fedloom.data.readers.cifar import read_files
+    from measuring import heading
+
+    heading(f"Ranks of {SAMPLED} cells of NAS-Bench-201")
+    rows = sampled(table)
+    truth = [float(row["cifar10_test_acc"]) for row in rows]
+    source = read_files([data / UNSEEN])
+    unseen = Samples(torch.tensor(source.x[:IMAGES]), torch.tensor(source.y[:IMAGES]))
+    scores_by_name = {"parameters": [float(row["cifar10_params_M"]) for row in rows]}
+    pool = Pool(WORKERS)
+    with TemporaryDirectory(dir=".") as folder:
+        for method in ("mixture", "single_path"):
+            for seed in SEEDS:
+                print(f"{method}, seed {seed}")
+                task, state = trained(method, Path(folder), data, pool, seed)
+                options = FedNASOptions(**task.options)
+                net = supernet_model(task, options, weights=state.tensors).train()
+                accuracies = []
+                minus_losses = []
+                for row in rows:
+                    score = score_of(net, from_string(row["arch_str"]), unseen)
+                    accuracies.append(score.accuracy)
+                    minus_losses.append(score.minus_loss)
+                scores_by_name[f"{method}, seed {seed}, accuracy"] = accuracies
+                scores_by_name[f"{method}, seed {seed}, loss"] = minus_losses
+    pool.close()
+    print(f"\nAgainst the table's CIFAR-10 test accuracy ({min(truth):.2f} to {max(truth):.2f} %):")
+    compare(scores_by_name, truth)
+
+
 def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tuple[Task, State]:
     """A supernet after federated training."""
-    from measuring import (
-        experiment,
-    )  # here, because workers load this file too, to find the recipes
+    # imported here, because workers load this file too, to find the recipes
+    from measuring import experiment
 
     options = {
         "space": "nasbench201",
@@ -117,70 +147,49 @@ def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tup
 
     execute(run, prepared, pool, listen)
     print(f"  {(time.perf_counter() - started) / 60:.1f} min")
-    at = Archive(run.path).final()
-    assert at is not None
-    return prepared.task, at.state
+    checkpoint = Archive(run.path).final()
+    assert checkpoint is not None
+    return prepared.task, checkpoint.state
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one cell with the supernet's weights; more is better."""
+
+    accuracy: float
+    minus_loss: float
 
 
 @torch.no_grad()
-def scores(net: nn.Module, arch: Arch, unseen: Samples) -> tuple[float, float]:
-    """Accuracy, and minus the loss, of one cell with the supernet's weights."""
-    rows = torch.cat([net(part, arch) for part in unseen.x.split(250)])
-    accuracy = (rows.argmax(1) == unseen.y).float().mean().item()
-    return accuracy, -functional.cross_entropy(rows, unseen.y).item()
+def score_of(net: nn.Module, arch: Arch, unseen: Samples) -> Score:
+    answers = torch.cat([net(part, arch) for part in unseen.x.split(250)])
+    accuracy = (answers.argmax(1) == unseen.y).float().mean().item()
+    loss = functional.cross_entropy(answers, unseen.y).item()
+    return Score(accuracy, -loss)
 
 
 def sampled(table: Path) -> list[dict[str, str]]:
     with gzip.open(table, "rt", newline="") as file:
         rows = list(csv.DictReader(file))
-    chosen = rng(0, "cells of the table").choice(len(rows), size=SAMPLED, replace=False)
-    return [rows[int(number)] for number in sorted(chosen)]
+    numbers = rng(0, "cells of the table").choice(len(rows), size=SAMPLED, replace=False)
+    return [rows[int(number)] for number in sorted(numbers)]
 
 
 def compare(scores_by_name: Mapping[str, list[float]], truth: list[float]) -> None:
     from scipy.stats import kendalltau
 
-    best = sorted(range(len(truth)), key=lambda cell: -truth[cell])[: len(truth) // 2]
-    for name, values in scores_by_name.items():
-        tau = kendalltau(values, truth).statistic
-        upper = kendalltau(
-            [values[cell] for cell in best], [truth[cell] for cell in best]
-        ).statistic
-        first = truth[max(range(len(values)), key=values.__getitem__)]
+    by_truth = sorted(range(len(truth)), key=lambda cell: -truth[cell])
+    better_half = by_truth[: len(truth) // 2]
+    truth_of_half = [truth[cell] for cell in better_half]
+    for name, scores in scores_by_name.items():
+        tau = kendalltau(scores, truth).statistic
+        scores_of_half = [scores[cell] for cell in better_half]
+        tau_of_half = kendalltau(scores_of_half, truth_of_half).statistic
+        best_cell = scores.index(max(scores))
         print(
-            f"  {name:34} τ {tau:+.3f}   better half {upper:+.3f}   its best cell reaches "
-            f"{first:.2f} %"
+            f"  {name:34} τ {tau:+.3f}   better half {tau_of_half:+.3f}   its best cell reaches "
+            f"{truth[best_cell]:.2f} %"
         )
-
-
-def main(data: Path, table: Path) -> None:
-    from fedloom.data.readers.cifar import read_files
-    from measuring import heading
-
-    heading(f"Ranks of {SAMPLED} cells of NAS-Bench-201")
-    rows = sampled(table)
-    truth = [float(row["cifar10_test_acc"]) for row in rows]
-    source = read_files([data / UNSEEN])
-    unseen = Samples(torch.tensor(source.x[:IMAGES]), torch.tensor(source.y[:IMAGES]))
-    scores_by_name = {"parameters": [float(row["cifar10_params_M"]) for row in rows]}
-    pool = Pool(WORKERS)
-    with TemporaryDirectory(dir=".") as folder:
-        for method in ("mixture", "single_path"):
-            for seed in SEEDS:
-                print(f"{method}, seed {seed}")
-                task, state = trained(method, Path(folder), data, pool, seed)
-                options = FedNASOptions(**task.options)
-                net = supernet_model(task, options, weights=state.tensors).train()
-                pairs = [scores(net, from_string(row["arch_str"]), unseen) for row in rows]
-                scores_by_name[f"{method}, seed {seed}, accuracy"] = [
-                    accuracy for accuracy, _ in pairs
-                ]
-                scores_by_name[f"{method}, seed {seed}, loss"] = [
-                    minus_loss for _, minus_loss in pairs
-                ]
-    pool.close()
-    print(f"\nAgainst the table's CIFAR-10 test accuracy ({min(truth):.2f} to {max(truth):.2f} %):")
-    compare(scores_by_name, truth)
 
 
 if __name__ == "__main__":

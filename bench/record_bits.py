@@ -132,7 +132,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=RUNS, help="these runs alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        record = {name: recorded(Path(folder), name) for name in options.only or RUNS}
+        record = {}
+        for name in options.only or RUNS:
+            record[name] = recorded(Path(folder), name)
     options.out.write_text(json.dumps(record, indent=1) + "\n")
     if options.like is None:
         return 0
@@ -166,12 +168,13 @@ def recorded(folder: Path, name: str) -> dict[str, str]:
     for client in range(4):
         for version in store.versions(client):
             state = store.read(client, version)
-            parts[f"client {client} version {version}"] = digest_of_tensors(state.tensors) + digest(
-                state.meta
-            )
+            digests = digest_of_tensors(state.tensors) + digest(state.meta)
+            parts[f"client {client} version {version}"] = digests
     parts["result"] = digest(steady(json.loads((run / "result.json").read_text())))
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    parts["metrics"] = digest([steady_row(row) for row in rows])
+    rows = []
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        rows.append(steady_row(json.loads(line)))
+    parts["metrics"] = digest(rows)
     return parts
 
 
@@ -191,14 +194,18 @@ def digest(value: Any) -> str:
 def steady(value: Any) -> Any:
     """The same value without what differs between two runs of the same program."""
     if isinstance(value, dict):
-        return {
-            key: steady(inner)
-            for key, inner in value.items()
-            if not any(part in key for part in UNSTEADY)
-        }
+        steady_items = {}
+        for key, inner in value.items():
+            if not is_unsteady(key):
+                steady_items[key] = steady(inner)
+        return steady_items
     if isinstance(value, list):
         return [steady(inner) for inner in value]
     return value
+
+
+def is_unsteady(key: str) -> bool:
+    return any(part in key for part in UNSTEADY)
 
 
 def steady_row(row: dict[str, Any]) -> Any:

@@ -21,17 +21,15 @@ def main() -> int:
         print(f"pip-audit is not installed and cannot be fetched: {OFFLINE}")
         return 0
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    return verdict(done.stdout, done.stderr)
+    audit = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    return verdict(audit.stdout, audit.stderr)
 
 
 def installed() -> bool:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    quick = ["--retries", "0", "--timeout", "10"]
-    done = subprocess.run(
-        [*command, *quick, "pip-audit>=2.7"], capture_output=True, timeout=SECONDS
-    )
-    return done.returncode == 0
+    command += ["--retries", "0", "--timeout", "10", "pip-audit>=2.7"]
+    installation = subprocess.run(command, capture_output=True, timeout=SECONDS)
+    return installation.returncode == 0
 
 
 def verdict(output: str, errors: str) -> int:
@@ -39,18 +37,18 @@ def verdict(output: str, errors: str) -> int:
     try:
         packages = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):
-        last = (errors.strip().splitlines() or ["no answer"])[-1]
-        print(f"the database of advisories did not answer ({last[:200]}): {OFFLINE}")
+        messages = errors.strip().splitlines() or ["no answer"]
+        print(f"the database of advisories did not answer ({messages[-1][:200]}): {OFFLINE}")
         return 0
-    known = 0
+    advisories = 0
     for package in packages:
         for advisory in package.get("vulns", []):
-            known += 1
+            advisories += 1
             fixed = ", ".join(advisory.get("fix_versions", [])) or "no version"
             version = package["version"]
             print(f"{package['name']} {version}: {advisory['id']}, fixed in {fixed}")
-    print(f"{len(packages)} packages, {known} known advisories")
-    return 1 if known else 0
+    print(f"{len(packages)} packages, {advisories} known advisories")
+    return int(advisories > 0)
 
 
 if __name__ == "__main__":

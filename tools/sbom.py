@@ -19,7 +19,9 @@ MAIN = "fedloom"
 
 
 def main() -> int:
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else "build/sbom.json")
+    path = Path("build/sbom.json")
+    if len(sys.argv) > 1:
+        path = Path(sys.argv[1])
     path.parent.mkdir(parents=True, exist_ok=True)
     document = sbom(distributions())
     path.write_text(json.dumps(document, indent=1) + "\n")
@@ -27,10 +29,10 @@ def main() -> int:
     return 0
 
 
-def sbom(found: Iterable[Distribution]) -> dict[str, Any]:
+def sbom(installed: Iterable[Distribution]) -> dict[str, Any]:
     """The bill of materials of these packages, of which one is fedloom."""
     packages: dict[str, Distribution] = {}
-    for package in found:
+    for package in installed:
         packages.setdefault(normalised(package.name), package)
     main_component = component(packages[MAIN], "application")
     components = []

@@ -71,7 +71,8 @@ def ended(process):
 
 @pytest.fixture
 def images(tmp_path):
-    generator, y = np.random.default_rng(0), np.arange(90) % 3
+    generator = np.random.default_rng(0)
+    y = np.arange(90) % 3
     x = np.clip(generator.normal(60 + 60 * y[:, None, None], 30, (90, 6, 6)), 0, 255).astype(
         np.uint8
     )

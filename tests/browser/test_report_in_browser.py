@@ -25,13 +25,16 @@ def rgb(colour):
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """120 clients, ten of them named by somebody with bad intentions."""
-    clients = [
-        client(k, k / 120, searched(OTHER if k % 4 == 1 else USUAL), params=1000 + k)
-        for k in range(120)
-    ]
+    clients = []
+    for k in range(120):
+        architecture = searched(USUAL)
+        if k % 4 == 1:
+            architecture = searched(OTHER)
+        clients.append(client(k, k / 120, architecture, params=1000 + k))
     classes = {**counted(60, [NASTY, "dog"]), "names": [f"{NASTY} {k}" for k in range(10)]}
     confusion = {"labels": [NASTY, "dog"], "clients": 120, "counts": [[9, 1], [2, 8]]}
-    rows = [row(k, k / 20, k / 30, phase="search" if k < 5 else "final") for k in range(1, 13)]
+    rows = [row(k, k / 20, k / 30, phase="search") for k in range(1, 5)]
+    rows += [row(k, k / 20, k / 30, phase="final") for k in range(5, 13)]
     folder = make_run(
         tmp_path_factory.mktemp("a") / "run", rows, clients, classes=classes, confusion=confusion
     )

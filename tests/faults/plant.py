@@ -145,11 +145,20 @@ def copied() -> Iterator[Path]:
         yield source
 
 
+def tests_of(faults: Sequence[Fault], marker: str) -> list[str]:
+    """The tests that must notice the faults of a marker, each once."""
+    names: set[str] = set()
+    for fault in faults:
+        if fault.marker == marker:
+            names.update(fault.tests)
+    return sorted(names)
+
+
 def unsound(faults: Sequence[Fault], source: Path) -> list[str]:
     """The tests that fail without a fault: the first one for each marker."""
     broken = []
     for marker in sorted({fault.marker for fault in faults}):
-        names = sorted({name for fault in faults if fault.marker == marker for name in fault.tests})
+        names = tests_of(faults, marker)
         code, failed = run_tests(names, marker, source, WHOLE_LIMIT)
         if code != PASSED:
             broken.append(failed or f"one of {', '.join(names)}")

@@ -25,11 +25,11 @@ def federation(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("deployed")
     path = os.pathsep.join([str(install(folder / "installed")), os.environ.get("PYTHONPATH", "")])
-    made = Deployment(folder, env={"PYTHONPATH": path}).init()
+    started = Deployment(folder, env={"PYTHONPATH": path}).init()
     try:
-        made.serve()
-        made.attend("hospital-a")
-        made.attend("hospital-b", SENDS_TWICE=str(folder / "twice.log"))
-        yield made
+        started.serve()
+        started.attend("hospital-a")
+        started.attend("hospital-b", SENDS_TWICE=str(folder / "twice.log"))
+        yield started
     finally:
-        made.stop()
+        started.stop()

@@ -28,7 +28,8 @@ def write_sites(folder: Path, names: tuple[str, ...], samples: int = 40, side: i
     """Noise with a trace of its label, an .npz a site."""
     folder.mkdir()
     for number, name in enumerate(names):
-        draw, y = np.random.default_rng(number), np.arange(samples + number) % 3
+        draw = np.random.default_rng(number)
+        y = np.arange(samples + number) % 3
         x = np.clip(
             draw.normal(60 + 60 * y[:, None, None], 30, (len(y), side, side)), 0, 255
         ).astype(np.uint8)
@@ -103,7 +104,9 @@ class Deployment:
 
     def init(self) -> Deployment:
         write_sites(self.folder / "sites", self.names)
-        sites = [word for name in self.names for word in ("--site", name)]
+        sites = []
+        for name in self.names:
+            sites += ["--site", name]
         done = self.fedloom(
             "federation", "init", str(self.path), *sites, "--port", str(free_port())
         )
@@ -122,7 +125,8 @@ class Deployment:
     def attend(
         self, name: str, data: str | None = None, kit: Path | None = None, *words: str, **env: str
     ) -> None:
-        kit, data = kit or self.path / "kits" / name, data or f"sites/{name}.npz"
+        kit = kit or self.path / "kits" / name
+        data = data or f"sites/{name}.npz"
         self.launch(
             name,
             "federation",
@@ -187,12 +191,12 @@ finally:
 
 def children(pid: int) -> list[int]:
     """All processes below one, the deepest first, whichever of its threads started them."""
-    found: list[int] = []
+    descendants: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
         for thread in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in thread.read_text().split():
-                found += [*children(int(child)), int(child)]
-    return found
+                descendants += [*children(int(child)), int(child)]
+    return descendants
 
 
 def send(pid: int, number: signal.Signals) -> None:

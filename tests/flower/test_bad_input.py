@@ -33,8 +33,8 @@ def whole(tmp_path_factory):
 
     place = tmp_path_factory.mktemp("whole")
     # Nothing listens at port 1.
-    made = Federation.create(place / "fed", [SITE, "b"], "127.0.0.1", 1)
-    made = joining.revoke(made, "b")
+    federation = Federation.create(place / "fed", [SITE, "b"], "127.0.0.1", 1)
+    federation = joining.revoke(federation, "b")
     (place / "fed" / "samples.json").write_text('{"a": 10}')
     (place / "fed" / "versions.json").write_text('{"a": "0.2.0"}')
     (place / "fed" / "current.json").write_text('{"run": "/nowhere"}')
@@ -49,10 +49,10 @@ def whole(tmp_path_factory):
         experiments.put_approvals(Approvals(waiting=(waiting,)))
     request, _ = joining.request(place / "new", "c")
     shutil.copy(request, place / "c.request")
-    _, admission, _ = joining.admit(made, request, 730, None, replace=False)
+    _, admission, _ = joining.admit(federation, request, 730, None, replace=False)
     shutil.copytree(place / "new", place / "waiting")
     (place / "c.admission").write_text(admission.model_dump_json())
-    made.owners_token().write(place / "anna.token")
+    federation.owners_token().write(place / "anna.token")
     backup(kit, place / "kit.tar")
     backup(place / "fed", place / "fed.tar")
     (place / "data.npz").write_bytes(b"no data")
@@ -188,13 +188,13 @@ def said_by(words, capsys, what):
     except BaseException as error:
         called = shortened(" ".join(words), 100)
         raise AssertionError(f"{what}: `{called}` raised {error!r:.200}") from error
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert code in (0, 2, 3), what
     if code == 2:
-        lines = [line for line in said.splitlines() if line.startswith("fedloom: ")]
-        assert lines and ", but " in lines[-1] and lines[-1].endswith("."), f"{what}: {said}"
+        lines = [line for line in errors.splitlines() if line.startswith("fedloom: ")]
+        assert lines and ", but " in lines[-1] and lines[-1].endswith("."), f"{what}: {errors}"
         assert len(lines[-1]) < 1500, what
-    return said
+    return errors
 
 
 def marks_of(place):
@@ -230,7 +230,8 @@ class Copy:
             else:
                 path.unlink(missing_ok=True)
         for name in sorted(touched):
-            source, path = self.whole / name, self.place / name
+            source = self.whole / name
+            path = self.place / name
             if source.is_dir():
                 path.mkdir(exist_ok=True)
                 shutil.copystat(source, path)

@@ -229,11 +229,11 @@ def test_kits_are_checked_before_they_are_used(tmp_path):
     ):
         with pytest.raises(FedloomError, match=message):
             Federation.create(tmp_path / "none", sites, "127.0.0.1", 9092)
-    made = Federation.create(tmp_path / "made", ["b", "a"], "127.0.0.1", 9092)
-    assert Federation.open(made.path).sites == ("a", "b")
+    federation = Federation.create(tmp_path / "made", ["b", "a"], "127.0.0.1", 9092)
+    assert Federation.open(federation.path).sites == ("a", "b")
     with pytest.raises(FedloomError, match="a federation must get a new folder"):
-        Federation.create(made.path, ["a"], "127.0.0.1", 9092)
-    kit = made.path / "kits" / "a"
+        Federation.create(federation.path, ["a"], "127.0.0.1", 9092)
+    kit = federation.path / "kits" / "a"
     assert Kit.open(kit).policy.methods == ["*"]
     (kit / "node.key").chmod(0o644)
     with pytest.raises(
@@ -258,11 +258,13 @@ def test_a_port_in_use_is_named(tmp_path):
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
-        made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", taken.getsockname()[1])
+        federation = Federation.create(
+            tmp_path / "made", ["a"], "127.0.0.1", taken.getsockname()[1]
+        )
         with pytest.raises(
-            FedloomError, match=f"port {made.port} must be free, but another program uses it"
+            FedloomError, match=f"port {federation.port} must be free, but another program uses it"
         ):
-            check_free(made)
+            check_free(federation)
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
@@ -278,11 +280,15 @@ def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
     from fedloom.federation.engines.flower.parcels import from_outside
     from fedloom.federation.protocol.envelope import Envelope, Fault
 
-    found = from_outside(
+    envelope = from_outside(
         Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback"))
     )
-    assert (found.seconds, found.macs, found.facts) == (1.5, None, None)
-    assert (found.fault.kind, len(found.fault.text), found.fault.detail) == ("raised", 500, "")
+    assert (envelope.seconds, envelope.macs, envelope.facts) == (1.5, None, None)
+    assert (envelope.fault.kind, len(envelope.fault.text), envelope.fault.detail) == (
+        "raised",
+        500,
+        "",
+    )
     assert from_outside(Envelope(2, fault=Fault("lost", "gone"))).fault.kind == "lost"
     assert from_outside(Envelope(2)).fault is None
 
@@ -299,24 +305,27 @@ def test_certificates_are_checked_before_they_are_used(tmp_path):
 
     from fedloom.deploy.kits import Authority, Federation, Kit
 
-    made = made_by(tmp_path)
-    key = serialization.load_pem_private_key((made.path / "ca.key").read_bytes(), None)
-    authority = Authority(key, x509.load_pem_x509_certificate((made.path / "ca.crt").read_bytes()))
-    kit, whole = made.path / "kits" / "a", (made.path / "server.crt").read_bytes()
-    authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(made.path / "server")
+    federation = made_by(tmp_path)
+    key = serialization.load_pem_private_key((federation.path / "ca.key").read_bytes(), None)
+    authority = Authority(
+        key, x509.load_pem_x509_certificate((federation.path / "ca.crt").read_bytes())
+    )
+    kit = federation.path / "kits" / "a"
+    whole = (federation.path / "server.crt").read_bytes()
+    authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(federation.path / "server")
     with pytest.raises(
         FedloomError,
         match=r"server.crt must be a certificate that is valid now, but it is valid from 20",
     ):
-        Federation.open(made.path)
-    (made.path / "server.crt").write_bytes(b"no certificate")
+        Federation.open(federation.path)
+    (federation.path / "server.crt").write_bytes(b"no certificate")
     with pytest.raises(FedloomError, match="valid now, but it is not a certificate"):
-        Federation.open(made.path)
-    (made.path / "server.crt").unlink()
+        Federation.open(federation.path)
+    (federation.path / "server.crt").unlink()
     with pytest.raises(FedloomError, match="but it cannot be read"):
-        Federation.open(made.path)
-    (made.path / "server.crt").write_bytes(whole)
-    Federation.open(made.path)
+        Federation.open(federation.path)
+    (federation.path / "server.crt").write_bytes(whole)
+    Federation.open(federation.path)
     (kit / "ca.crt").write_bytes(b"")
     with pytest.raises(
         FedloomError,
@@ -329,14 +338,15 @@ def test_certificates_are_checked_before_they_are_used(tmp_path):
 def test_a_site_without_data_is_told_so_at_once(tmp_path, capsys, content):
     from fedloom.cli import main
 
-    kit, data = made_by(tmp_path).path / "kits" / "a", tmp_path / "data.npz"
+    kit = made_by(tmp_path).path / "kits" / "a"
+    data = tmp_path / "data.npz"
     if content == "empty":
         np.savez(data, x=np.zeros((0, 6, 6), np.uint8), y=np.zeros(0, np.int64))
     if content == "damaged":
         data.write_bytes(b"PK nothing")
     assert main(["federation", "site", str(kit), "--data", str(data)]) == 2
-    said = capsys.readouterr().err
-    assert "data.npz" in said and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "data.npz" in errors and "Traceback" not in errors
 
 
 def test_a_server_that_speaks_no_tls_is_named(tmp_path):
@@ -355,9 +365,9 @@ def test_a_server_that_speaks_no_tls_is_named(tmp_path):
                 met.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         threading.Thread(target=answer, daemon=True).start()
-        found = replace(kit, server=f"127.0.0.1:{plain.getsockname()[1]}")
+        kit_of_plain_server = replace(kit, server=f"127.0.0.1:{plain.getsockname()[1]}")
         with pytest.raises(FedloomError, match="must speak TLS, but it does not"):
-            check_server(found, insecure=False)
+            check_server(kit_of_plain_server, insecure=False)
 
 
 def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path, capsys):
@@ -378,14 +388,16 @@ def test_a_federations_own_defaults(tmp_path):
     from fedloom.deploy.kits import Federation
     from fedloom.deploy.submission import settings
 
-    made = Federation.create(tmp_path / "three", ["a", "b", "c"], "127.0.0.1", 9092)
-    found = settings(validated(Experiment, {}), made)
-    assert (found["deadline"], found["min_replies"]) == (600.0, 2)
+    federation = Federation.create(tmp_path / "three", ["a", "b", "c"], "127.0.0.1", 9092)
+    config = settings(validated(Experiment, {}), federation)
+    assert (config["deadline"], config["min_replies"]) == (600.0, 2)
     asked = {"engine": {"deadline": 5.0, "min_replies": 3}}
-    found = settings(validated(Experiment, asked), made)
-    assert (found["deadline"], found["min_replies"]) == (5.0, 3)
+    config = settings(validated(Experiment, asked), federation)
+    assert (config["deadline"], config["min_replies"]) == (5.0, 3)
     assert (
-        settings(validated(Experiment, {"budget": {"participation": 0.3}}), made)["min_replies"]
+        settings(validated(Experiment, {"budget": {"participation": 0.3}}), federation)[
+            "min_replies"
+        ]
         == 1
     )
 
@@ -463,7 +475,8 @@ def test_runs_are_taken_from_the_servers_own_machine_alone(tmp_path, host, path,
 
     from fedloom.deploy.guard import Door
 
-    reached, said = [], []
+    reached = []
+    said = []
 
     async def inside(scope, receive, send):
         reached.append(scope["path"])
@@ -494,11 +507,11 @@ def program(**files):
     import io
     import zipfile
 
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return file.getvalue()
 
 
 def ours(**changes):
@@ -546,7 +559,8 @@ def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
 
     from fedloom.deploy import guard
 
-    refused, run = [], SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
+    refused = []
+    run = SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
     message = SimpleNamespace(
         metadata=SimpleNamespace(group_id="", run_id=7, message_type="query", message_id="m")
     )
@@ -576,11 +590,11 @@ def test_a_server_that_does_not_run_is_named(tmp_path):
 
     from fedloom.deploy.health import site_statuses
 
-    made = made_by(tmp_path, free_port())
+    federation = made_by(tmp_path, free_port())
     with pytest.raises(
-        FedloomError, match=f"server must run here, but nothing answers at port {made.port}"
+        FedloomError, match=f"server must run here, but nothing answers at port {federation.port}"
     ):
-        site_statuses(made)
+        site_statuses(federation)
 
 
 @pytest.mark.parametrize(
@@ -886,13 +900,13 @@ def test_a_run_hears_its_own_events_alone(tmp_path):
         MetricsRow("train", 1, 0.0, meta={"loss": 0.5}, notes={"phase": "search"}), 0.5
     )
     stopped = {"event": "stopped", "text": "it is in use", "code": 2, "as": "2"}
-    told = [
+    events = [
         stopped,
         {"event": "waiting", "as": "1"},
         {**ended.to_json(), "as": "1"},
         {"event": "finished", "as": "1"},
     ]
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     heard = []
     follow(None, tmp_path / "events.jsonl", 0, "1", heard.append)
     assert heard == [ended]

@@ -170,7 +170,8 @@ def test_auto_decides_in_a_federation_for_a_budget_in_macs(federation):
     assert all(row["refused"] == [] for row in rows)
     assert same(weights(federation.folder / "auto"), weights(federation.folder / "local-auto"))
     assert exchanged(federation, "auto") == exchanged(federation, "local-auto")
-    result, expected = result_in(federation, "auto"), result_in(federation, "local-auto")
+    result = result_in(federation, "auto")
+    expected = result_in(federation, "local-auto")
     assert result["decisions"] == expected["decisions"] and result["macs"] == expected["macs"]
     assert result["macs_by_formula"] is True and "macs_by_formula" not in expected
     assert "MACs, by formula" in (federation.folder / "auto" / "report.html").read_text()

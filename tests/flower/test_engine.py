@@ -13,27 +13,25 @@ class Grid:
     """Answers what it is told to, an answer a look at each message."""
 
     def __init__(self, stuck=(), twice=(), failing=()):
-        self.stuck, self.twice, self.failing, self.ended = (
-            set(stuck),
-            set(twice),
-            set(failing),
-            threading.Event(),
-        )
+        self.stuck = set(stuck)
+        self.twice = set(twice)
+        self.failing = set(failing)
+        self.ended = threading.Event()
         self.looks = []
 
     def pull_messages(self, ids):
         self.looks.append(list(ids))
-        found = []
+        messages = []
         for one in ids:
             if one in self.failing:
                 raise ConnectionError("gone")
             if one in self.stuck:
                 self.ended.wait(30)
                 continue
-            found += [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=one))] * (
+            messages += [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=one))] * (
                 1 + (one in self.twice)
             )
-        return found
+        return messages
 
 
 def fetched(grid, ids, *, thread_per_reply, count):
@@ -41,16 +39,16 @@ def fetched(grid, ids, *, thread_per_reply, count):
 
     from fedloom.federation.engines.flower.engine import replies_of
 
-    found = []
+    messages = []
     with replies_of(grid, thread_per_reply=thread_per_reply) as look:
 
         def enough():
-            found.extend(message.metadata.reply_to_message_id for message in look(ids))
-            return len(found) >= count
+            messages.extend(message.metadata.reply_to_message_id for message in look(ids))
+            return len(messages) >= count
 
         assert wait_for(enough, 10)
     grid.ended.set()
-    return sorted(found)
+    return sorted(messages)
 
 
 def test_a_reply_that_never_becomes_whole_keeps_nobody_waiting():

@@ -12,16 +12,16 @@ pytestmark = pytest.mark.flower
 
 
 @pytest.fixture
-def made(tmp_path):
+def federation(tmp_path):
     from fedloom.deploy.kits import Federation
 
     return Federation.create(tmp_path / "made", ["a", "b"], "127.0.0.1", free_port())
 
 
-def test_a_server_that_is_down_still_has_a_status(made, capsys):
+def test_a_server_that_is_down_still_has_a_status(federation, capsys):
     from fedloom.cli import main
 
-    assert main(["federation", "status", str(made.path), "--json"]) == 3
+    assert main(["federation", "status", str(federation.path), "--json"]) == 3
     told = json.loads(capsys.readouterr().out)
     assert (told["health"], told["server"], told["audit_head"]) == ("down", "down", None)
     assert [site["site"] for site in told["sites"]] == ["a", "b"]
@@ -29,7 +29,7 @@ def test_a_server_that_is_down_still_has_a_status(made, capsys):
     assert told["run"] is None and told["last_error"] is None
 
 
-def test_an_operator_is_warned_of_keys_that_end_and_versions_that_differ(made):
+def test_an_operator_is_warned_of_keys_that_end_and_versions_that_differ(federation):
     from fedloom.deploy.health import Disk, SiteStatus, warnings_of
     from fedloom.deploy.members import KeyRecord
 
@@ -39,7 +39,7 @@ def test_an_operator_is_warned_of_keys_that_end_and_versions_that_differ(made):
         "b": KeyRecord("1", None),
     }
     sites = [SiteStatus("a", "online", version="0.0.9"), SiteStatus("b", "online")]
-    warnings = warnings_of(replace(made, keys=keys), sites, Disk(10**8, 10**12, 1))
+    warnings = warnings_of(replace(federation, keys=keys), sites, Disk(10**8, 10**12, 1))
     assert len(warnings) == 4
     assert warnings[0].startswith("the key of a expires at 20")
     assert warnings[1] == "the key of b never expires; rotate it"
@@ -47,30 +47,32 @@ def test_an_operator_is_warned_of_keys_that_end_and_versions_that_differ(made):
     assert warnings[3] == "the disk has only 0.1 GB left"
 
 
-def test_the_last_error_is_that_of_the_run_that_stopped(made, tmp_path):
+def test_the_last_error_is_that_of_the_run_that_stopped(federation, tmp_path):
     from fedloom.config.models import Experiment, validated
     from fedloom.deploy import submission
     from fedloom.deploy.health import LastError, last_error
     from fedloom.deploy.server import note_current
 
-    config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made.path)}})
+    config = validated(
+        Experiment, {"method": "fedavg", "engine": {"federation": str(federation.path)}}
+    )
     folder = submission.create(config, tmp_path / "run")
-    note_current(made, folder)
+    note_current(federation, folder)
     events = folder.path / "events.jsonl"
-    assert last_error(made) is None
+    assert last_error(federation) is None
     stopped = {"event": "stopped", "code": 3, "text": "a site is away"}
     events.write_text(json.dumps({"event": "submitted"}) + "\n" + json.dumps(stopped) + "\n")
-    assert last_error(made) == LastError(3, "a site is away")
+    assert last_error(federation) == LastError(3, "a site is away")
     with events.open("a") as file:
         file.write(json.dumps({"event": "submitted"}) + "\n")
-    assert last_error(made) is None
+    assert last_error(federation) is None
 
 
-def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(made, capsys):
+def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(federation, capsys):
     from fedloom.cli import main
     from fedloom.deploy.audit import AuditLog
 
-    kit = made.path / "kits" / "a"
+    kit = federation.path / "kits" / "a"
     assert main(["federation", "status", str(kit), "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["site"], status["audit_head"]) == ("a", None)
@@ -83,12 +85,12 @@ def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(made, capsys):
     assert status["audit_head"] == {"number": 2, "digest": head.digest}
 
 
-def test_a_site_that_answers_nothing_is_down(made, capsys):
+def test_a_site_that_answers_nothing_is_down(federation, capsys):
     """Its audit log was changed: `status` checks every line, not only the head."""
     from fedloom.cli import main
     from fedloom.deploy.audit import AuditLog
 
-    kit = made.path / "kits" / "a"
+    kit = federation.path / "kits" / "a"
     log = AuditLog(kit)
     for number in range(3):
         log.append("order", {"n": number})
@@ -102,7 +104,7 @@ def test_a_site_that_answers_nothing_is_down(made, capsys):
     assert "warning: the site answers nothing: " in capsys.readouterr().out
 
 
-def test_metrics_are_prometheus_text_on_this_machine_alone(made):
+def test_metrics_are_prometheus_text_on_this_machine_alone(federation):
     import re
     import urllib.error
     import urllib.request
@@ -110,7 +112,7 @@ def test_metrics_are_prometheus_text_on_this_machine_alone(made):
     from fedloom.deploy import metrics
 
     port = free_port()
-    with metrics.served(made, port):
+    with metrics.served(federation, port):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             text = answer.read().decode()

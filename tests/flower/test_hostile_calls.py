@@ -85,8 +85,8 @@ def test_no_mutated_greeting_is_taken_for_a_site(tmp_path, count):
     from fedloom.deploy import hello
     from fedloom.deploy.kits import Federation
 
-    made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 1)
-    headers = hello.signed(made.path / "kits" / "a" / "node.key")
+    federation = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 1)
+    headers = hello.signed(federation.path / "kits" / "a" / "node.key")
     whole = hello.question_in(headers)
     assert whole is not None
     draw = random.Random(23)
@@ -94,8 +94,8 @@ def test_no_mutated_greeting_is_taken_for_a_site(tmp_path, count):
     for _ in range(count // 10):
         name = draw.choice(names)
         changed = mutated(draw, headers[name].encode()).decode("latin-1")
-        found = hello.question_in({**headers, name: changed})
-        assert found is None or (found.public_key.strip(), found.moment) == (
+        question = hello.question_in({**headers, name: changed})
+        assert question is None or (question.public_key.strip(), question.moment) == (
             whole.public_key.strip(),
             whole.moment,
         )
@@ -108,13 +108,13 @@ def test_a_mutated_file_is_one_sentence(tmp_path, count):
     from fedloom.deploy.kits import Federation
     from fedloom.deploy.tokens import TokenFile
 
-    made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 1)
+    federation = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 1)
     request, _ = joining.request(tmp_path / "kit", "c")
-    _, admission, _ = joining.admit(made, request, 1, None, replace=False)
+    _, admission, _ = joining.admit(federation, request, 1, None, replace=False)
     readers = [
         (request.read_bytes(), joining.read_request),
         (admission.model_dump_json().encode(), joining.Admission.read),
-        (made.owners_token().model_dump_json().encode(), TokenFile.read),
+        (federation.owners_token().model_dump_json().encode(), TokenFile.read),
     ]
     draw = random.Random(23)
     path = tmp_path / "hostile"

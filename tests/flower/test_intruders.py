@@ -139,7 +139,8 @@ def connection(federation, private, public):
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(private, public),
     ]
-    address, authority = f"127.0.0.1:{told.port}", str(federation.path / "ca.crt")
+    address = f"127.0.0.1:{told.port}"
+    authority = str(federation.path / "ca.crt")
     return told, FleetHttpClient.from_server_address(
         address, False, authority, interceptors=signing
     )
@@ -177,22 +178,22 @@ def test_a_site_that_claims_anothers_identity_is_turned_away(federation):
 
 
 def test_insecure_is_loud_everywhere_and_works(tmp_path):
-    made = Deployment(tmp_path).init()
+    deployment = Deployment(tmp_path).init()
     try:
-        made.launch("server", "federation", "server", str(made.path), "--insecure")
-        assert wait_for(lambda: made.said("server", "fedloom: serving"), 60), made.log(
+        deployment.launch("server", "federation", "server", str(deployment.path), "--insecure")
+        assert wait_for(lambda: deployment.said("server", "fedloom: serving"), 60), deployment.log(
             "server"
         ).read_text()
-        for name in made.names:
-            made.attend(name, None, None, "--insecure")
-        done = made.run("fedavg", "--rounds", "1", "--width", "0.125", "--out", "run")
+        for name in deployment.names:
+            deployment.attend(name, None, None, "--insecure")
+        done = deployment.run("fedavg", "--rounds", "1", "--width", "0.125", "--out", "run")
         assert done.returncode == 0, done.stderr
         loud = "--insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED"
         assert loud in done.stderr and all(
-            made.said(name, loud) for name in ("server", *made.names)
+            deployment.said(name, loud) for name in ("server", *deployment.names)
         )
     finally:
-        made.stop()
+        deployment.stop()
 
 
 def test_ctrl_c_withdraws_the_run_and_it_can_be_resumed(federation):

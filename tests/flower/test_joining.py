@@ -16,7 +16,7 @@ pytestmark = pytest.mark.flower
 
 
 @pytest.fixture
-def made(tmp_path):
+def new_federation(tmp_path):
     from fedloom.deploy.kits import Federation
 
     return Federation.create(tmp_path / "made", ["a"], "127.0.0.1", free_port())
@@ -43,48 +43,50 @@ def test_no_private_key_of_a_site_is_ever_at_the_server(tmp_path):
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation, Kit
 
-    made = Federation.create(tmp_path / "made", [], "127.0.0.1", free_port(), sites_join=True)
-    before = private_keys_in(made.path)
+    new_federation = Federation.create(
+        tmp_path / "made", [], "127.0.0.1", free_port(), sites_join=True
+    )
+    before = private_keys_in(new_federation.path)
     kit = tmp_path / "kit"
     request, fingerprint = joining.request(kit, "c")
     assert b"PRIVATE" not in request.read_bytes()
-    federation, admission, same = admitted(made, request, days=10)
+    federation, admission, same = admitted(new_federation, request, days=10)
     assert same == fingerprint == federation.fingerprint("c")
     assert "PRIVATE" not in admission.model_dump_json()
-    assert private_keys_in(made.path) == before
+    assert private_keys_in(new_federation.path) == before
     joining.accept(kit, answer_file(tmp_path, admission))
     opened = Kit.open(kit)
-    assert (opened.site, opened.server) == ("c", f"127.0.0.1:{made.port}")
+    assert (opened.site, opened.server) == ("c", f"127.0.0.1:{new_federation.port}")
     assert not (kit / "new").exists() and kit.stat().st_mode & 0o777 == 0o700
-    again = Federation.open(made.path)
+    again = Federation.open(new_federation.path)
     assert again.sites == ("c",) and again.keys == federation.keys
-    left = again.keys["c"].expires - datetime.datetime.now(datetime.UTC)
-    assert datetime.timedelta(days=9) < left < datetime.timedelta(days=10)
+    validity = again.keys["c"].expires - datetime.datetime.now(datetime.UTC)
+    assert datetime.timedelta(days=9) < validity < datetime.timedelta(days=10)
 
 
-def test_a_key_is_replaced_by_the_site_and_its_kit_works_until_then(tmp_path, made):
+def test_a_key_is_replaced_by_the_site_and_its_kit_works_until_then(tmp_path, new_federation):
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Kit
 
-    kit = made.path / "kits" / "a"
+    kit = new_federation.path / "kits" / "a"
     before = (kit / "node.key").read_bytes()
     request, _ = joining.request(kit, "a")
     assert (kit / "node.key").read_bytes() == before and Kit.open(kit)
     with pytest.raises(FedloomError, match="a must not be in the federation yet, but it has a key"):
-        admitted(made, request)
-    changed, admission, fingerprint = admitted(made, request, replace=True)
-    assert changed.fingerprint("a") == fingerprint != made.fingerprint("a")
+        admitted(new_federation, request)
+    changed, admission, fingerprint = admitted(new_federation, request, replace=True)
+    assert changed.fingerprint("a") == fingerprint != new_federation.fingerprint("a")
     joining.accept(kit, answer_file(tmp_path, admission))
     assert (kit / "node.key").read_bytes() != before and Kit.open(kit)
 
 
-def test_a_revoked_key_is_never_admitted_again(tmp_path, made):
+def test_a_revoked_key_is_never_admitted_again(tmp_path, new_federation):
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation
 
     request, fingerprint = joining.request(tmp_path / "kit", "c")
-    joining.revoke(admitted(made, request)[0], "c")
-    left = Federation.open(made.path)
+    joining.revoke(admitted(new_federation, request)[0], "c")
+    left = Federation.open(new_federation.path)
     assert left.sites == ("a",) and left.revoked[0].fingerprint == fingerprint
     with pytest.raises(FedloomError, match="a revoked key must never be admitted again"):
         admitted(left, request)
@@ -104,59 +106,59 @@ def refusal_by_the_guard(folder, kit):
     return Door(None, folder).refusal_of_site({SITE_KEY: key})
 
 
-def test_a_rotated_key_opens_nothing_any_more(tmp_path, made):
+def test_a_rotated_key_opens_nothing_any_more(tmp_path, new_federation):
     from fedloom.deploy import joining
 
-    stolen = shutil.copytree(made.path / "kits" / "a", tmp_path / "stolen")
-    assert refusal_by_the_guard(made.path, stolen) is None
-    changed = joining.rotate(made, "a", 730, None)
-    assert [key.fingerprint for key in changed.revoked] == [made.fingerprint("a")]
-    status, reason = refusal_by_the_guard(made.path, stolen)
+    stolen = shutil.copytree(new_federation.path / "kits" / "a", tmp_path / "stolen")
+    assert refusal_by_the_guard(new_federation.path, stolen) is None
+    changed = joining.rotate(new_federation, "a", 730, None)
+    assert [key.fingerprint for key in changed.revoked] == [new_federation.fingerprint("a")]
+    status, reason = refusal_by_the_guard(new_federation.path, stolen)
     assert status == 401 and reason.startswith("the key of a was revoked at")
-    assert refusal_by_the_guard(made.path, made.path / "kits" / "a") is None
+    assert refusal_by_the_guard(new_federation.path, new_federation.path / "kits" / "a") is None
 
 
-def test_a_key_that_its_site_replaced_opens_nothing_any_more(tmp_path, made):
+def test_a_key_that_its_site_replaced_opens_nothing_any_more(tmp_path, new_federation):
     from fedloom.deploy import joining
 
-    stolen = shutil.copytree(made.path / "kits" / "a", tmp_path / "stolen")
-    kit = made.path / "kits" / "a"
+    stolen = shutil.copytree(new_federation.path / "kits" / "a", tmp_path / "stolen")
+    kit = new_federation.path / "kits" / "a"
     request, _ = joining.request(kit, "a")
-    changed, admission, _ = admitted(made, request, replace=True)
-    assert "was revoked" in refusal_by_the_guard(made.path, stolen)[1]
+    changed, admission, _ = admitted(new_federation, request, replace=True)
+    assert "was revoked" in refusal_by_the_guard(new_federation.path, stolen)[1]
     joining.accept(kit, answer_file(tmp_path, admission))
-    assert refusal_by_the_guard(made.path, kit) is None
+    assert refusal_by_the_guard(new_federation.path, kit) is None
     again, _, _ = admitted(changed, request, replace=True)  # the same key: nothing is revoked
     assert again.revoked == changed.revoked
 
 
-def test_a_key_that_only_flower_knows_is_refused(tmp_path, made):
+def test_a_key_that_only_flower_knows_is_refused(tmp_path, new_federation):
     from fedloom.deploy.kits import Federation
 
     foreign = Federation.create(tmp_path / "foreign", ["a"], "127.0.0.1", 1)
-    found = refusal_by_the_guard(made.path, foreign.path / "kits" / "a")
-    assert found == (401, "its key is not one of the federation's")
-    (made.path / "INSECURE").touch()  # then sites have keys of one start only
-    assert refusal_by_the_guard(made.path, foreign.path / "kits" / "a") is None
+    refusal = refusal_by_the_guard(new_federation.path, foreign.path / "kits" / "a")
+    assert refusal == (401, "its key is not one of the federation's")
+    (new_federation.path / "INSECURE").touch()  # then sites have keys of one start only
+    assert refusal_by_the_guard(new_federation.path, foreign.path / "kits" / "a") is None
 
 
-def test_a_federation_without_a_record_of_keys_gets_it_at_its_first_start(made, capsys):
+def test_a_federation_without_a_record_of_keys_gets_it_at_its_first_start(new_federation, capsys):
     """As an earlier version made it. Its keys are in files alone."""
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation
     from fedloom.deploy.processes import with_recorded_keys
 
-    file = made.path / "federation.json"
+    file = new_federation.path / "federation.json"
     earlier = json.loads(file.read_text())
     del earlier["keys"], earlier["revoked"]
     file.write_text(json.dumps(earlier))
-    kit = made.path / "kits" / "a"
-    assert refusal_by_the_guard(made.path, kit) is not None
-    upgraded = with_recorded_keys(Federation.open(made.path))
+    kit = new_federation.path / "kits" / "a"
+    assert refusal_by_the_guard(new_federation.path, kit) is not None
+    upgraded = with_recorded_keys(Federation.open(new_federation.path))
     said = "the keys of a are of an earlier version and never expire; rotate them"
     assert said in capsys.readouterr().err
-    assert refusal_by_the_guard(made.path, kit) is None
-    assert with_recorded_keys(Federation.open(made.path)) == upgraded
+    assert refusal_by_the_guard(new_federation.path, kit) is None
+    assert with_recorded_keys(Federation.open(new_federation.path)) == upgraded
     assert capsys.readouterr().err == ""
     assert joining.rotate(upgraded, "a", 730, None).revoked[0].site == "a"
 
@@ -167,11 +169,13 @@ def test_with_an_offline_authority_the_server_has_no_key_to_sign_with(tmp_path):
 
     safe = tmp_path / "safe.key"
     port = free_port()
-    made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", port, offline_ca=safe)
-    assert not (made.path / "ca.key").exists()
+    new_federation = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", port, offline_ca=safe)
+    assert not (new_federation.path / "ca.key").exists()
     assert safe.stat().st_mode & 0o777 == 0o600
-    assert safe.read_bytes() not in {file.read_bytes() for file in private_keys_in(made.path)}
-    opened = Federation.open(made.path)  # as the running server does
+    assert safe.read_bytes() not in {
+        file.read_bytes() for file in private_keys_in(new_federation.path)
+    }
+    opened = Federation.open(new_federation.path)  # as the running server does
     request, _ = joining.request(tmp_path / "kit", "c")
     with pytest.raises(FedloomError, match=r"must be given, but there is no .*; add --ca-key FILE"):
         admitted(opened, request)
@@ -192,18 +196,18 @@ def test_the_authoritys_key_goes_to_a_new_file_elsewhere(tmp_path, place):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"-----BEGIN CERTIFICATE REQUEST-----\n"])
-def test_a_damaged_request_is_one_sentence(tmp_path, made, content):
+def test_a_damaged_request_is_one_sentence(tmp_path, new_federation, content):
     path = tmp_path / "x.request"
     path.write_bytes(content)
     with pytest.raises(FedloomError, match=r"x.request must be a request of `fedloom federation"):
-        admitted(made, path)
+        admitted(new_federation, path)
 
 
-def test_an_answer_for_another_key_completes_no_kit(tmp_path, made):
+def test_an_answer_for_another_key_completes_no_kit(tmp_path, new_federation):
     from fedloom.deploy import joining
 
     request, _ = joining.request(tmp_path / "kit", "c")
-    _, admission, _ = admitted(made, request)
+    _, admission, _ = admitted(new_federation, request)
     joining.request(tmp_path / "kit", "c")  # a new key
     file = answer_file(tmp_path, admission)
     with pytest.raises(FedloomError, match="must be the answer to the last request"):
@@ -228,14 +232,14 @@ def with_certificate_of(federation, request, *, name="c", signer=None):
     return admission.model_copy(update={"certificate": text})
 
 
-def test_a_swapped_admission_has_another_fingerprint(tmp_path, made):
+def test_a_swapped_admission_has_another_fingerprint(tmp_path, new_federation):
     """Whoever carries it can make one that fits together, with an authority of their own."""
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation
 
     kit = tmp_path / "kit"
     request, _ = joining.request(kit, "c")
-    _, admission, _ = admitted(made, request)
+    _, admission, _ = admitted(new_federation, request)
     foreign = Federation.create(tmp_path / "foreign", [], "127.0.0.1", 1, sites_join=True)
     _, swapped, _ = admitted(foreign, request)
     with pytest.raises(FedloomError, match="must be the admission with the given fingerprint, but"):
@@ -247,30 +251,30 @@ def test_a_swapped_admission_has_another_fingerprint(tmp_path, made):
 
 
 @pytest.mark.parametrize("field", ["site", "server", "certificate", "authority", "issuer"])
-def test_the_fingerprint_is_of_everything_that_the_site_trusts(tmp_path, made, field):
+def test_the_fingerprint_is_of_everything_that_the_site_trusts(tmp_path, new_federation, field):
     from fedloom.deploy import joining
 
-    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    _, admission, _ = admitted(new_federation, joining.request(tmp_path / "kit", "c")[0])
     other = admission.model_copy(update={field: "another"})
     assert other.fingerprint != admission.fingerprint
 
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "a" * 63, "\N{ARABIC-INDIC DIGIT ONE}" * 64])
-def test_a_fingerprint_is_64_digits(tmp_path, made, text):
+def test_a_fingerprint_is_64_digits(tmp_path, new_federation, text):
     from fedloom.deploy import joining
 
-    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    _, admission, _ = admitted(new_federation, joining.request(tmp_path / "kit", "c")[0])
     with pytest.raises(FedloomError, match="--fingerprint must be the 64 digits"):
         joining.accept(tmp_path / "kit", answer_file(tmp_path, admission), text)
 
 
-def test_an_admission_must_be_for_the_name_that_was_requested(tmp_path, made):
+def test_an_admission_must_be_for_the_name_that_was_requested(tmp_path, new_federation):
     from fedloom.deploy import joining
 
     kit = tmp_path / "kit"
     request, _ = joining.request(kit, "c")
-    other_certificate = with_certificate_of(made, request, name="d")
-    _, admission, _ = admitted(made, request)
+    other_certificate = with_certificate_of(new_federation, request, name="d")
+    _, admission, _ = admitted(new_federation, request)
     other_name = admission.model_copy(update={"site": "d"})
     for swapped in (other_certificate, other_name):
         with pytest.raises(FedloomError, match=r"must be for c, the site that was requested, but"):
@@ -278,36 +282,36 @@ def test_an_admission_must_be_for_the_name_that_was_requested(tmp_path, made):
     assert not (kit / "kit.json").exists()
 
 
-def test_an_admission_must_be_signed_by_the_authority_in_it(tmp_path, made):
+def test_an_admission_must_be_signed_by_the_authority_in_it(tmp_path, new_federation):
     from fedloom.deploy import joining
     from fedloom.deploy.kits import Federation
 
     kit = tmp_path / "kit"
     request, _ = joining.request(kit, "c")
     foreign = Federation.create(tmp_path / "foreign", [], "127.0.0.1", 1, sites_join=True)
-    swapped = with_certificate_of(made, request, signer=foreign)
+    swapped = with_certificate_of(new_federation, request, signer=foreign)
     with pytest.raises(FedloomError, match="must be signed by the authority in it, but it is not"):
         joining.accept(kit, answer_file(tmp_path, swapped))
     assert not (kit / "kit.json").exists()
 
 
 @pytest.mark.parametrize("server", ["abc", "127.0.0.1:99999", "127.0.0.1:0", "-:1", "a:1\n"])
-def test_an_admission_names_a_server_that_can_be_called(tmp_path, made, server):
+def test_an_admission_names_a_server_that_can_be_called(tmp_path, new_federation, server):
     from fedloom.deploy import joining
 
-    _, admission, _ = admitted(made, joining.request(tmp_path / "kit", "c")[0])
+    _, admission, _ = admitted(new_federation, joining.request(tmp_path / "kit", "c")[0])
     file = answer_file(tmp_path, admission.model_copy(update={"server": server}))
     with pytest.raises(FedloomError, match="must be the answer to a site's request, but it names"):
         joining.accept(tmp_path / "kit", file)
 
 
-def test_both_sides_print_the_same_fingerprints(tmp_path, made, monkeypatch, capsys):
+def test_both_sides_print_the_same_fingerprints(tmp_path, new_federation, monkeypatch, capsys):
     from fedloom.cli import main
 
     monkeypatch.chdir(tmp_path)
     assert main(["federation", "join", "kit", "--site", "c"]) == 0
     request = capsys.readouterr().out
-    assert main(["federation", "admit", str(made.path), "kit/c.request"]) == 0
+    assert main(["federation", "admit", str(new_federation.path), "kit/c.request"]) == 0
     answer = capsys.readouterr().out
     key = re.search("the key's fingerprint: (\\w{64})", request)[1]
     assert f"the key's fingerprint: {key} (the site's request must have the same)" in answer
@@ -330,27 +334,27 @@ def greeting(folder, kit):
     return hello.Greeting.from_json(json.loads(raw))
 
 
-def test_the_server_knows_who_greets_it(made):
+def test_the_server_knows_who_greets_it(new_federation):
     from fedloom.deploy import hello, joining
     from fedloom.deploy.versions import read_versions
     from fedloom.version import __version__
 
-    kit = made.path / "kits" / "a"
-    assert hello.check_greeting(greeting(made.path, kit), "a") is None
-    assert read_versions(made.path) == {"a": __version__}
-    joining.revoke(made, "a")
+    kit = new_federation.path / "kits" / "a"
+    assert hello.check_greeting(greeting(new_federation.path, kit), "a") is None
+    assert read_versions(new_federation.path) == {"a": __version__}
+    joining.revoke(new_federation, "a")
     sentence = r"the server must admit a, but the key of a was revoked at \d{4}-.* UTC; ask whoever"
     with pytest.raises(FedloomError, match=sentence):
-        hello.check_greeting(greeting(made.path, kit), "a")
+        hello.check_greeting(greeting(new_federation.path, kit), "a")
 
 
-def test_a_signature_of_another_key_is_none(made):
+def test_a_signature_of_another_key_is_none(new_federation):
     from fedloom.deploy import hello
     from fedloom.deploy.guard import Door
 
-    headers = hello.signed(made.path / "kits" / "a" / "node.key")
+    headers = hello.signed(new_federation.path / "kits" / "a" / "node.key")
     headers[hello.MOMENT] = "2027-01-01T00:00:00+00:00"
-    raw = json.loads(Door(None, made.path).greeting(headers))
+    raw = json.loads(Door(None, new_federation.path).greeting(headers))
     assert raw["refusal"] == "its key or signature is malformed"
 
 
@@ -380,7 +384,7 @@ def test_what_differs_is_told(monkeypatch, version, protocol, years, said):
 
 
 @pytest.mark.parametrize("years", [-1, 3])
-def test_a_clock_that_is_wrong_by_a_year_is_one_sentence(made, monkeypatch, years):
+def test_a_clock_that_is_wrong_by_a_year_is_one_sentence(new_federation, monkeypatch, years):
     from fedloom.deploy import kits
 
     actual = datetime.datetime.now(datetime.UTC)
@@ -390,7 +394,7 @@ def test_a_clock_that_is_wrong_by_a_year_is_one_sentence(made, monkeypatch, year
         def now(cls, tz=None):
             return actual + datetime.timedelta(days=365 * years)
 
-    kit = made.path / "kits" / "a"
+    kit = new_federation.path / "kits" / "a"
     monkeypatch.setattr(kits.datetime, "datetime", AnotherTime)
     with pytest.raises(FedloomError, match=r"valid now, but it is valid .*; correct the clock"):
         kits.Kit.open(kit)
@@ -443,12 +447,12 @@ def test_a_site_joins_a_federation_with_a_given_certificate(tmp_path, pki):
     from fedloom.deploy.kits import Federation, Kit
 
     given = GivenCertificates(pki / "ca.pem", pki / "fed.pem", pki / "fed.key")
-    made = Federation.create(
+    new_federation = Federation.create(
         tmp_path / "made", [], "localhost", free_port(), given=given, sites_join=True
     )
     kit = tmp_path / "kit"
-    _, admission, _ = admitted(made, joining.request(kit, "c")[0])
-    assert admission.issuer == (made.path / "authority.crt").read_text()
+    _, admission, _ = admitted(new_federation, joining.request(kit, "c")[0])
+    assert admission.issuer == (new_federation.path / "authority.crt").read_text()
     joining.accept(kit, answer_file(tmp_path, admission), admission.fingerprint)
     assert Kit.open(kit).site == "c"
     assert (kit / "ca.crt").read_bytes() == (pki / "ca.pem").read_bytes()
@@ -461,17 +465,22 @@ def test_a_server_shows_the_given_certificate_to_sites(tmp_path, pki):
     from fedloom.deploy.kits import Federation
 
     given = GivenCertificates(pki / "ca.pem", pki / "fed.pem", pki / "fed.key")
-    made = Federation.create(tmp_path / "made", ["a"], "localhost", free_port(), given=given)
-    server = processes.start_server(made, insecure=False)
+    new_federation = Federation.create(
+        tmp_path / "made", ["a"], "localhost", free_port(), given=given
+    )
+    server = processes.start_server(new_federation, insecure=False)
     try:
-        processes.wait_until_up(made, server)
-        registered = processes.register(made)
+        processes.wait_until_up(new_federation, server)
+        registered = processes.register(new_federation)
         assert [node.name for node in control.nodes(processes.access_of(registered))] == ["a"]
-        kit = made.path / "kits" / "a"
+        kit = new_federation.path / "kits" / "a"
         assert (kit / "ca.crt").read_bytes() == (pki / "ca.pem").read_bytes()
-        said = hello.greet(f"localhost:{made.port}", kit / "ca.crt", kit / "node.key")
-        assert said is not None and said.refusal is None
-        assert hello.greet(f"127.0.0.1:{made.port}", kit / "ca.crt", kit / "node.key") is None
+        greeting = hello.greet(f"localhost:{new_federation.port}", kit / "ca.crt", kit / "node.key")
+        assert greeting is not None and greeting.refusal is None
+        assert (
+            hello.greet(f"127.0.0.1:{new_federation.port}", kit / "ca.crt", kit / "node.key")
+            is None
+        )
     finally:
         processes.stop(server)
 
@@ -480,7 +489,8 @@ def test_a_server_shows_the_given_certificate_to_sites(tmp_path, pki):
 
 
 def test_a_site_joins_a_running_federation_and_a_revoked_one_is_turned_away(federation, tmp_path):
-    kit, request = tmp_path / "kit", tmp_path / "kit" / "hospital-c.request"
+    kit = tmp_path / "kit"
+    request = tmp_path / "kit" / "hospital-c.request"
     answer = tmp_path / "c.admission"
     path = str(federation.path)
     for words in (

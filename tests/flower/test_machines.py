@@ -19,7 +19,8 @@ pytestmark = pytest.mark.flower
 
 PROXY = Path(__file__).with_name("proxy.py")
 PORT = 9092
-SERVER, SERVER_AFTER_MOVING = "10.213.0.1", "10.213.0.9"
+SERVER = "10.213.0.1"
+SERVER_AFTER_MOVING = "10.213.0.9"
 ROUTER = "10.214.0.1"  # which the sites take for the server
 ROUNDS = 8
 
@@ -35,10 +36,10 @@ def may_make_namespaces():
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     name = f"fedloom-probe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode == 0
-    if made:
+    has_made = subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode == 0
+    if has_made:
         ip("netns", "del", name)
-    return made
+    return has_made
 
 
 class Machines(Deployment):
@@ -75,37 +76,40 @@ def machines(tmp_path):
     """A server, a router and two sites, joined by veth. The router runs the proxy."""
     if not may_make_namespaces():
         pytest.skip("network namespaces need root and `ip`")
-    made = Machines(tmp_path, names=("site-a", "site-b"))
-    places = ("server", "router", *made.names)
+    machines_of_sites = Machines(tmp_path, names=("site-a", "site-b"))
+    places = ("server", "router", *machines_of_sites.names)
     proxy = None
     try:
         for place in places:
-            ip("netns", "add", made.namespace(place))
-            ip("link", "set", "lo", "up", inside=made.namespace(place))
-        join(made, "server", f"{SERVER}/24", "router", "10.213.0.2/24", 0)
-        ip("addr", "add", f"{ROUTER}/32", "dev", "lo", inside=made.namespace("router"))
-        for number, name in enumerate(made.names, 1):
-            there, here = f"10.213.{number}.1/24", f"10.213.{number}.2/24"
-            join(made, name, here, "router", there, number)
+            ip("netns", "add", machines_of_sites.namespace(place))
+            ip("link", "set", "lo", "up", inside=machines_of_sites.namespace(place))
+        join(machines_of_sites, "server", f"{SERVER}/24", "router", "10.213.0.2/24", 0)
+        ip("addr", "add", f"{ROUTER}/32", "dev", "lo", inside=machines_of_sites.namespace("router"))
+        for number, name in enumerate(machines_of_sites.names, 1):
+            there = f"10.213.{number}.1/24"
+            here = f"10.213.{number}.2/24"
+            join(machines_of_sites, name, here, "router", there, number)
             gateway = there.removesuffix("/24")
-            ip("route", "add", "default", "via", gateway, inside=made.namespace(name))
+            ip("route", "add", "default", "via", gateway, inside=machines_of_sites.namespace(name))
         command = [sys.executable, str(PROXY), ROUTER, str(PORT), SERVER]
         proxy = subprocess.Popen(
-            [*made.inside("router"), *command],
+            [*machines_of_sites.inside("router"), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        made.proxy = proxy
+        machines_of_sites.proxy = proxy
         assert proxy.stdout.readline() == "listening\n"
-        yield made
+        yield machines_of_sites
     finally:
-        made.stop()
+        machines_of_sites.stop()
         if proxy is not None:
             proxy.kill()
             proxy.wait(10)
         for place in places:
-            subprocess.run(["ip", "netns", "del", made.namespace(place)], capture_output=True)
+            subprocess.run(
+                ["ip", "netns", "del", machines_of_sites.namespace(place)], capture_output=True
+            )
 
 
 def join(made, one, address, other, its_address, number):
@@ -135,7 +139,9 @@ def test_nothing_is_lost_on_a_network_that_fails(machines):
     from deployment import write_sites
 
     write_sites(made.folder / "sites", made.names)
-    sites = [word for name in made.names for word in ("--site", name)]
+    sites = []
+    for name in made.names:
+        sites += ["--site", name]
     words = ["--host", ROUTER, "--port", str(PORT)]
     done = made.fedloom("federation", "init", str(made.path), *sites, *words)
     assert done.returncode == 0, done.stderr
@@ -166,7 +172,8 @@ def test_nothing_is_lost_on_a_network_that_fails(machines):
     rows = tiny.rows(folder)
     assert [row["round"] for row in rows] == list(range(1, ROUNDS + 1))
     assert [row["refused"] for row in rows] == [[]] * ROUNDS
-    assert all(sorted(line[0] for line in row["ledger"] if line[1] >= 0) for row in rows)
+    for row in rows:
+        assert any(line[1] >= 0 for line in row["ledger"])
     result = json.loads((folder / "result.json").read_text())
     assert len(result["clients"]) == 2
 

@@ -28,18 +28,18 @@ class Server:
         await send({"type": "http.response.body", "body": body})
 
     def call(self, name, key="site", content=b""):
-        sent = []
+        messages = []
 
         async def receive():
             return {"type": "http.request", "body": content, "more_body": False}
 
         async def send(event):
-            sent.append(event)
+            messages.append(event)
 
         scope = {"path": f"/v1/fleet/{name}"}
         asyncio.run(self.redelivery(scope, receive, send, key))
-        body = sent[1]["body"]
-        assert (b"content-length", str(len(body)).encode()) in sent[0]["headers"]
+        body = messages[1]["body"]
+        assert (b"content-length", str(len(body)).encode()) in messages[0]["headers"]
         return body
 
 
@@ -87,7 +87,8 @@ def asking_for(*contents):
 
 
 def test_a_reply_that_is_announced_again_is_still_asked_for_its_content():
-    first, nothing = asking_for("a", "b"), asking_for()
+    first = asking_for("a", "b")
+    nothing = asking_for()
     server = Server(first, nothing, nothing, asking_for("c"), nothing)
     assert server.call("push-messages", content=b"reply") == first
     assert server.call("push-messages", content=b"reply") == first  # the first answer was lost

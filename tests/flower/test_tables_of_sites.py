@@ -20,7 +20,8 @@ def write_tables(folder):
     """The same columns in another order; each ward, and a gap, is at one site alone."""
     draw = np.random.default_rng(0)
     for number in range(90):
-        age, ward = draw.normal(50, 10), ("east", "west")[number % 2]
+        age = draw.normal(50, 10)
+        ward = ("east", "west")[number % 2]
         outcome = f"{3 * age + 20 * (ward == 'east'):.2f}"
         TABLES["hospital-a"].append(f"{age:.1f},{ward},1,{outcome}")
         TABLES["hospital-b"].append(f"{outcome},1,{'' if number % 5 else 'north'},{age + 5:.1f}")
@@ -30,16 +31,16 @@ def write_tables(folder):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    made = Deployment(tmp_path_factory.mktemp("tables")).init()
-    (made.folder / "tables").mkdir()
-    write_tables(made.folder / "tables")
+    deployment = Deployment(tmp_path_factory.mktemp("tables")).init()
+    (deployment.folder / "tables").mkdir()
+    write_tables(deployment.folder / "tables")
     try:
-        made.serve()
-        for name in made.names:
-            made.attend(name, f"tables/{name}.csv")
-        yield made
+        deployment.serve()
+        for name in deployment.names:
+            deployment.attend(name, f"tables/{name}.csv")
+        yield deployment
     finally:
-        made.stop()
+        deployment.stop()
 
 
 def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):
@@ -50,7 +51,8 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):
         "run", *words, "--data", "tables", "--workers", "0", "--out", "local", "--json"
     )
     assert local.returncode == 0, local.stderr
-    deployed, embedded = json.loads(done.stdout), json.loads(local.stdout)
+    deployed = json.loads(done.stdout)
+    embedded = json.loads(local.stdout)
     assert deployed["metric"] == "rmse" and deployed["rmse"] == embedded["rmse"]
     assert same(weights(tables.folder / "run"), weights(tables.folder / "local"))
     results = [
@@ -66,7 +68,8 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_tables(tables):
     kept = (tables.folder / "run" / "sites.json").read_text()
     assert TABLES["hospital-a"][1].split(",")[0] not in kept  # an age
 
-    kit, data = tables.path / "kits" / "hospital-a", tables.folder / "tables" / "hospital-a.csv"
+    kit = tables.path / "kits" / "hospital-a"
+    data = tables.folder / "tables" / "hospital-a.csv"
     words = [
         "predict",
         "run",

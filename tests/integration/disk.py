@@ -34,7 +34,9 @@ class Disk:
     """
 
     def __init__(self, at: int | None = None, fail: Fail = killed, *, half: bool = False) -> None:
-        self.at, self.fail, self.half = at, fail, half
+        self.at = at
+        self.fail = fail
+        self.half = half
         self.log: list[str] = []  # what each operation was: the kind and the file's kind
 
     def step(self, kind: str, path: Any, partly: Callable[[], None] = lambda: None) -> None:
@@ -76,7 +78,9 @@ class Handle:
     """An open file whose writes and cuts are counted; a write may be half done when it fails."""
 
     def __init__(self, file: Any, path: Any, disk: Disk) -> None:
-        self.file, self.path, self.disk = file, path, disk
+        self.file = file
+        self.path = path
+        self.disk = disk
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)

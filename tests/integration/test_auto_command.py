@@ -70,13 +70,13 @@ def found_in(path):
 
 def test_one_split_one_budget_and_a_choice_by_validation(images, tmp_path):
     auto = carry_out(create_auto(asked(images, "ditto"), tmp_path / "a"))
-    found = found_in(auto.path)
-    assert found == auto.result
-    assert {row.name for row in found.leaderboard} == {"local-adaptation", "fedavg", "ditto"}
+    outcome = found_in(auto.path)
+    assert outcome == auto.result
+    assert {row.name for row in outcome.leaderboard} == {"local-adaptation", "fedavg", "ditto"}
     assert all(
-        before.validation >= after.validation for before, after in pairwise(found.leaderboard)
+        before.validation >= after.validation for before, after in pairwise(outcome.leaderboard)
     )
-    assert [row.chosen for row in found.leaderboard] == [True, False, False]
+    assert [row.chosen for row in outcome.leaderboard] == [True, False, False]
     splits = [(run.path / "split.json").read_bytes() for run in auto.runs]
     assert splits[0] == splits[1] == splits[2]
     budgets = {RunFolder(run.path).config().budget for run in auto.runs}
@@ -84,15 +84,15 @@ def test_one_split_one_budget_and_a_choice_by_validation(images, tmp_path):
     for run in auto.runs:
         assert run.record.validation is not None
     parts = [len(Split.load(auto.runs[0].path / "split.json").client(k)[0]) for k in range(3)]
-    assert [client.samples for client in found.clients] == [round(0.25 * rest) for rest in parts]
-    assert auto.winner.path.name.startswith(found.winner.name)
+    assert [client.samples for client in outcome.clients] == [round(0.25 * rest) for rest in parts]
+    assert auto.winner.path.name.startswith(outcome.winner.name)
 
 
 def test_the_names_that_are_fixed(images, tmp_path):
     auto = carry_out(create_auto(asked(images), tmp_path / "a"))
     in_file = json.loads((auto.path / "result.json").read_text())
-    told = auto.to_json()
-    for shown in (in_file, told):
+    plain = auto.to_json()
+    for shown in (in_file, plain):
         assert {"runs", "methods", "verdict", "leaderboard", "decisions", "spent"} <= set(shown)
         assert [name for name in shown["leaderboard"][0] if name in ROW] == ROW
         assert list(shown["leaderboard"][0]["test"]) == [
@@ -111,19 +111,19 @@ def test_the_names_that_are_fixed(images, tmp_path):
 
 @pytest.mark.whole
 def test_more_than_two_others_run_a_first_rung(images, tmp_path):
-    given = asked(images, "ditto", "fedprox", "fedrep@rep")
-    given = replace(given, tree=tiny.tree(images, rounds=8))
-    auto = carry_out(create_auto(given, tmp_path / "a"))
+    setting = asked(images, "ditto", "fedprox", "fedrep@rep")
+    setting = replace(setting, tree=tiny.tree(images, rounds=8))
+    auto = carry_out(create_auto(setting, tmp_path / "a"))
     rungs = sorted(path.name for path in auto.path.glob("rung-*"))
     assert rungs == ["rung-ditto", "rung-fedprox", "rung-rep"]
     rung = next(
         decision for decision in auto.result.decisions if decision.decision.startswith("first rung")
     )
     assert rung.options == ["ditto", "fedprox", "rep"]
-    kept = rung.chosen.split(", ")
+    chosen = rung.chosen.split(", ")
     by_validation = sorted(rung.counts, key=rung.counts.get, reverse=True)
-    assert set(kept) == set(by_validation[:2])
-    assert {row.name for row in auto.leaderboard} == {"local-adaptation", "fedavg", *kept}
+    assert set(chosen) == set(by_validation[:2])
+    assert {row.name for row in auto.leaderboard} == {"local-adaptation", "fedavg", *chosen}
     whole = RunFolder(auto.runs[0].path).config().budget.amount
     assert RunFolder(auto.path / "rung-rep").config().budget.amount == pytest.approx(whole / 4)
     page = (auto.path / "report.html").read_text()
@@ -172,12 +172,12 @@ def test_test_data_decide_nothing(tmp_path, monkeypatch):
         _, test = split.client(client)
         arrays["y"][test] = (arrays["y"][test] + 1) % 3
     np.savez(data, **arrays)
-    given = asked(data, "ditto")
+    setting = asked(data, "ditto")
     tree = {
-        **given.tree,
+        **setting.tree,
         "data": {"name": str(data), "split": str(first.runs[0].path / "split.json")},
     }
-    second = carry_out(create_auto(replace(given, tree=tree), tmp_path / "b"))
+    second = carry_out(create_auto(replace(setting, tree=tree), tmp_path / "b"))
     assert [row.name for row in second.leaderboard] == [row.name for row in first.leaderboard]
     assert [client.chosen for client in second.result.clients] == [
         client.chosen for client in first.result.clients
@@ -261,8 +261,8 @@ def test_the_command(words, capsys, tmp_path):
     assert "MACs for each contestant: what 3 rounds of local-adaptation take" in shown.err
     assert "--small has no effect on ditto" in shown.err
     assert cli.main(["resume", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] and told["leaderboard"][0]["chosen"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["verdict"] and printed["leaderboard"][0]["chosen"]
     assert cli.main(["report", str(out)]) == 0
     assert cli.main(["runs"]) == 0
 
@@ -276,7 +276,8 @@ def test_the_command_on_the_page_makes_the_same_again(words, capsys, tmp_path):
     page = html.unescape((tmp_path / "a" / "report.html").read_text())
     command = shlex.split(re.search(r"(fedloom auto --seed 4 .*?)</code>", page).group(1))
     assert cli.main([*command[1:], "--out", "b"]) == 0
-    before, after = found_in(tmp_path / "a"), found_in(tmp_path / "b")
+    before = found_in(tmp_path / "a")
+    after = found_in(tmp_path / "b")
     assert after.leaderboard == before.leaderboard
 
 

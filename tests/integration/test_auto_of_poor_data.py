@@ -50,10 +50,10 @@ def write_table(file, rows=90):
 def refusal(words, place, capsys):
     """What is said of a command that ends before anything is made."""
     assert cli.main([*words, "--out", str(place / "out")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1 and "Traceback" not in errors
     assert not (place / "out").exists()
-    return said
+    return errors
 
 
 def result_of(words, place):
@@ -113,11 +113,11 @@ def amount_in(said, before, after):
 
 def test_the_least_that_a_limit_must_allow_lets_the_race_decide(tmp_path, capsys):
     words = ["run", "auto", "--rounds", "30", *WINE]
-    said = refusal([*words, "--budget", "macs=600k"], tmp_path, capsys)
-    least = amount_in(said, "allow ", ", or use")
-    found = result_of([*words, "--budget", f"macs={least}"], tmp_path)
-    assert decisions_of(found)["size, slice 2"]["chosen"] in ("0.35", "0.5", "0.7", "1")
-    assert "stop" in decisions_of(found)
+    error = refusal([*words, "--budget", "macs=600k"], tmp_path, capsys)
+    least = amount_in(error, "allow ", ", or use")
+    result = result_of([*words, "--budget", f"macs={least}"], tmp_path)
+    assert decisions_of(result)["size, slice 2"]["chosen"] in ("0.35", "0.5", "0.7", "1")
+    assert "stop" in decisions_of(result)
 
 
 # Clients
@@ -127,11 +127,11 @@ def test_a_client_with_one_class(tmp_path):
     clients = np.arange(90) // 30
     labels = np.where(clients == 0, 1, np.arange(90) % 3)
     data = write_images(tmp_path / "x.npz", labels, clients)
-    found = result_of(["run", "auto", "--data", data, *NARROW], tmp_path)
-    first, second = found["clients"][:2]
+    result = result_of(["run", "auto", "--data", data, *NARROW], tmp_path)
+    first, second = result["clients"][:2]
     assert first["accuracy"] == 1.0
     assert first["balanced_accuracy"] is None and second["balanced_accuracy"] is not None
-    assert 0 < found["balanced_accuracy"]["mean"] <= 1
+    assert 0 < result["balanced_accuracy"]["mean"] <= 1
 
 
 def test_the_prior_of_one_class_leaves_the_others_possible():
@@ -152,39 +152,41 @@ def test_a_class_of_one_site_alone_and_a_site_of_one_class(command, tmp_path):
         lines.append(f"{age:.2f},{draw.normal():.2f},{row % 3},{label}")
     data = tmp_path / "x.csv"
     data.write_text("\n".join(lines) + "\n")
-    found = result_of([*command, "--data", str(data)], tmp_path)
+    result = result_of([*command, "--data", str(data)], tmp_path)
     if command[0] == "auto":
-        assert math.isfinite(found["leaderboard"][0]["test"]["mean"])
-        found = json.loads((tmp_path / "out" / "auto-seed0" / "result.json").read_text())
-    assert found["input"]["labels"] == ["ill", "odd", "well"]
-    assert found["clients"][0]["balanced_accuracy"] is None
-    assert all(math.isfinite(client["accuracy"]) for client in found["clients"])
+        assert math.isfinite(result["leaderboard"][0]["test"]["mean"])
+        result = json.loads((tmp_path / "out" / "auto-seed0" / "result.json").read_text())
+    assert result["input"]["labels"] == ["ill", "odd", "well"]
+    assert result["clients"][0]["balanced_accuracy"] is None
+    assert all(math.isfinite(client["accuracy"]) for client in result["clients"])
 
 
 @BOTH
 def test_one_client(command, tmp_path):
-    found = result_of([*command, "--data", "wine", "--clients", "1"], tmp_path)
+    result = result_of([*command, "--data", "wine", "--clients", "1"], tmp_path)
     if command[0] == "auto":
-        assert "at the only client, which may be chance" in found["verdict"]
-        assert found["leaderboard"][0]["test"]["interval"] is None
+        assert "at the only client, which may be chance" in result["verdict"]
+        assert result["leaderboard"][0]["test"]["interval"] is None
     else:
-        assert len(found["clients"]) == 1 and found["accuracy"]["std"] == 0.0
-    assert decisions_of(found)["size, slice 2"]["counts"]
+        assert len(result["clients"]) == 1 and result["accuracy"]["std"] == 0.0
+    assert decisions_of(result)["size, slice 2"]["counts"]
 
 
 @BOTH
 def test_clients_that_are_too_small_to_be_one(command, tmp_path, capsys):
     data = write_images(tmp_path / "x.npz", np.arange(15) % 3, np.arange(15) // 3)
-    said = refusal([*command, "--data", data], tmp_path, capsys)
-    assert "each client must have at least 10 samples to be a client, but 5 of 5 have fewer" in said
+    error = refusal([*command, "--data", data], tmp_path, capsys)
+    assert (
+        "each client must have at least 10 samples to be a client, but 5 of 5 have fewer" in error
+    )
 
 
 def test_nobody_has_a_validation_part(tmp_path, capsys):
     """Four samples each: one is for testing, and of three none is held back."""
     data = write_images(tmp_path / "x.npz", np.arange(24) % 3, np.arange(24) // 4)
-    found = result_of(["run", "auto", "--data", data, "--min-samples", "4", *NARROW], tmp_path)
+    result = result_of(["run", "auto", "--data", data, "--min-samples", "4", *NARROW], tmp_path)
     assert "no client has enough samples to hold 20 % of them back" in capsys.readouterr().err
-    decisions = decisions_of(found)
+    decisions = decisions_of(result)
     assert decisions["size, slice 2"]["chosen"] == "0.35"
     assert decisions["augmentation"]["chosen"] == "none"
     assert decisions["fine-tuning"]["chosen"] == "one network"
@@ -195,24 +197,24 @@ def test_a_verdict_says_nothing_of_what_nobody_could_compare(tmp_path):
     """Of three samples beside the test part the contest keeps one, so `auto` can hold none back."""
     data = write_table(tmp_path / "x.csv", rows=12)
     words = ["auto", "--rounds", "12", "--sizes", ".5,1", "--min-samples", "4", *QUICK]
-    found = result_of([*words, "--data", data], tmp_path)
-    decisions = decisions_of(found)
+    result = result_of([*words, "--data", data], tmp_path)
+    decisions = decisions_of(result)
     assert decisions["size, slice 1"]["chosen"] == "0.5"
     assert decisions["fine-tuning"]["counts"] == {"up": 0, "down": 0, "samples": 0}
-    assert "personal networks" not in found["verdict"]
-    assert [client["samples"] for client in found["clients"]] == [1, 1, 1]
+    assert "personal networks" not in result["verdict"]
+    assert [client["samples"] for client in result["clients"]] == [1, 1, 1]
 
 
 def test_some_have_no_validation_part(tmp_path, capsys):
     clients = [*np.arange(60) // 30, *np.repeat([2, 3, 4], 4)]
     data = write_images(tmp_path / "x.npz", np.arange(72) % 3, clients)
-    found = result_of(["run", "auto", "--data", data, "--min-samples", "4", *NARROW], tmp_path)
-    said = capsys.readouterr().err
+    result = result_of(["run", "auto", "--data", data, "--min-samples", "4", *NARROW], tmp_path)
+    errors = capsys.readouterr().err
     assert (
         "3 of 5 clients have too few samples to hold 20 % back: they train, the others decide"
-        in said
+        in errors
     )
-    counts = decisions_of(found)["size, slice 1"]["counts"]
+    counts = decisions_of(result)["size, slice 1"]["counts"]
     assert {sums["samples"] for sums in counts.values()} == {10}  # a fifth of 24, of two clients
 
 
@@ -223,9 +225,9 @@ def test_some_have_no_validation_part(tmp_path, capsys):
 def test_columns_that_say_nothing_are_left_out(command, tmp_path, capsys):
     data = write_table(tmp_path / "x.csv")
     result_of([*command, "--data", data], tmp_path)
-    said = capsys.readouterr().err
-    assert "the column note has the same value in every row: left out" in said
-    assert "the column empty has no value in any row: left out" in said
+    errors = capsys.readouterr().err
+    assert "the column note has the same value in every row: left out" in errors
+    assert "the column empty has no value in any row: left out" in errors
 
 
 @BOTH
@@ -238,9 +240,9 @@ def test_a_table_of_such_columns_alone(command, cell, says, tmp_path, capsys):
         lines.append(f"{cell},{cell},{row % 3},{'ill' if row % 2 else 'well'}")
     file = tmp_path / "x.csv"
     file.write_text("\n".join(lines) + "\n")
-    said = refusal([*command, "--data", str(file)], tmp_path, capsys)
+    error = refusal([*command, "--data", str(file)], tmp_path, capsys)
     assert (
-        "a table must have a column beside its label that says something" in said and says in said
+        "a table must have a column beside its label that says something" in error and says in error
     )
 
 
@@ -262,12 +264,12 @@ def test_sizes_of_a_drawn_network_race_and_so_do_those_of_its_genotype(tmp_path)
         "never",
     ]
     drawn = ["run", "auto", *asked, "--rounds", "5", *QUICK, "--network", "space:darts:s2:2"]
-    found = result_of(drawn, tmp_path)
-    assert decisions_of(found)["size, slice 1"]["chosen"] in ("0.5", "1")
+    result = result_of(drawn, tmp_path)
+    assert decisions_of(result)["size, slice 1"]["chosen"] in ("0.5", "1")
     genotype = tmp_path / "genotype.json"
     genotype.write_text((tmp_path / "out" / "architectures" / "client-0.json").read_text())
     place = tmp_path / "again"
     place.mkdir()
     again = result_of([*drawn[:-1], f"cells:{genotype}"], place)
     assert decisions_of(again)["size, slice 1"]["options"] == ["0.5", "1"]
-    assert again["clients"][0]["architecture"] == found["clients"][0]["architecture"]
+    assert again["clients"][0]["architecture"] == result["clients"][0]["architecture"]

@@ -273,16 +273,16 @@ def test_method_flags_variants_set_and_config_mean_the_same(ask, small, tmp_path
         "config": ["--config", "given.toml"],
         "flag over config": ["fedavg", "--config", "given.toml", "--lr", "1.0"],
     }
-    found = {}
+    results = {}
     for way, words in ways.items():
         code, output, _ = ask("run", *words, *small, "--json", "--out", way.replace(" ", "-"))
         assert code == 0, way
-        found[way] = {**json.loads(output), "run": "", "seconds": 0}
-    assert all(result == found["flag"] for result in found.values())
+        results[way] = {**json.loads(output), "run": "", "seconds": 0}
+    assert all(result == results["flag"] for result in results.values())
     plain = json.loads(ask("run", "fedavg", *small, "--json")[1])
     assert (
-        plain["accuracy"] != found["flag"]["accuracy"]
-        or plain["clients"] != found["flag"]["clients"]
+        plain["accuracy"] != results["flag"]["accuracy"]
+        or plain["clients"] != results["flag"]["clients"]
     )
 
 

@@ -173,11 +173,10 @@ def test_nothing_is_left_over(images, tmp_path):
         (out / name).write_bytes(b"half")
     resumed(out)
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    states = {
-        f"clients/{client}/{version}.state"
-        for client in range(3)
-        for version in ("2.0", "3.0", "4.0")
-    }
+    states = set()
+    for client in range(3):
+        for version in ("2.0", "3.0", "4.0"):
+            states.add(f"clients/{client}/{version}.state")
     assert files == states | {
         "checkpoints/000003.state", "checkpoints/000004.state", "classes.json", "config.toml",
         "metrics.csv", "metrics.jsonl", "report.html", "result.json", "run.json", "run.lock",
@@ -255,7 +254,9 @@ def poisoner(tmp_path):
 def test_one_client_cannot_end_a_run(poisoner, images, tmp_path):
     out = tmp_path / "run"
     run = tiny.start(out, poisoner, tiny.tree(images, clients=4, rounds=5))
-    refused = [refusal for row in tiny.rows(out) for refusal in row["refused"]]
+    refused = []
+    for row in tiny.rows(out):
+        refused += row["refused"]
     assert [refusal["client"] for refusal in refused] == [1]
     assert "its update of train parameters is 1e+30 per element" in refused[0]["reason"]
     assert run.result["rounds"] == 5 and run.figures["mean"] > 0
@@ -357,9 +358,9 @@ def test_a_stage_that_chose_its_best_round_can_be_taken_back(images, tmp_path):
     """The last checkpoint of a stage is kept with the best round that it hands on."""
     out = tmp_path / "run"
     tiny.start(out, "fedrep", tiny.tree(images, rounds=5, evaluate={"select": "best"}))
-    kept = sorted(int(path.stem) for path in (out / "checkpoints").iterdir())
+    checkpoints = sorted(int(path.stem) for path in (out / "checkpoints").iterdir())
     before = figures_of(out)
-    assert cli.main(["resume", str(out), "--quiet", "--from", str(kept[-2])]) == 0
+    assert cli.main(["resume", str(out), "--quiet", "--from", str(checkpoints[-2])]) == 0
     assert figures_of(out) == before
 
 
@@ -401,5 +402,5 @@ def test_checkpoints_stay_until_a_round_succeeds(poisoner, images, tmp_path):
     out = tmp_path / "run"
     tiny.start(out, poisoner, tiny.tree(images, clients=4, rounds=8, engine={"norm_bound": "off"}))
     assert [len(row["refused"]) for row in tiny.rows(out)] == [0, 0, 0, 3, 3, 3, 3, 3]
-    kept = sorted(path.stem for path in (out / "checkpoints").iterdir())
-    assert kept == ["000002", "000003", "000007", "000008"]
+    checkpoints = sorted(path.stem for path in (out / "checkpoints").iterdir())
+    assert checkpoints == ["000002", "000003", "000007", "000008"]

@@ -27,14 +27,14 @@ def runs(tmp_path_factory):
     """`context` has a path for every sample (wide samplers make many paths), `one` has one path."""
     place = tmp_path_factory.mktemp("paths")
     tiny.write_images(place / "images.npz", samples=90)
-    given = tiny.tree(place / "images.npz", rounds=2, evaluate={"every": 9})
+    setting = tiny.tree(place / "images.npz", rounds=2, evaluate={"every": 9})
     tuned = {"tune_share": 0.5}
     tiny.start(
         place / "context",
         "ca-fedpnas",
-        {**given, "options": {**SMALL, **tuned, "search": "random"}},
+        {**setting, "options": {**SMALL, **tuned, "search": "random"}},
     )
-    tiny.start(place / "one", "fedpnas", {**given, "options": {**SMALL, **tuned}})
+    tiny.start(place / "one", "fedpnas", {**setting, "options": {**SMALL, **tuned}})
     return place
 
 

@@ -67,8 +67,8 @@ def runs(place):
     """A finished run of every kind."""
     for method, options in {**OWN, **SHARED}.items():
         rounds = {"auto": 5, "spider": 4, "fednas": 3}.get(method, 2)
-        given = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
-        tiny.start(place / method, method, {**given, "options": options})
+        setting = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
+        tiny.start(place / method, method, {**setting, "options": options})
     return place
 
 
@@ -291,15 +291,16 @@ def federation(tmp_path_factory):
         file = tiny.write_images(place / "sites" / f"{name}.npz", samples=20 + 4 * number)
         arrays = dict(np.load(file))
         np.savez(file, x=arrays["x"] // (1 + number), y=arrays["y"])
-    given = tiny.tree(place / "sites", clients=2, rounds=2)
-    given["data"]["partition"] = "sites"
+    setting = tiny.tree(place / "sites", clients=2, rounds=2)
+    setting["data"]["partition"] = "sites"
     tiny.start(
-        place / "embedded", "local-adaptation", {**given, "options": OWN["local-adaptation"]}
+        place / "embedded", "local-adaptation", {**setting, "options": OWN["local-adaptation"]}
     )
     shutil.copytree(place / "embedded", place / "server")
     folder = RunFolder.open(place / "server")
     raw = folder.config().model_dump(mode="json", exclude_none=True)
-    raw["engine"]["federation"], raw["data"] = "somewhere", {"test": 0.2}
+    raw["engine"]["federation"] = "somewhere"
+    raw["data"] = {"test": 0.2}
     config: Experiment = validated(Experiment, raw)
     folder.write_text("config.toml", config.to_toml())
     sources = {

@@ -97,11 +97,11 @@ def rogue(tmp_path):
 
 
 def refusals(out):
-    """(client, reason) of every round."""
-    return [
-        [(refused["client"], refused["reason"]) for refused in row["refused"]]
-        for row in tiny.rows(out)
-    ]
+    """For every round a list of (client, reason)."""
+    of_rounds = []
+    for row in tiny.rows(out):
+        of_rounds.append([(refused["client"], refused["reason"]) for refused in row["refused"]])
+    return of_rounds
 
 
 REASONS = {
@@ -259,11 +259,9 @@ def test_too_few_replies_because_processes_died(rogue, images, tmp_path, pool_of
 
 def test_a_death_in_the_journal_survives_a_kill(rogue, images, tmp_path, pool_of):
     """A second process did the work: figures are the same, and the round's row has the death."""
-    setting, out, pool = (
-        tiny.tree(images, rounds=2, engine={"workers": 1}),
-        tmp_path / "run",
-        pool_of(1),
-    )
+    setting = tiny.tree(images, rounds=2, engine={"workers": 1})
+    out = tmp_path / "run"
+    pool = pool_of(1)
     tiny.start(tmp_path / "undisturbed", rogue, setting, pool=pool)
     (tmp_path / "fault").write_text("crashes once")
 

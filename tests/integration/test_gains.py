@@ -21,8 +21,8 @@ def searched(tmp_path_factory):
     place = tmp_path_factory.mktemp("gain")
     images = tiny.write_images(place / "images.npz")
     options = {**CELLS, "personal": True, "search": "random"}
-    given = tiny.tree(images, clients=4, rounds=3)
-    tiny.start(place / "run", "fednas", {**given, "options": options})
+    setting = tiny.tree(images, clients=4, rounds=3)
+    tiny.start(place / "run", "fednas", {**setting, "options": options})
     return place / "run"
 
 
@@ -37,14 +37,19 @@ def test_the_matrix_and_its_gains(run, capsys):
     printed = json.loads(capsys.readouterr().out)
     matrix = printed["matrix"]
     assert [len(row) for row in matrix] == [4] * 4 and printed["clients"] == [0, 1, 2, 3]
-    assert all(0 <= value <= 1 for row in matrix for value in row)
-    by_hand = [sum(row[i] - row[j] for j in range(4) if j != i) / 3 for i, row in enumerate(matrix)]
-    assert printed["gains"] == pytest.approx(by_hand) and printed["gain"] == pytest.approx(
-        sum(by_hand) / 4
-    )
+    by_hand = []
+    for client, row in enumerate(matrix):
+        assert all(0 <= value <= 1 for value in row)
+        own = row[client]
+        others = [value for other, value in enumerate(row) if other != client]
+        by_hand.append(own - sum(others) / 3)
+    assert printed["gains"] == pytest.approx(by_hand)
+    assert printed["gain"] == pytest.approx(sum(by_hand) / 4)
     assert json.loads((run / "gain.json").read_text()) == printed
-    assert [len(row) for row in printed["balanced_accuracy"]] == [4, 4, 4, 4]
-    assert all(0 <= figure <= 1 for row in printed["balanced_accuracy"] for figure in row)
+    balanced = printed["balanced_accuracy"]
+    assert [len(row) for row in balanced] == [4, 4, 4, 4]
+    for row in balanced:
+        assert all(0 <= figure <= 1 for figure in row)
     assert len((run / "gain.jsonl").read_text().splitlines()) == 16
     assert not (run / "exchange").exists()
 
@@ -120,9 +125,9 @@ def test_fresh_weights_make_another_matrix(run):
 @pytest.mark.slow
 def test_the_best_round_is_what_is_fine_tuned(tmp_path):
     images = tiny.write_images(tmp_path / "images.npz")
-    given = tiny.tree(images, clients=3, rounds=4, evaluate={"select": "best"})
+    setting = tiny.tree(images, clients=3, rounds=4, evaluate={"select": "best"})
     options = {**CELLS, "personal": True, "search": "random"}
-    tiny.start(tmp_path / "run", "fednas", {**given, "options": options})
+    tiny.start(tmp_path / "run", "fednas", {**setting, "options": options})
     assert len(find_gain(tmp_path / "run", epochs=1).cells) == 9
 
 
@@ -144,11 +149,11 @@ def test_bad_flags(run, capsys, words, what):
 @pytest.mark.slow
 def test_a_run_without_personal_architectures_is_refused(tmp_path):
     images = tiny.write_images(tmp_path / "images.npz")
-    given = tiny.tree(images, rounds=2)
-    tiny.start(tmp_path / "plain", "fedavg", given)
-    tiny.start(tmp_path / "one", "fednas", {**given, "options": CELLS})
+    setting = tiny.tree(images, rounds=2)
+    tiny.start(tmp_path / "plain", "fedavg", setting)
+    tiny.start(tmp_path / "one", "fednas", {**setting, "options": CELLS})
     small = {"network": "supernet:s2:2:2", "width": 0.125}
-    tiny.start(tmp_path / "same", "ditto", {**given, "options": small})
+    tiny.start(tmp_path / "same", "ditto", {**setting, "options": small})
     for name, found in (
         ("plain", "one for all"),
         ("one", "one for all"),

@@ -77,7 +77,8 @@ class Case:
         path = self.begin("undisturbed")
         with Disk().mounted() as disk:
             tiny.go_on(path)
-        self.log, self.expected = disk.log, tiny.left_behind(path)
+        self.log = disk.log
+        self.expected = tiny.left_behind(path)
 
     def begin(self, name):
         """A run's folder, made but not yet run."""
@@ -212,11 +213,11 @@ def test_kills_of_a_comparison(tmp_path):
         continue_comparison(folder, QUIET)
     expected = comparison_left(folder.path)
     generator = random.Random(4)
-    made = [
+    moments_of_writing = [
         at for at, kind in enumerate(disk.log, start=1) if "run json" in kind or "run toml" in kind
     ]
     for number, at in enumerate(
-        [*generator.sample(made, 5), *generator.sample(range(1, len(disk.log)), 2)]
+        [*generator.sample(moments_of_writing, 5), *generator.sample(range(1, len(disk.log)), 2)]
     ):
         folder = create_comparison(plan, tmp_path / f"killed-{number}")
         assert killed(

@@ -228,22 +228,22 @@ def test_a_methods_option_that_came_later_means_what_was_done_before(tmp_path):
 def test_an_option_that_was_always_there_means_its_default_where_somebody_took_it_out(
     tmp_path, images
 ):
-    made, _ = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
-    text = (made.path / "config.toml").read_text()
-    made.write_text("config.toml", re.sub(r"momentum = .*\n", "", text))
-    assert reopen(made).task.options["momentum"] == 0.9
+    folder, _ = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
+    text = (folder.path / "config.toml").read_text()
+    folder.write_text("config.toml", re.sub(r"momentum = .*\n", "", text))
+    assert reopen(folder).task.options["momentum"] == 0.9
 
 
 def test_the_id_is_of_the_text_whatever_this_version_makes_of_it(tmp_path, images):
-    made, prepared = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
-    again = reopen(made)
+    folder, prepared = create(configure("fedavg", tiny.tree(images)), tmp_path / "run")
+    again = reopen(folder)
     assert prepared.written is None and experiment_id(again) == experiment_id(prepared)
     grown = replace(
         again, config=again.config.model_copy(update={"seed": 77})
     )  # as a new option would change it
     assert experiment_id(grown) == experiment_id(prepared)
-    made.write_text("config.toml", "# a remark\n" + (made.path / "config.toml").read_text())
-    assert experiment_id(reopen(made)) != experiment_id(prepared)
+    folder.write_text("config.toml", "# a remark\n" + (folder.path / "config.toml").read_text())
+    assert experiment_id(reopen(folder)) != experiment_id(prepared)
 
 
 # A deployment

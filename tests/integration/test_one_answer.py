@@ -144,7 +144,7 @@ def trained(images, tmp_path_factory):
     )
 
 
-def given(path, x, y, capsys, run):
+def predicted(path, x, y, capsys, run):
     np.savez(path, x=x, y=y)
     capsys.readouterr()
     assert main(["predict", str(run.path), "--shared", "--data", str(path)]) == 0
@@ -155,9 +155,9 @@ def given(path, x, y, capsys, run):
 
 def test_predict_on_the_runs_own_data(trained, images, tmp_path, capsys):
     data = np.load(images)
-    shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, trained)
+    shown, as_json = predicted(tmp_path / "own.npz", data["x"], data["y"], capsys, trained)
     training = 60 - sum(client.test_samples for client in trained.record.clients)
-    assert (found["trained_on"], found["trained_on_among"]) == (training, "run")
+    assert (as_json["trained_on"], as_json["trained_on_among"]) == (training, "run")
     assert f"NOT A FAIR TEST: the run trained on {training} of these 60 samples." in shown
     assert "balanced accuracy" in shown and "AUC" not in shown  # there are three classes
 
@@ -167,16 +167,18 @@ def test_predict_on_partly_new_data(trained, images, tmp_path, capsys):
     rest, test = split_of(trained).client(0)
     x = np.concatenate([data["x"][rest[:4]], data["x"][test[:2]], 255 - data["x"][rest[:5]]])
     y = np.concatenate([data["y"][rest[:4]], data["y"][test[:2]], data["y"][rest[:5]]])
-    shown, found = given(tmp_path / "partly.npz", x, y, capsys, trained)
-    assert found["trained_on"] == 4 and "the run trained on 4 of these 11 samples." in shown
+    shown, as_json = predicted(tmp_path / "partly.npz", x, y, capsys, trained)
+    assert as_json["trained_on"] == 4 and "the run trained on 4 of these 11 samples." in shown
     floats = x.astype(np.float32)  # the same values
-    assert given(tmp_path / "floats.npz", floats, y, capsys, trained)[1]["trained_on"] == 4
+    assert predicted(tmp_path / "floats.npz", floats, y, capsys, trained)[1]["trained_on"] == 4
 
 
 def test_predict_on_new_data(trained, images, tmp_path, capsys):
     data = np.load(images)
-    shown, found = given(tmp_path / "new.npz", data["x"][:, ::-1] ^ 1, data["y"], capsys, trained)
-    assert found["trained_on"] == 0 and "The run trained on none of these 60 samples." in shown
+    shown, as_json = predicted(
+        tmp_path / "new.npz", data["x"][:, ::-1] ^ 1, data["y"], capsys, trained
+    )
+    assert as_json["trained_on"] == 0 and "The run trained on none of these 60 samples." in shown
 
 
 # What predict says of samples that a run of --init trained on
@@ -200,8 +202,12 @@ def test_predict_counts_what_the_runs_before_trained_on(chain, images, tmp_path,
     data = np.load(images)
     training = 60 - sum(client.test_samples for client in chain[0].record.clients)
     for run in chain[1:]:
-        shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, run)
-        assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (
+        shown, as_json = predicted(tmp_path / "own.npz", data["x"], data["y"], capsys, run)
+        assert (
+            as_json["trained_on"],
+            as_json["trained_on_by_init"],
+            as_json["trained_on_untold"],
+        ) == (
             training,
             training,
             None,
@@ -215,8 +221,10 @@ def test_predict_counts_what_the_runs_before_trained_on(chain, images, tmp_path,
 
 def test_predict_on_data_that_is_new_to_all_runs(chain, images, tmp_path, capsys):
     data = np.load(images)
-    shown, found = given(tmp_path / "new.npz", data["x"][:, ::-1] ^ 9, data["y"], capsys, chain[2])
-    assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (
+    shown, as_json = predicted(
+        tmp_path / "new.npz", data["x"][:, ::-1] ^ 9, data["y"], capsys, chain[2]
+    )
+    assert (as_json["trained_on"], as_json["trained_on_by_init"], as_json["trained_on_untold"]) == (
         0,
         0,
         None,
@@ -233,11 +241,11 @@ def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(
     for missing in (before, before / "split.json"):
         missing.rename(tmp_path / "away")
         try:
-            shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, chain[1])
+            shown, as_json = predicted(tmp_path / "own.npz", data["x"], data["y"], capsys, chain[1])
         finally:
             (tmp_path / "away").rename(missing)
-        assert (found["trained_on"], found["trained_on_by_init"]) == (None, None)
-        assert found["trained_on_untold"] == str(before)
+        assert (as_json["trained_on"], as_json["trained_on_by_init"]) == (None, None)
+        assert as_json["trained_on_untold"] == str(before)
         assert f"It is unknown what the --init run ({before}) was trained on." in shown
 
 

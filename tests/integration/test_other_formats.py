@@ -22,8 +22,8 @@ def runs(tmp_path_factory):
     (place / "words.txt").write_text(
         "in the beginning there was a word, and the word was long enough. " * 20
     )
-    given = tiny.tree(place / "images.npz", rounds=3)
-    tiny.start(place / "fednas", "fednas", {**given, "options": {**CELLS, "personal": True}})
+    setting = tiny.tree(place / "images.npz", rounds=3)
+    tiny.start(place / "fednas", "fednas", {**setting, "options": {**CELLS, "personal": True}})
     tiny.start(place / "fedavg", "fedavg", tiny.tree(place / "images.npz", rounds=1))
     text = tiny.tree(place / "words.txt", rounds=1, options={"width": "0.02"})
     text["data"]["name"] += ":8"
@@ -38,10 +38,10 @@ def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
     exported = export(open_finished(runs / name), client=1, format="onnx")
     assert 0 <= exported.difference < 1e-4 and "model.onnx" in exported.files
     session = runtime.InferenceSession(str(exported.path / "model.onnx"))
-    (given,) = session.get_inputs()
-    assert given.name == "samples" and isinstance(given.shape[0], str)
-    kind = {"tensor(uint8)": np.uint8, "tensor(int64)": np.int64}[given.type]
-    (scores,) = session.run(None, {"samples": np.zeros((7, *given.shape[1:]), kind)})
+    (input_of_session,) = session.get_inputs()
+    assert input_of_session.name == "samples" and isinstance(input_of_session.shape[0], str)
+    kind = {"tensor(uint8)": np.uint8, "tensor(int64)": np.int64}[input_of_session.type]
+    (scores,) = session.run(None, {"samples": np.zeros((7, *input_of_session.shape[1:]), kind)})
     assert scores.shape == (7, len(exported.about.labels))
 
 

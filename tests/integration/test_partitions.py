@@ -21,8 +21,8 @@ TURNED = "dirichlet-equal:1+rotation:90"
 
 
 def setting(images, rounds=1, **data):
-    given = tiny.tree(images, rounds=rounds)
-    return {**given, "data": {**given["data"], **data}}
+    tree = tiny.tree(images, rounds=rounds)
+    return {**tree, "data": {**tree["data"], **data}}
 
 
 def test_workers_change_no_bit_of_turned_images(images, tmp_path, pool_of):
@@ -39,8 +39,8 @@ def test_a_saved_split_gives_the_same_run(images, tmp_path):
     turned = setting(images, partition=TURNED)
     tiny.start(tmp_path / "made", "fedavg", turned)
     split = Split.load(tmp_path / "made" / "split.json")
-    given = {"name": str(images), "split": str(tmp_path / "made" / "split.json")}
-    run = tiny.start(tmp_path / "given", "fedavg", {**turned, "data": given})
+    data = {"name": str(images), "split": str(tmp_path / "made" / "split.json")}
+    run = tiny.start(tmp_path / "given", "fedavg", {**turned, "data": data})
     assert run.result["data"] == {"name": "images", "partition": TURNED, "split": split.hash}
     one, two = (
         json.loads((tmp_path / name / "result.json").read_text())["clients"]
@@ -52,9 +52,9 @@ def test_a_saved_split_gives_the_same_run(images, tmp_path):
 def test_a_wrong_split_is_refused_before_a_folder_is_made(images, tmp_path):
     tiny.start(tmp_path / "made", "fedavg", tiny.tree(images, rounds=1))
     other = tiny.write_images(tmp_path / "other.npz", samples=80)
-    given = {"name": str(other), "split": str(tmp_path / "made" / "split.json")}
+    data = {"name": str(other), "split": str(tmp_path / "made" / "split.json")}
     with pytest.raises(FedloomError, match="the split must be of the data other as it is now"):
-        create(configure("fedavg", {"data": given}), tmp_path / "run")
+        create(configure("fedavg", {"data": data}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -168,8 +168,8 @@ def test_a_change_for_each_client_through_a_run(images, tmp_path, pool_of):
     tiny.stopped_after(1, tmp_path / "stopped", "fedavg", changing)
     tiny.go_on(tmp_path / "stopped")
     assert tiny.unlike(expected, tiny.left_behind(tmp_path / "stopped")) == []
-    given = {"name": str(images), "split": str(tmp_path / "0" / "split.json")}
-    again = tiny.start(tmp_path / "given", "fedavg", {**changing, "data": given})
+    data = {"name": str(images), "split": str(tmp_path / "0" / "split.json")}
+    again = tiny.start(tmp_path / "given", "fedavg", {**changing, "data": data})
     assert again.accuracy == run.accuracy
 
 
@@ -184,8 +184,10 @@ def test_models_of_tinted_images_take_grey_ones(images, tmp_path, capsys):
     assert (
         main(["predict", str(tmp_path / "run"), "--data", str(images), "--shared", "--json"]) == 0
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["samples"] == 72 and told["trained_on"] > 0  # samples of the run are known again
+    printed = json.loads(capsys.readouterr().out)
+    assert (
+        printed["samples"] == 72 and printed["trained_on"] > 0
+    )  # samples of the run are known again
     assert (
         main(
             [

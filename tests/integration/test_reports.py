@@ -34,13 +34,14 @@ def test_a_run_and_its_report(images, tmp_path):
 
 
 def test_rounds_tell_of_the_shared_model_too(images, tmp_path):
-    tiny.start(tmp_path / "a", "ditto", tiny.tree(images, rounds=2))
-    tiny.start(tmp_path / "b", "fedavg", tiny.tree(images, rounds=2))
-    tiny.start(tmp_path / "c", "local", tiny.tree(images, rounds=2))
-    told = {name: [row["evaluation"] for row in tiny.rows(tmp_path / name)] for name in "abc"}
-    assert all(row["shared"] is not None for row in told["a"])
-    assert all(row["shared"] == row["accuracy"] for row in told["b"])
-    assert all(row["shared"] is None for row in told["c"])
+    evaluations = {}
+    for method in ("ditto", "fedavg", "local"):
+        tiny.start(tmp_path / method, method, tiny.tree(images, rounds=2))
+        rows = tiny.rows(tmp_path / method)
+        evaluations[method] = [row["evaluation"] for row in rows]
+    assert all(row["shared"] is not None for row in evaluations["ditto"])
+    assert all(row["shared"] == row["accuracy"] for row in evaluations["fedavg"])
+    assert all(row["shared"] is None for row in evaluations["local"])
 
 
 @pytest.mark.whole

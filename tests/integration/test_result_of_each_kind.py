@@ -48,16 +48,16 @@ def test_a_fixed_network_and_the_names_in_their_order(images, tmp_path):
 
 def test_a_search_with_phases(images, tmp_path):
     options = {**CELLS, "t_s": 1, "tau": 1}
-    given = {**tiny.tree(images, rounds=4), "options": options}
-    result = check(tiny.start(tmp_path / "run", "spider", given).path)
+    setting = {**tiny.tree(images, rounds=4), "options": options}
+    result = check(tiny.start(tmp_path / "run", "spider", setting).path)
     assert list(result) == [*PERSONAL, "phases", "checksums"]
     assert all(isinstance(row["architecture"], dict) for row in result["clients"])
 
 
 def test_text(tmp_path):
     (tmp_path / "play.txt").write_text("to be or not to be. " * 40)
-    given = {**tiny.tree(tmp_path / "play.txt:12:3"), "options": {"width": 0.03, "batch": 8}}
-    result = check(tiny.start(tmp_path / "run", "fedavg", given).path)
+    setting = {**tiny.tree(tmp_path / "play.txt:12:3"), "options": {"width": 0.03, "batch": 8}}
+    result = check(tiny.start(tmp_path / "run", "fedavg", setting).path)
     beside = ALWAYS.index("f1")
     assert (
         list(result)[beside : beside + 2] == ["accuracy", "perplexity"]
@@ -76,8 +76,8 @@ def test_the_best_round_in_clusters(images, tmp_path):
 def test_a_run_that_began_with_anothers_weights(images, tmp_path):
     first = tiny.start(tmp_path / "first", "fedavg", tiny.tree(images))
     assert "init" not in check(first.path)
-    given = {**tiny.tree(images), "init": {"run": str(first.path)}}
-    result = check(tiny.start(tmp_path / "second", "ditto", given).path)
+    setting = {**tiny.tree(images), "init": {"run": str(first.path)}}
+    result = check(tiny.start(tmp_path / "second", "ditto", setting).path)
     assert list(result) == [*PERSONAL, "init", "checksums"] and result["init"]["seen"] == 0
 
 

@@ -37,7 +37,9 @@ def test_what_a_run_tells(images, tmp_path):
         rows[-1]["simulated"]["end"] == simulated["seconds"]
         and rows[0]["simulated"]["begin"] == 0.0
     )
-    refused = [refusal for row in rows for refusal in row["refused"]]
+    refused = []
+    for row in rows:
+        refused += row["refused"]
     assert len(refused) == simulated["dropped"] + simulated["late"]
     assert all(refusal["reason"].startswith(("left: ", "late: ")) for refusal in refused)
     assert run.result["measured_clock"] >= 0 and "clock" not in run.result

@@ -29,11 +29,20 @@ def patients(file, task="class", missing=True, rows=ROWS):
     for row in range(rows):
         age = draw.normal(50, 10)
         ward = ["north", "east", "south"][row % 3]
-        score = (age - 50) / 10 + (2 if ward == "east" else -1)
-        label = f"{100 + 20 * score:.3f}" if task == "number" else ("ill" if score > 0 else "well")
-        shown = "" if missing and row % 11 == 3 else f"{age:.2f}"
-        ward = "NA" if missing and row % 13 == 5 else ward
-        lines.append(f"{shown},{ward},same,{row % 4},{label}")
+        score = (age - 50) / 10 - 1
+        if ward == "east":
+            score = (age - 50) / 10 + 2
+        label = "well"
+        if task == "number":
+            label = f"{100 + 20 * score:.3f}"
+        elif score > 0:
+            label = "ill"
+        age_cell = f"{age:.2f}"
+        if missing and row % 11 == 3:
+            age_cell = ""
+        if missing and row % 13 == 5:
+            ward = "NA"
+        lines.append(f"{age_cell},{ward},same,{row % 4},{label}")
     file.write_text("\n".join(lines) + "\n")
     return str(file)
 

@@ -28,7 +28,7 @@ SMALL = {"width": 0.03, "batch": 8}
 def play(tmp_path):
     """Three roles who each repeat themselves: easy to predict."""
     words = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
-    blocks = [f"{role}:\n{said * 6}" for _ in range(3) for role, said in words.items()]
+    blocks = [f"{role}:\n{line * 6}" for role, line in words.items()] * 3
     path = tmp_path / "play.txt"
     path.write_text("\n\n".join(blocks))
     return path
@@ -127,7 +127,7 @@ def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatc
         toy = replace(
             toy, data=data, task=replace(toy.task, kind="text", shape=(5,), mean=(), std=())
         )
-    told = {"text": "perplexity", "image": "accuracy"}[kind]
+    metric = {"text": "perplexity", "image": "accuracy"}[kind]
     figures = {1: 0.5, 2: 0.25, 3: 0.5, 4: 0.75}
     real = Loop.evaluate
 
@@ -135,7 +135,7 @@ def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatc
         evaluated = real(self, at, part, clients, final=final)
         clients = []
         for client in evaluated.clients:
-            assert client.own.figures.metric == told
+            assert client.own.figures.metric == metric
             changed = replace(client.own.figures, value=figures[at.round])
             clients.append(replace(client, own=replace(client.own, figures=changed)))
         return replace(evaluated, clients=tuple(clients))
@@ -162,11 +162,11 @@ def test_json_and_runs(capsys, play, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     data = ["--data", "play.txt:12:3", *QUICK]
     code, out, _ = said(capsys, "run", "fedavg", *data, "--width", "0.03", "--json")
-    found = json.loads(out)
-    assert (code, found["metric"], found["lower_is_better"]) == (0, "perplexity", True)
-    assert all(row["perplexity"] >= 1 for row in found["clients"])
+    printed = json.loads(out)
+    assert (code, printed["metric"], printed["lower_is_better"]) == (0, "perplexity", True)
+    assert all(row["perplexity"] >= 1 for row in printed["clients"])
     shown = " ".join(said(capsys, "runs")[1].split())
-    assert f"perplexity {PERPLEXITY.text(found['perplexity']['mean'])}" in shown
+    assert f"perplexity {PERPLEXITY.text(printed['perplexity']['mean'])}" in shown
     code, out, _ = said(
         capsys, "compare", "fedavg", "local", *data, "--set", "options.width=0.03", "--json"
     )

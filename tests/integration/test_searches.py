@@ -120,26 +120,26 @@ class TestAnswers:
             return inner(model, paths, *rest)
 
         monkeypatch.setattr(path_scoring, "score_paths", counting)
-        known = {row.path for row in read_scores(run / "scores.jsonl")}
+        scored_paths = {row.path for row in read_scores(run / "scores.jsonl")}
         first = answered(capsys, "search", run, "--limit", "macs=9k", "--models", 10)
         again = answered(capsys, "search", run, "--limit", "macs=9k", "--models", 12)
         assert first["from_scores"] + first["scored"] == 10
         assert (again["from_scores"], again["scored"]) == (10, 2)
         assert (first["search"], again["search"]) == ("macs-9k", "macs-9k-2")
         assert len(scored) == len(set(scored)) == first["scored"] + 2
-        new = {row.path for row in all_scores(run)} - known
+        new = {row.path for row in all_scores(run)} - scored_paths
         assert len(new) == len(scored)
 
     def test_new_scores_are_those_of_the_runs_own_search(self, run: Path) -> None:
         supernet = Supernet.open(run)
-        known = supernet.scores()
-        paths = sorted(known)[:3]
+        scores = supernet.scores()
+        paths = sorted(scores)[:3]
         scorer = path_scoring.scorer_of(
             supernet.folder, supernet.frame, supernet.state.tensors, supernet.options
         )
         for path, score in scorer.scores(paths).items():
-            assert score.loss == pytest.approx(known[path].loss, rel=1e-9)
-            assert (score.accuracy, score.samples) == (known[path].accuracy, known[path].samples)
+            assert score.loss == pytest.approx(scores[path].loss, rel=1e-9)
+            assert (score.accuracy, score.samples) == (scores[path].accuracy, scores[path].samples)
 
     def test_clients_score_as_in_a_round_of_the_run(self, original: Path) -> None:
         supernet = Supernet.open(original)
@@ -280,18 +280,18 @@ class TestOwnSamples:
         monkeypatch.setattr(path_scoring, "reopen", no_data)
         federated(run)
         supernet = Supernet.open(run)
-        known = best_first(
+        scores = best_first(
             supernet.scores(),
             searching.space_within(supernet, searching.SearchRequest(Limit(macs=9e3))),
         )
         before = all_scores(run)
         data = images(tmp_path)
-        models = len(known) + 2
+        models = len(scores) + 2
         words = ("search", run, "--limit", "macs=9k", "--models", models, "--data")
         answer = answered(capsys, *words, data)
         assert (answer["from_scores"], answer["scored"]) == (0, models)
         assert (answer["data"]["name"], answer["data"]["samples"]) == (str(data), 20)
-        assert scored[: len(known)] == known
+        assert scored[: len(scores)] == scores
         assert len(set(scored)) == models
         assert answer["search"] == "macs-9k-on-own"
         files = sorted(file.name for file in (run / "searches" / "macs-9k-on-own").glob("scores*"))
@@ -303,7 +303,7 @@ class TestOwnSamples:
         assert all_scores(run) == before
         assert answered(capsys, "search", run, "--limit", "macs=9k", "--models", 1)[
             "from_scores"
-        ] == len(known)
+        ] == len(scores)
         copy = shutil.copy(data, tmp_path / "copy.npz")
         again = answered(capsys, *words, copy)
         assert (again["from_scores"], again["scored"], again["path"]) == (models, 0, answer["path"])
@@ -320,12 +320,12 @@ class TestOwnSamples:
         prepared = path_scoring.reopen(supernet.folder)
         server = path_scoring.server_samples(prepared, path_scoring.clients_of(prepared))
         assert server is not None
-        known = supernet.scores()
-        paths = sorted(known)[:3]
+        scores = supernet.scores()
+        paths = sorted(scores)[:3]
         parts = (supernet.folder, supernet.frame, supernet.state.tensors, supernet.options)
         for path, score in path_scoring.scorer_on(server, *parts).scores(paths).items():
-            assert score.loss == pytest.approx(known[path].loss, rel=1e-9)
-            assert (score.accuracy, score.samples) == (known[path].accuracy, known[path].samples)
+            assert score.loss == pytest.approx(scores[path].loss, rel=1e-9)
+            assert (score.accuracy, score.samples) == (scores[path].accuracy, scores[path].samples)
 
     def test_a_search_that_was_stopped_keeps_its_scores(
         self,

@@ -44,7 +44,7 @@ def as_another_process(monkeypatch):
     monkeypatch.setattr(spaces, "_OPENED", set())
 
 
-def told(capsys, *words, code=0) -> str:
+def output_of(capsys, *words, code=0) -> str:
     capsys.readouterr()
     assert cli.main([str(word) for word in words]) == code
     return capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_its_architectures_are_told_in_words(spider_run, capsys, monkeypatch):
     assert "layer.0 ── " in (folder / "client-0.txt").read_text()
     assert not (spider_run.path / "run.log").read_text()  # nothing is amiss
     (spider_run.path / NAME).unlink()
-    told(capsys, "report", spider_run.path)
+    output_of(capsys, "report", spider_run.path)
     page = (spider_run.path / NAME).read_text()
     assert "cannot be opened" not in page and "unknown" not in page
     section = page.partition(">Architectures</h2>")[2].partition("<h2")[0]
@@ -101,7 +101,7 @@ def test_a_file_that_is_gone_leaves_the_result(spider_run, monkeypatch, tmp_path
     as_another_process(monkeypatch)
     (tmp_path / "chain.py").unlink()
     assert Run.open(spider_run.path).result["clients"]
-    told(capsys, "report", spider_run.path)
+    output_of(capsys, "report", spider_run.path)
     assert (
         "3 of 3 architectures are of a space that cannot be opened here"
         in (spider_run.path / NAME).read_text()
@@ -110,19 +110,19 @@ def test_a_file_that_is_gone_leaves_the_result(spider_run, monkeypatch, tmp_path
 
 def test_its_models_are_exported_and_predict(spider_run, capsys, monkeypatch, tmp_path):
     as_another_process(monkeypatch)
-    said = told(capsys, "export", spider_run.path, "--client", 0)
-    assert "equals the run's own network on" in said and "bit for bit" in said
+    output = output_of(capsys, "export", spider_run.path, "--client", 0)
+    assert "equals the run's own network on" in output and "bit for bit" in output
     assert (
         "fedloom"
         not in (spider_run.path / "exports/client-0/model.py")
         .read_text()
         .partition('"""\n\nimport')[2]
     )
-    said = told(capsys, "export", spider_run.path, "--shared", "--out", tmp_path / "shared")
-    assert "bit for bit" in said
+    output = output_of(capsys, "export", spider_run.path, "--shared", "--out", tmp_path / "shared")
+    assert "bit for bit" in output
     np.savez(tmp_path / "new.npz", x=np.zeros((2, 6, 6), dtype=np.uint8))
     printed = json.loads(
-        told(
+        output_of(
             capsys,
             "predict",
             spider_run.path,
@@ -139,7 +139,7 @@ def test_its_models_are_exported_and_predict(spider_run, capsys, monkeypatch, tm
 def test_what_was_found_is_trained_as_a_fixed_network(
     spider_run, images, tmp_path, capsys, monkeypatch
 ):
-    told(capsys, "export", spider_run.path, "--client", 0)
+    output_of(capsys, "export", spider_run.path, "--client", 0)
     as_another_process(monkeypatch)
     expected = spider_run.client(0).architecture["choice"]
     for file in ("architectures/client-0.json", "exports/client-0/architecture.json"):
@@ -150,7 +150,7 @@ def test_what_was_found_is_trained_as_a_fixed_network(
             json.dumps(expected)
         }
     as_another_process(monkeypatch)
-    told(capsys, "report", run.path)
+    output_of(capsys, "report", run.path)
     assert "layer.0 ── " in (run.path / NAME).read_text()
 
 
@@ -159,7 +159,7 @@ def test_its_operations_are_profiled(spider_run, chain, capsys, tmp_path, monkey
     size = ["--cells", 1, "--channels", 2, "--shape", "1x6x6", "--classes", 3]
     table = tmp_path / "profile.json"
     printed = json.loads(
-        told(
+        output_of(
             capsys,
             "profile",
             "--space",
@@ -174,26 +174,29 @@ def test_its_operations_are_profiled(spider_run, chain, capsys, tmp_path, monkey
     )
     names = {entry["op"] for entry in printed["entries"]}
     assert names == {"normalised", "conv_3x3", "conv1", "conv3", "add", "mean", "classifier"}
-    again = told(
+    again = output_of(
         capsys, "profile", "--run", spider_run.path, "--repeats", 3, "--out", table, "--json"
     )
     assert json.loads(again)["new"] == 0
-    checked = told(
+    checked = output_of(
         capsys, "profile", "check", spider_run.path, "--profile", table, "--repeats", 3, "--json"
     )
     assert all(line["latency_ms"] > 0 for line in json.loads(checked)["clients"])
 
 
 def flags(options):
-    return [
-        word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
-    ]
+    words = []
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return words
 
 
 def test_a_dry_run(chain, images, capsys):
     words = ["--data", images, "--clients", 3, "--partition", "iid", "--rounds", 4, "--workers", 0]
     printed = json.loads(
-        told(capsys, "run", "fednas", "--space", chain, *flags(SIZE), *words, "--dry-run", "--json")
+        output_of(
+            capsys, "run", "fednas", "--space", chain, *flags(SIZE), *words, "--dry-run", "--json"
+        )
     )
     assert printed["dry_run"] and printed["seconds"] > 0
 
@@ -218,17 +221,17 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_an_installed_one_has_a_name(installed, images, tmp_path, capsys):
-    assert "chain        A chain of layers" in told(capsys, "list", "spaces")
+    assert "chain        A chain of layers" in output_of(capsys, "list", "spaces")
     run = tiny.start(tmp_path / "run", "fednas", tree(images, installed, SIZE, rounds=2))
     assert run.client(0).architecture["space"] == "chain:2"
     assert "layer.0 ── " in (run.path / "architectures/client-0.txt").read_text()
-    assert "bit for bit" in told(capsys, "export", run.path, "--client", 0)
+    assert "bit for bit" in output_of(capsys, "export", run.path, "--client", 0)
 
 
 @pytest.mark.parametrize("method", ["fednas", "spider"])
 def test_a_space_for_text(method, tmp_path, capsys, monkeypatch):
-    said = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
-    blocks = [f"{role}:\n{6 * words}" for _ in range(3) for role, words in said.items()]
+    words = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
+    blocks = [f"{role}:\n{line * 6}" for role, line in words.items()] * 3
     (tmp_path / "play.txt").write_text("\n\n".join(blocks))
     options = {"cells": "2", "channels": "4", "batch": "8", "space": f"{TEXTS}:Texts"}
     if method == "spider":
@@ -236,8 +239,9 @@ def test_a_space_for_text(method, tmp_path, capsys, monkeypatch):
     setting = {**tiny.tree(Path(f"{tmp_path}/play.txt:12:3"), rounds=4), "options": options}
     run = tiny.start(tmp_path / "run", method, setting)
     assert run.metric.name == "perplexity"
-    assert all(len(live) == 1 for client in run.clients for live in client.architecture["choice"])
+    for client in run.clients:
+        assert all(len(live) == 1 for live in client.architecture["choice"])
     as_another_process(monkeypatch)
-    assert "bit for bit" in told(capsys, "export", run.path, "--client", 0)
-    told(capsys, "report", run.path)
+    assert "bit for bit" in output_of(capsys, "export", run.path, "--client", 0)
+    output_of(capsys, "report", run.path)
     assert "first ── " in (run.path / NAME).read_text()

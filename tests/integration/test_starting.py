@@ -42,8 +42,8 @@ def place(tmp_path_factory):
 
 
 def tree(place, rounds=2, options=None, **sections):
-    given = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
-    return {**given, "options": dict(tiny.SMALL if options is None else options), **sections}
+    setting = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
+    return {**setting, "options": dict(tiny.SMALL if options is None else options), **sections}
 
 
 @pytest.fixture(scope="module")
@@ -81,22 +81,22 @@ def test_the_first_state_has_the_other_runs_weights(place, first, tmp_path, meth
 
 def test_the_loop_sends_them_down(place, first, tmp_path):
     """With a learning rate of next to nothing a round leaves the weights where they were."""
-    given = tree(
+    setting = tree(
         place,
         rounds=1,
         options={**tiny.SMALL, "lr": 1e-30, "bn": "frozen"},
         init={"run": str(first)},
     )
-    tiny.start(tmp_path / "new", "fedavg", given)
+    tiny.start(tmp_path / "new", "fedavg", setting)
     assert equal(dict(weights(tmp_path / "new")), dict(weights(first)))
 
 
 @pytest.mark.parametrize(("method", "options"), [("fedavg", tiny.SMALL), ("adapt", {"batch": "8"})])
 def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path, method, options):
     shutil.copytree(first, tmp_path / "old")
-    given = tree(place, rounds=3, options=options, init={"run": str(tmp_path / "old")})
-    tiny.start(tmp_path / "whole", method, given)
-    folder, prepared = create(configure(method, given), tmp_path / "cut")
+    setting = tree(place, rounds=3, options=options, init={"run": str(tmp_path / "old")})
+    tiny.start(tmp_path / "whole", method, setting)
+    folder, prepared = create(configure(method, setting), tmp_path / "cut")
 
     class Killed(Exception):
         pass
@@ -120,9 +120,9 @@ def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path, 
 
 
 def test_it_is_the_same_in_worker_processes(place, first, tmp_path, pool_of):
-    given = tree(place, init={"run": str(first)})
-    tiny.start(tmp_path / "none", "fedavg", given)
-    tiny.start(tmp_path / "two", "fedavg", {**given, "engine": {"workers": 2}}, pool=pool_of(2))
+    setting = tree(place, init={"run": str(first)})
+    tiny.start(tmp_path / "none", "fedavg", setting)
+    tiny.start(tmp_path / "two", "fedavg", {**setting, "engine": {"workers": 2}}, pool=pool_of(2))
     assert equal(dict(weights(tmp_path / "none")), dict(weights(tmp_path / "two")))
 
 
@@ -136,9 +136,9 @@ def flip_last_bit(file):
 def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(
     place, first, tmp_path, caplog, damage
 ):
-    given = tree(place, init={"run": str(first)})
-    tiny.start(tmp_path / "undisturbed", "fedavg", given)
-    create(configure("fedavg", given), tmp_path / "new")
+    setting = tree(place, init={"run": str(first)})
+    tiny.start(tmp_path / "undisturbed", "fedavg", setting)
+    create(configure("fedavg", setting), tmp_path / "new")
     file = tmp_path / "new" / "init.state"
     whole = file.read_bytes()
     damage(file)
@@ -241,15 +241,15 @@ def test_a_searched_network_goes_on_in_fedavg(place, tmp_path):
     tiny.start(tmp_path / "nas", "fednas", tree(place, options=CELLS))
     exported = export(open_finished(tmp_path / "nas"), out=tmp_path / "out")
     options = {"network": str(exported.path / "architecture.json"), "batch": "8"}
-    given = tree(place, options=options, init={"run": str(tmp_path / "nas")})
-    state, _, _ = starting_weights(tmp_path / "new", "fedavg", given)
+    setting = tree(place, options=options, init={"run": str(tmp_path / "nas")})
+    state, _, _ = starting_weights(tmp_path / "new", "fedavg", setting)
     assert equal(state.tensors, dict(weights(tmp_path / "nas")))
 
 
 def test_spider_goes_on(place, tmp_path):
     tiny.start(tmp_path / "one", "spider", tree(place, rounds=4, options=SPIDER))
-    given = tree(place, rounds=4, options=SPIDER, init={"run": str(tmp_path / "one")})
-    state, _, _ = starting_weights(tmp_path / "two", "spider", given)
+    setting = tree(place, rounds=4, options=SPIDER, init={"run": str(tmp_path / "one")})
+    state, _, _ = starting_weights(tmp_path / "two", "spider", setting)
     assert equal(state.tensors, dict(weights(tmp_path / "one")))
     assert not list((tmp_path / "two").glob("clients/*"))  # nothing private is taken over
 
@@ -271,10 +271,10 @@ def test_they_are_counted_through_runs_on_other_data(place, first, tmp_path):
         tmp_path / "between", "fedavg", tree(tmp_path, rounds=1, init={"run": str(first)})
     )
     assert between.result["init"]["seen"] is None
-    given = {**tree(place, rounds=1, init={"run": str(tmp_path / "between")}), "seed": 1}
-    direct = {**given, "init": {"run": str(first)}}
+    setting = {**tree(place, rounds=1, init={"run": str(tmp_path / "between")}), "seed": 1}
+    direct = {**setting, "init": {"run": str(first)}}
     found, expected = (create(configure("fedavg", each), tmp_path / name)[1].config.init.seen
-                       for name, each in (("a", given), ("b", direct)))  # fmt: skip
+                       for name, each in (("a", setting), ("b", direct)))  # fmt: skip
     assert found == expected and found
 
 
@@ -316,8 +316,8 @@ def test_a_comparison_is_not_a_run_to_begin_with(place, first, tmp_path):
 
 
 def test_all_methods_of_a_comparison_begin_alike(place, first, tmp_path):
-    given = tree(place, rounds=2, init={"run": str(first)})
-    plan = Plan(("fedavg", "fedprox"), (0,), {}, given)
+    setting = tree(place, rounds=2, init={"run": str(first)})
+    plan = Plan(("fedavg", "fedprox"), (0,), {}, setting)
     folder = create_comparison(plan, tmp_path / "compare")
     init = read_json(folder.path / "compare.json")["tree"]["init"]
     assert init["run"] == str(first.resolve()) and len(init["hash"]) == 64

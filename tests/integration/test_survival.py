@@ -34,13 +34,13 @@ def undisturbed(tmp_path_factory):
     """By case, a configuration, and figures and rounds of the run that nothing happened to."""
     folder = tmp_path_factory.mktemp("undisturbed")
     data = tiny.write_images(folder / "images.npz")
-    made = {}
+    runs = {}
     for name, (method, sections) in CASES.items():
         configuration = tiny.tree(data, rounds=ROUNDS, **sections)
         tiny.start(folder / name, method, configuration)
         rounds = [row["round"] for row in tiny.rows(folder / name)]
-        made[name] = (method, configuration, figures_of(folder / name), rounds)
-    return made
+        runs[name] = (method, configuration, figures_of(folder / name), rounds)
+    return runs
 
 
 def damage(path, draws):

@@ -25,9 +25,9 @@ def place(tmp_path_factory):
 
 
 def tree(place, partition):
-    given = tiny.tree(place / "images.npz", rounds=1)
-    given["data"]["partition"] = partition
-    return given
+    setting = tiny.tree(place / "images.npz", rounds=1)
+    setting["data"]["partition"] = partition
+    return setting
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +65,17 @@ def test_the_shared_model_at_every_client(shared, tmp_path, capsys):
     assert adapted["frozen"] == 0
     assert adapted["trained"] == sum(weight.numel() for weight in own.network().parameters())
     before = open_finished(shared)
-    came, left = (
-        finished.served(None).network().state_dict(),
-        before.served(None).network().state_dict(),
-    )
-    assert all(torch.equal(came[name], left[name]) for name in left)
+    weights_after = finished.served(None).network().state_dict()
+    weights_before = before.served(None).network().state_dict()
+    assert all(torch.equal(weights_after[name], weights_before[name]) for name in weights_before)
     steps = [
         value
         for name, value in own.network().state_dict().items()
         if name.endswith("num_batches_tracked")
     ]
-    counted = [value for name, value in left.items() if name.endswith("num_batches_tracked")]
+    counted = [
+        value for name, value in weights_before.items() if name.endswith("num_batches_tracked")
+    ]
     assert [int(step) - int(count) for step, count in zip(steps, counted, strict=True)] == [
         3
     ] * len(counted)
@@ -119,9 +119,9 @@ def test_each_clients_own_model_and_its_personal_part_alone(personal, tmp_path, 
     assert config.data.partition == "iid+tint+each:rotation:90" and config.init.clients == [0, 1, 2]
     for client in range(3):
         original = before.served(client).network().state_dict()
-        came = after.served(client)
-        begun = came.method.network(came.order, came.data, None, came.run).state_dict()
-        now = came.network().state_dict()
+        served = after.served(client)
+        begun = served.method.network(served.order, served.data, None, served.run).state_dict()
+        now = served.network().state_dict()
         changed = {name for name in original if not torch.equal(now[name], original[name])}
         assert all(
             torch.equal(begun[name], original[name]) for name in original
@@ -157,8 +157,8 @@ def test_one_clients_model_with_its_own_samples(personal, tmp_path, capsys):
     before = open_finished(personal)
     after = open_finished(tmp_path / "new")
     original = before.served(2).network().state_dict()
-    came = after.served(None).network().state_dict()
-    assert all(torch.equal(came[name], original[name]) for name in original)
+    weights_after = after.served(None).network().state_dict()
+    assert all(torch.equal(weights_after[name], original[name]) for name in original)
     assert cli.main(["resume", str(tmp_path / "new"), "--quiet"]) == 0
 
 
@@ -183,16 +183,16 @@ def test_what_a_method_freezes_keeps_its_bits(shared, tmp_path, capsys, monkeypa
 @pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
 def test_what_chooses_in_two_stacks_keeps_its_bits(method, place, tmp_path, capsys):
     """Of FedPNAS: samplers, and the path that Π has chosen; the operations' weights are trained."""
-    given = tree(place, "iid+rotation:30")
-    given["options"] = {
+    setting = tree(place, "iid+rotation:30")
+    setting["options"] = {
         "base_cells": "1",
         "nodes": "1",
         "channels": "4",
         "batch": "8",
         "tune_share": "0.5",
     }
-    given["budget"]["rounds"] = 2
-    tiny.start(tmp_path / "run", method, given)
+    setting["budget"]["rounds"] = 2
+    tiny.start(tmp_path / "run", method, setting)
     words = ("--transform", "rotation:90", "--from", "each", "--lr", "0.5", *SHORT)
     adapted = asked(tmp_path / "run", tmp_path / "new", capsys, *words)
     for client in range(3):
@@ -295,10 +295,10 @@ def test_bad_transforms_of_a_newcomer(shared, tmp_path):
 
 def test_text_has_no_transforms(tmp_path):
     (tmp_path / "play.txt").write_text("to be or not to be that is the question " * 12)
-    given = tiny.tree(tmp_path / "play.txt", rounds=1)
-    given["data"]["name"] = f"{tmp_path / 'play.txt'}:8:8"
-    given["options"] = {"width": "0.05", "batch": "8"}
-    tiny.start(tmp_path / "run", "fedavg", given)
+    setting = tiny.tree(tmp_path / "play.txt", rounds=1)
+    setting["data"]["name"] = f"{tmp_path / 'play.txt'}:8:8"
+    setting["options"] = {"width": "0.05", "batch": "8"}
+    tiny.start(tmp_path / "run", "fedavg", setting)
     with pytest.raises(
         FedloomError, match=r"--transform rotation:90 must have images, but .* is text"
     ):

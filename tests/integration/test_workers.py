@@ -64,9 +64,9 @@ def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path
     expected = tiny.left_behind(tmp_path / "0")
     rows = tiny.rows(tmp_path / "0")
     assert all(row["capped"] for row in rows)
-    client, told = next(iter(run.result["capped"].items()))
-    assert told == {"rounds": 3, "share": rows[0]["capped"][client]}
-    assert max(told["share"] for told in run.result["capped"].values()) > 0.3
+    client, cap = next(iter(run.result["capped"].items()))
+    assert cap == {"rounds": 3, "share": rows[0]["capped"][client]}
+    assert max(cap["share"] for cap in run.result["capped"].values()) > 0.3
     assert {row["capped"] for row in run.metrics} == {len(run.result["capped"])}
     assert (
         "Weights were capped by --max-weight-share: client"
@@ -124,10 +124,8 @@ who = Recipe(
 
 def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     (tmp_path / "who.py").write_text(WHO)
-    method, setting = (
-        f"{tmp_path}/who.py:who",
-        tiny.tree(images, clients=4, rounds=2, **with_workers(2)),
-    )
+    method = f"{tmp_path}/who.py:who"
+    setting = tiny.tree(images, clients=4, rounds=2, **with_workers(2))
     tiny.start(tmp_path / "undisturbed", method, setting, pool=pool_of(2))
     (tmp_path / "wait").touch()
     for path in tmp_path.glob("*.pid"):
@@ -139,13 +137,12 @@ def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     victim.join()
     dead = int((tmp_path / "dead").read_text())
     assert dead not in {worker.process.pid for worker in pool.workers}
-    assert (
-        tiny.unlike(
-            tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")
-        )
-        == []
-    )
-    (death,) = [death for row in tiny.rows(tmp_path / "killed") for death in row.get("deaths", [])]
+    undisturbed = tiny.left_behind(tmp_path / "undisturbed")
+    assert tiny.unlike(undisturbed, tiny.left_behind(tmp_path / "killed")) == []
+    deaths = []
+    for row in tiny.rows(tmp_path / "killed"):
+        deaths += row.get("deaths", [])
+    (death,) = deaths
     assert death == {"client": death["client"], "signal": "SIGKILL"}
     logged = (tmp_path / "killed" / "run.log").read_text()
     assert (

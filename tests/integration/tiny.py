@@ -43,7 +43,7 @@ def tree(
     data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A configuration without worker processes; keywords are further options of its sections."""
-    given: dict[str, dict[str, Any]] = {
+    configuration: dict[str, dict[str, Any]] = {
         "data": {"name": str(data), "clients": clients, "partition": "iid"},
         "budget": {"rounds": rounds},
         "engine": {"workers": 0},
@@ -51,8 +51,8 @@ def tree(
         "options": dict(SMALL),
     }
     for name, values in sections.items():
-        given.setdefault(name, {}).update(values)
-    return given
+        configuration.setdefault(name, {}).update(values)
+    return configuration
 
 
 def start(out: Path, method: str, configuration: Mapping[str, Any], **more: Any) -> Run:
@@ -89,13 +89,14 @@ def rows(out: Path) -> list[Any]:
 def timeless(value: Any) -> Any:
     """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
-        kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
-        return (
-            kept | {"ledger": [line[:5] + line[7:] for line in kept["ledger"]]}
-            if "ledger" in kept
-            else kept
-        )
-    return [timeless(part) for part in value] if isinstance(value, list) else value
+        parts = {name: timeless(part) for name, part in value.items() if name not in TIMES}
+        if "ledger" in parts:
+            # without seconds and memory
+            parts["ledger"] = [line[:5] + line[7:] for line in parts["ledger"]]
+        return parts
+    if isinstance(value, list):
+        return [timeless(part) for part in value]
+    return value
 
 
 def encoded(state: State) -> bytes:
@@ -111,21 +112,24 @@ def checkpoint(at: Checkpoint) -> Any:
 
 def left_behind(out: Path) -> dict[str, Any]:
     """All that must be equal in two runs: the same experiment, however often it was killed."""
-    archive, store = Archive(out), ClientStore(out / "clients")
+    archive = Archive(out)
+    store = ClientStore(out / "clients")
     last = archive.load(archive.rounds()[-1])
-    needed = {
-        *archive.rounds()[-2:],
-        *([] if last.best is None else [last.best.round]),
-    }  # a kill may leave another
-    points = {number: archive.load(number) for number in sorted(needed)}
+    checkpoints = set(archive.rounds()[-2:])  # a kill may leave another
+    if last.best is not None:
+        checkpoints.add(last.best.round)
+    parts: dict[str, Any] = {}
+    for number in sorted(checkpoints):
+        parts[f"checkpoint {number}"] = checkpoint(archive.load(number))
+    for client, version in last.versions.items():
+        parts[f"client {client}"] = encoded(store.read(client, version))
+    for number, row in enumerate(rows(out)):
+        parts[f"row {number}"] = timeless(row)
     result = timeless(json.loads((out / "result.json").read_text()))
     del result["checksums"]  # of files that tell seconds
-    return {
-        **{f"checkpoint {number}": checkpoint(at) for number, at in points.items()},
-        **{f"client {k}": encoded(store.read(k, version)) for k, version in last.versions.items()},
-        **{f"row {number}": timeless(row) for number, row in enumerate(rows(out))},
-        **{f"result {name}": value for name, value in result.items()},
-    }
+    for name, value in result.items():
+        parts[f"result {name}"] = value
+    return parts
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

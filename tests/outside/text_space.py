@@ -81,7 +81,8 @@ class Texts(Space):
         return Arch(self.name, tuple((int(op),) for op in rng.integers(len(OPTIONS), size=2)))
 
     def mutate(self, arch, rng):
-        slot, step = int(rng.integers(2)), int(rng.integers(1, len(OPTIONS)))
+        slot = int(rng.integers(2))
+        step = int(rng.integers(1, len(OPTIONS)))
         choice = list(arch.choice)
         choice[slot] = ((choice[slot][0] + step) % len(OPTIONS),)
         return Arch(self.name, tuple(choice))
@@ -93,7 +94,8 @@ class Texts(Space):
         return Reader(self, shape, classes, size, arch, affine)
 
     def cost(self, shape, classes, arch, size, *, affine=False):
-        channels, symbols = size.channels, shape[0]
+        channels = size.channels
+        symbols = shape[0]
         costs = [Cost(params=classes * channels, activations=channels * symbols)]
         for number in range(size.cells):
             for op in arch.choice[number % 2]:

@@ -88,16 +88,16 @@ def mutated_bytes(draw: random.Random, content: bytes) -> bytes:
 
 def places_in(tree: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of nested dictionaries and lists; of a long list only some."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     waiting = [tree]
     while waiting:
         here = waiting.pop()
         keys: list[Any] = list(here) if isinstance(here, dict) else list(range(min(len(here), 6)))
         for key in keys:
-            found.append((here, key))
+            places.append((here, key))
             if isinstance(here[key], dict | list):
                 waiting.append(here[key])
-    return found
+    return places
 
 
 def mutated_tree(draw: random.Random, tree: Any) -> Any:

@@ -75,11 +75,11 @@ def test_compare_is_what_the_command_does(capsys):
         "--json",
     ]
     assert cli.main(arguments) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [untimed(run) for run in said["runs"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert [untimed(run) for run in printed["runs"]] == [
         untimed(run.to_json()) for run in comparison.runs
     ]
-    assert [row["difference"] for row in said["methods"]] == [
+    assert [row["difference"] for row in printed["methods"]] == [
         row["difference"] for row in comparison.methods
     ]
     comparison.table()

@@ -102,10 +102,10 @@ def test_what_contradicts_itself(method, tree, message):
 
 
 def test_clusters_that_a_flat_run_would_not_use():
-    given = validated(Experiment, {"topology": {"clusters": "random"}})
-    completed = with_topology(given, resolve_options("fedavg", {}), 4)
+    config = validated(Experiment, {"topology": {"clusters": "random"}})
+    completed = with_topology(config, resolve_options("fedavg", {}), 4)
     with pytest.raises(FedloomError, match="--clusters must come with a clustered topology"):
-        check_clusters_used(given, completed)
+        check_clusters_used(config, completed)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_clusters_that_a_flat_run_would_not_use():
     ],
 )
 def test_no_setting_of_clusters_is_silently_unused(section, setting):
-    given = validated(Experiment, {"topology": {**section, "phases": "parallel"}})
-    completed = with_topology(given, resolve_options("fedavg", {}), 4)
+    config = validated(Experiment, {"topology": {**section, "phases": "parallel"}})
+    completed = with_topology(config, resolve_options("fedavg", {}), 4)
     with pytest.raises(FedloomError, match=f"^{setting} must come with a clustered topology"):
-        check_clusters_used(given, completed)
+        check_clusters_used(config, completed)
     check_clusters_used(
         validated(Experiment, {"topology": {"phases": "parallel", "recluster": 10}}), completed
     )
@@ -144,12 +144,12 @@ def test_what_finch_is_told_twice_or_cannot_know(options, tree, message):
 
 
 def test_finch_and_the_flag_may_not_even_agree():
-    given = validated(Experiment, {"method": "finch", "options": {"clustering": "random"}})
-    section = given.topology.model_copy(update={"clusters": "random"})
-    given = given.model_copy(update={"topology": section})
-    completed = with_topology(given, resolve_options("finch", given.options), 12)
+    config = validated(Experiment, {"method": "finch", "options": {"clustering": "random"}})
+    section = config.topology.model_copy(update={"clusters": "random"})
+    config = config.model_copy(update={"topology": section})
+    completed = with_topology(config, resolve_options("finch", config.options), 12)
     with pytest.raises(FedloomError, match="must be given once"):
-        check_clusters_used(given, completed)
+        check_clusters_used(config, completed)
 
 
 def test_a_federation_relays_by_its_server():

@@ -42,7 +42,7 @@ def finished(
     metric="accuracy",
     **more,
 ):
-    sent = {
+    traffic = {
         "down": 1,
         "up": 2,
         "lan_down": lan,
@@ -55,14 +55,17 @@ def finished(
         result_files.client(k, **{metric: None}, params=size) for k, size in enumerate(params)
     ]
     more |= {"metric": metric, metric: figures, "global": shared, "macs": macs, "rounds": rounds}
-    result = result_files.result(clients, bytes=sent, seconds=seconds, **more)
+    result = result_files.result(clients, bytes=traffic, seconds=seconds, **more)
     return Run(Path("run"), RunResult.from_json(result))
 
 
 def row(method, runs, first, tuned):
     """As JSON; the first method is paired with nobody."""
-    pairs = None if first is runs else [run.record for run in first]
-    return method_row(method, method, [run.record for run in runs], pairs, tuned).to_json()
+    pairs = None
+    if first is not runs:
+        pairs = [run.record for run in first]
+    records = [run.record for run in runs]
+    return method_row(method, method, records, pairs, tuned).to_json()
 
 
 # Rows
@@ -174,10 +177,10 @@ def test_verdicts_are_adjusted_for_all_comparisons():
 
 
 def test_a_difference_that_cannot_be_told_has_no_verdict():
-    (found,) = with_holm(
+    (judged,) = with_holm(
         [judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))]
     )
-    assert found.difference.holm is None
+    assert judged.difference.holm is None
 
 
 def judged_row(p):
@@ -201,14 +204,16 @@ def test_an_interval_without_width_in_an_older_file_tells_nothing():
 )
 def test_which_side_is_better_is_the_metrics_own(metric, better):
     first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
-    more, less = (
-        [finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0)
-    )
-    rows = [row("m", runs, first, None) for runs in (more, less)]
-    assert [found["difference"]["better"] for found in rows] == better
-    assert [round(found[metric]["mean"], 2) for found in rows] == [4.51, 2.51]
-    assert all(found["metric"] == metric for found in rows)
-    assert all(found["lower_is_better"] == (metric == "perplexity") for found in rows)
+    more = [finished(value, metric=metric) for value in (4.0, 4.5, 5.03)]
+    less = [finished(value, metric=metric) for value in (2.0, 2.5, 3.03)]
+    row_of_more = row("m", more, first, None)
+    row_of_less = row("m", less, first, None)
+    assert [row_of_more["difference"]["better"], row_of_less["difference"]["better"]] == better
+    assert round(row_of_more[metric]["mean"], 2) == 4.51
+    assert round(row_of_less[metric]["mean"], 2) == 2.51
+    for compared in (row_of_more, row_of_less):
+        assert compared["metric"] == metric
+        assert compared["lower_is_better"] == (metric == "perplexity")
 
 
 def test_a_run_without_a_figure_makes_no_difference():
@@ -353,13 +358,13 @@ def test_what_the_servers_of_the_first_method_compute_is_part_of_the_budget(tmp_
 
 def test_an_amount_that_is_given_is_everybodys_budget(tmp_path):
     """The first method's too: what it happens to spend sets nothing."""
-    given = {"equal": "macs", "amount": 5e9}
+    budget = {"equal": "macs", "amount": 5e9}
     runner = ComparisonRunner(
-        RunFolder(tmp_path), plan("fedavg", "local", budget=given), Screen(None, None), None
+        RunFolder(tmp_path), plan("fedavg", "local", budget=budget), Screen(None, None), None
     )
     terms = runner._first_terms()
-    assert terms.budget == given
-    assert runner._budget(finished(0.5, server_macs=70), terms) == given
+    assert terms.budget == budget
+    assert runner._budget(finished(0.5, server_macs=70), terms) == budget
     without = ComparisonRunner(
         RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None
     )
@@ -689,8 +694,8 @@ def test_matched_networks_have_the_first_methods_macs(quick, tmp_path):
     folder = create_comparison(asked, tmp_path / "compare")
     assert read_plan(folder).match_macs
     compared = continue_comparison(folder, Screen(None, None))
-    wanted, matched = (mean_macs([run.record]) for run in compared.runs)
-    assert abs(matched - wanted) / wanted < 0.1
+    expected, matched = (mean_macs([run.record]) for run in compared.runs)
+    assert abs(matched - expected) / expected < 0.1
     one, other = (mean_params([run.record]) for run in compared.runs)
     assert abs(one - other) / one > 0.2
 

@@ -37,16 +37,18 @@ def leaves(schema, prefix=""):
 
 def sample(annotation):
     """A text that --set may give, other than any default, and what it becomes."""
-    alternatives = (
-        [annotation] if get_origin(annotation) is list else get_args(annotation) or [annotation]
-    )
-    kinds = [kind for kind in alternatives if kind is not type(None)]
-    kinds = [
-        each
-        for kind in kinds
-        for each in (get_args(kind) if get_origin(kind) is Literal else [kind])
-    ]
-    words = [kind for kind in kinds if isinstance(kind, str)]  # of a Literal
+    alternatives = get_args(annotation) or [annotation]
+    if get_origin(annotation) is list:
+        alternatives = [annotation]
+    kinds = []
+    words = []
+    for kind in alternatives:
+        if get_origin(kind) is Literal:
+            words += get_args(kind)
+        elif isinstance(kind, str):  # the annotation itself is a Literal
+            words.append(kind)
+        elif kind is not type(None):
+            kinds.append(kind)
     if words:
         return words[-1], words[-1]
     (kind,) = kinds
@@ -102,8 +104,8 @@ def test_every_option_is_reached_by_set_and_survives_toml(path, annotation):
 
 
 def test_every_flag_sets_an_option_that_exists():
-    known = {path for path, _ in OPTIONS}
-    assert {flag.path for flag in FLAGS} <= known
+    paths = {path for path, _ in OPTIONS}
+    assert {flag.path for flag in FLAGS} <= paths
     assert len({flag.name for flag in FLAGS}) == len(FLAGS) == len(PATHS)
 
 

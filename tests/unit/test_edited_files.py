@@ -66,8 +66,8 @@ def outcome_of(read):
             outcome = f"no sentence: {str(error)[:200]}"
     except Exception as error:  # what this test is about
         outcome = f"{type(error).__name__}: {str(error)[:200]}"
-    took = time.process_time() - began
-    return f"{outcome} after {took:.1f} s" if took > MOST_SECONDS else outcome
+    seconds = time.process_time() - began
+    return f"{outcome} after {seconds:.1f} s" if seconds > MOST_SECONDS else outcome
 
 
 def check_all(contents, path, read, least_read=1):
@@ -234,10 +234,8 @@ def test_classes_of_clients(tmp_path):
 
 def test_names_of_sites(tmp_path):
     run = Path(shutil.copytree(OLD / "federation-runs" / "finished", tmp_path / "run"))
-    path, content = (
-        run / "sites.json",
-        (OLD / "federation-runs" / "finished" / "sites.json").read_bytes(),
-    )
+    path = run / "sites.json"
+    content = (OLD / "federation-runs" / "finished" / "sites.json").read_bytes()
     broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
     check_report([*broken, b"3", b"[1]", b"null", b"{}"], path)
     check_all(broken, path, lambda: prepared_from(RunFolder(run)))

@@ -72,7 +72,7 @@ def broken(path, count):
 
 
 def listed(folder):
-    summaries = [found.summary() for found in all_runs(folder)]
+    summaries = [run.summary() for run in all_runs(folder)]
     Console(file=io.StringIO(), markup=False).print(runs_table(summaries))
 
 

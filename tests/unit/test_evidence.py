@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -92,9 +93,8 @@ def setting(tmp_path):
 def test_the_most_important_trials_are_complete_first():
     cases = cases_of(TRIALS, (0, 1, 2))
     assert [case.trial.name for case in cases[:6]] == [BASE] * 6
-    assert {(case.partition, case.seed) for case in cases[:6]} == {
-        (partition, seed) for partition in PARTITIONS for seed in (0, 1, 2)
-    }
+    first = {(case.partition, case.seed) for case in cases[:6]}
+    assert first == set(product(PARTITIONS, (0, 1, 2)))
     assert len({case.folder(Setting(Path("a"), Path("b"))) for case in cases}) == len(cases)
 
 
@@ -258,9 +258,9 @@ def test_images_are_the_first_of_the_file(tmp_path, monkeypatch):
     rows[:, 0] = [6, 9, 9, 4, 1, 1, 2, 7, 8, 3, 0, 5]
     (tmp_path / "data_batch_1.bin").write_bytes(rows.tobytes())
     keep_images(tmp_path / "data_batch_1.bin", tmp_path / "runs" / "images.npz")
-    with np.load(tmp_path / "runs" / "images.npz") as kept:
-        assert kept["y"].tolist() == [6, 9, 9]
-        assert kept["x"].reshape(3, -1).sum(1).tolist() == rows[:3, 1:].sum(1).tolist()
+    with np.load(tmp_path / "runs" / "images.npz") as images:
+        assert images["y"].tolist() == [6, 9, 9]
+        assert images["x"].reshape(3, -1).sum(1).tolist() == rows[:3, 1:].sum(1).tolist()
 
 
 # Tables

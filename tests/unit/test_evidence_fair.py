@@ -300,10 +300,10 @@ def test_the_tuned_supernet_has_its_cell():
             ]
         }
 
-    known = results(0.5, 0.5, **end(balanced_accuracy=0.75))
-    assert tuned_supernet(known) == "90.0 (75.0)"
+    with_balance = results(0.5, 0.5, **end(balanced_accuracy=0.75))
+    assert tuned_supernet(with_balance) == "90.0 (75.0)"
     assert tuned_supernet(results(0.5, **end())) == "90.0 (–)"
-    assert tuned_supernet([*known, *results(0.5, **end())]) == "90.0 (–)"
+    assert tuned_supernet([*with_balance, *results(0.5, **end())]) == "90.0 (–)"
     assert tuned_supernet(results(0.5)) == ""
 
 

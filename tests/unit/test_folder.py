@@ -202,8 +202,8 @@ def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean, state):
 def test_files_that_changed(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_text("metrics.jsonl", "{}\n")
-    known = folder.checksums(["metrics.jsonl", "run.json"])
-    folder.write_json("result.json", {**RESULT, "checksums": {**known, "gone": "0" * 64}})
+    checksums = folder.checksums(["metrics.jsonl", "run.json"])
+    folder.write_json("result.json", {**RESULT, "checksums": {**checksums, "gone": "0" * 64}})
     assert folder.damaged() == ["gone"]
     folder.write_text("metrics.jsonl", "{}\n{}\n")
     assert folder.damaged() == ["metrics.jsonl", "gone"]

@@ -45,8 +45,8 @@ def test_sums_by_hand():
     sums = validation_sums(Scores(), part, "cpu")
     assert sums.correct == 1
     assert sums.samples == 2
-    wanted = math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))
-    assert math.isclose(sums.nll, wanted, rel_tol=1e-9)
+    expected = math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))
+    assert math.isclose(sums.nll, expected, rel_tol=1e-9)
 
 
 def test_disagreement_counts_who_alone_is_right():

@@ -83,8 +83,8 @@ def test_spelled_out_says_the_later_ones_and_no_other():
         "engine": {"workers": 3, "bound": 10.0}
     }
     assert as_before(Whole, spelled_out(settled, {})) == {"engine": {"bound": 10.0}}
-    given = {"engine": {"bound": "off"}}
-    assert spelled_out(Whole.model_validate(given), given) == given
+    sections = {"engine": {"bound": "off"}}
+    assert spelled_out(Whole.model_validate(sections), sections) == sections
 
 
 # The options that there are
@@ -105,13 +105,15 @@ SCHEMAS = {"configuration": Experiment, **{name: recipe(name).options for name i
 
 @pytest.mark.parametrize("where", SCHEMAS)
 def test_every_option_that_came_after_the_first_version_says_what_its_absence_means(where):
-    known = FIRST["configuration"] if where == "configuration" else FIRST["methods"].get(where)
-    if known is None:
+    first_options = (
+        FIRST["configuration"] if where == "configuration" else FIRST["methods"].get(where)
+    )
+    if first_options is None:
         return  # a method that came later: no older run has it
     later = [
         name
         for name, field in options_of(SCHEMAS[where])
-        if name not in known and absence(field) is None
+        if name not in first_options and absence(field) is None
     ]
     assert later == [], "give it an Absent(…): what did fedloom do before this option came?"
 

@@ -110,10 +110,10 @@ def test_samples_are_held_back_if_a_round_is_selected_or_judged(prepared, evalua
 
 
 def test_given_constants_imply_an_option_that_the_user_may_override():
-    given = {"mean": [1.0], "std": [2.0]}
+    constants = {"mean": [1.0], "std": [2.0]}
     assert options_asked_for(config_of("local")) == {}
-    assert options_asked_for(config_of("local", data=given)) == {"constants": "fixed"}
-    options = options_asked_for(config_of("local", data=given, options={"constants": "own"}))
+    assert options_asked_for(config_of("local", data=constants)) == {"constants": "fixed"}
+    options = options_asked_for(config_of("local", data=constants, options={"constants": "own"}))
     assert options == {"constants": "own"}
 
 

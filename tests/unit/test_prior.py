@@ -18,8 +18,8 @@ def network(classes=3):
 
 def test_the_prior_in_numbers():
     prior = log_prior(torch.tensor([0, 0, 0, 2]), 3)
-    wanted = [math.log(3.5 / 5.5), math.log(0.5 / 5.5), math.log(1.5 / 5.5)]
-    assert prior.tolist() == pytest.approx(wanted, abs=1e-12)
+    expected = [math.log(3.5 / 5.5), math.log(0.5 / 5.5), math.log(1.5 / 5.5)]
+    assert prior.tolist() == pytest.approx(expected, abs=1e-12)
     assert prior.exp().sum().item() == pytest.approx(1.0)
 
 
@@ -70,9 +70,9 @@ def test_what_is_learnt_is_the_network_without_the_shift():
     shift = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)
     with shifted(net, shift):
         functional.cross_entropy(net(x), torch.tensor([1])).backward()
-    wanted = (net(x) + shift).softmax(1)[0].detach()
-    wanted[1] -= 1
-    torch.testing.assert_close(net[2].bias.grad, wanted)
+    expected = (net(x) + shift).softmax(1)[0].detach()
+    expected[1] -= 1
+    torch.testing.assert_close(net[2].bias.grad, expected)
 
 
 def test_a_network_without_a_linear_end_is_refused():

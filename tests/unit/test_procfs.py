@@ -21,8 +21,8 @@ def process_in(status):
 def test_a_file_is_read_anew_each_time():
     first = procfs.read(Path("/proc/self/stat"))
     sum(range(10**6))  # some page or some tick
-    held = bytearray(16 << 20)
-    assert procfs.read(Path("/proc/self/stat")) != first and held is not None
+    large = bytearray(16 << 20)
+    assert procfs.read(Path("/proc/self/stat")) != first and large is not None
     assert process_in(procfs.read(STATUS)) == os.getpid()
 
 

@@ -277,17 +277,20 @@ def test_what_work_took(prepared):
 
     Describing and evaluating are not work.
     """
-    ledgers = [
-        [[0, -1, 1, 1, 1, 9.0, 900], [0, 0, 1, 1, 1, 1.5, 70], [1, 0, 1, 1, 1, 2.0, None]],
-        [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]],
-    ]
-    took = work_of_clients(
-        [row(ledger=tuple(LedgerLine(*line) for line in ledger)) for ledger in ledgers]
+    first = (
+        LedgerLine(0, -1, 1, 1, 1, 9.0, 900),
+        LedgerLine(0, 0, 1, 1, 1, 1.5, 70),
+        LedgerLine(1, 0, 1, 1, 1, 2.0, None),
     )
-    assert took == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
-    result = build_result(
-        prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]}
+    second = (
+        LedgerLine(0, 0, 1, 1, 1, 0.25, 60),
+        LedgerLine(1, 0, 1, 1, 1, None, 50),
+        LedgerLine(2, 0, 1, 1, 1, 3.0),
     )
+    work = work_of_clients([row(ledger=first), row(ledger=second)])
+    assert work == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
+    of_clients = outcome(answered(0, 4, 2), answered(1, 1), SILENT)
+    result = build_result(prepared(), of_clients, {0: work[0]})
     assert result["memory"] == 70
     assert [(row["seconds"], row["memory"]) for row in result["clients"]] == [
         (1.75, 70),
@@ -342,8 +345,8 @@ def test_rounds_by_phase_beside_the_papers(prepared):
 
 
 def test_confusion_is_added_up_over_the_clients_that_told(prepared):
-    told = [answered(k, 4, confusion=[[k, 1], [0, 2]]) for k in (0, 1)]
-    result = build_result(prepared(), outcome(*told, SILENT), {})
+    clients = [answered(k, 4, confusion=[[k, 1], [0, 2]]) for k in (0, 1)]
+    result = build_result(prepared(), outcome(*clients, SILENT), {})
     assert result["confusion"] == {"labels": ["0", "1"], "clients": 2, "counts": [[1, 2], [0, 4]]}
     assert build_result(prepared(), outcome(answered(0, 4), SILENT), {})["confusion"] is None
 
@@ -707,9 +710,11 @@ def test_a_federation_tells_no_macs(prepared):
 
     from fedloom.report.run_table import run_table
 
-    given = prepared()
-    engine = given.config.engine.model_copy(update={"federation": "hearts"})
-    given = dataclasses.replace(given, config=given.config.model_copy(update={"engine": engine}))
-    result = built(given, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
+    prepared_run = prepared()
+    engine = prepared_run.config.engine.model_copy(update={"federation": "hearts"})
+    prepared_run = dataclasses.replace(
+        prepared_run, config=prepared_run.config.model_copy(update={"engine": engine})
+    )
+    result = built(prepared_run, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
     assert result.macs is None  # sites do not tell; 0 would be a wrong number
     assert "MACs, " not in str(run_table(result).caption)

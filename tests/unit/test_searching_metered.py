@@ -43,10 +43,10 @@ def test_both_batches_at_once():
 
 
 def test_an_envelope_tells_it():
-    told = Envelope(1.0, 5, search_macs=3).to_json()
-    assert Envelope.from_json(told).search_macs == 3
-    del told["search_macs"]  # a site of an earlier version
-    assert Envelope.from_json(told).search_macs == 0
+    plain = Envelope(1.0, 5, search_macs=3).to_json()
+    assert Envelope.from_json(plain).search_macs == 3
+    del plain["search_macs"]  # a site of an earlier version
+    assert Envelope.from_json(plain).search_macs == 0
 
 
 def search_macs(method, options, rounds=2):
@@ -64,11 +64,11 @@ def test_fedavg_never_searches():
 
 
 def test_fednas_does_both():
-    found = search_macs("fednas", {"nodes": 1, "search_share": 0.5})
-    assert any(0 < searched < macs for macs, searched in found)  # in its search
-    assert any(searched == 0 < macs for macs, searched in found)  # in its training
+    counted = search_macs("fednas", {"nodes": 1, "search_share": 0.5})
+    assert any(0 < searched < macs for macs, searched in counted)  # in its search
+    assert any(searched == 0 < macs for macs, searched in counted)  # in its training
 
 
 def test_spider_does_both():
-    found = search_macs("spider", {"nodes": 1, "t_s": 1, "tau": 1}, 4)
-    assert any(0 < searched < macs for macs, searched in found)
+    counted = search_macs("spider", {"nodes": 1, "t_s": 1, "tau": 1}, 4)
+    assert any(0 < searched < macs for macs, searched in counted)

@@ -83,12 +83,12 @@ def test_a_package_that_is_missing_is_named_before_training(monkeypatch, tmp_pat
     words = ["--data", "x.npz", "--clients", "2", "--partition", "iid", "--sink", "tensorboard"]
     for command in (["run", "fedavg"], ["compare", "fedavg", "local"]):
         assert cli.main([*command, *words]) == 2
-        told = capsys.readouterr().err
+        errors = capsys.readouterr().err
         assert (
             "tensorboardX must be installed for --sink tensorboard, but it is not; install it with "
-            in told
+            in errors
         )
-        assert "pip install 'fedloom[tensorboard]'" in told
+        assert "pip install 'fedloom[tensorboard]'" in errors
     assert not (tmp_path / "runs").exists()
 
 
@@ -118,10 +118,10 @@ def test_an_interrupted_run_says_so(noting, tmp_path):
     config = Experiment.model_validate({"evaluate": {"sinks": ["wandb"]}})
 
     def interrupted():
-        with sinks.mirrored(tmp_path, config, lambda event: None) as told:
-            told(Notice("no round: nothing is opened"))
+        with sinks.mirrored(tmp_path, config, lambda event: None) as mirror:
+            mirror(Notice("no round: nothing is opened"))
             evaluation = Evaluation("test", 2, "accuracy", 0.5)
-            told(
+            mirror(
                 RoundEnded(
                     MetricsRow("train", 3, 0.0, evaluation=evaluation, totals=Totals(rounds=3)), 0.5
                 )
@@ -139,8 +139,8 @@ def test_an_interrupted_run_says_so(noting, tmp_path):
 
 def test_sinks_are_told_no_path_unless_asked():
     settings = {"data.name": "/data/jane-doe/x.npz", "data.clients": "8", "data.dir": "C:\\x"}
-    told = sinks.without_paths(settings)
-    assert told == {"data.name": "(a path)", "data.clients": "8", "data.dir": "(a path)"}
+    settings_sent = sinks.without_paths(settings)
+    assert settings_sent == {"data.name": "(a path)", "data.clients": "8", "data.dir": "(a path)"}
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -131,11 +131,11 @@ def test_training_mode_freezes_only_bn():
 def test_momentum_goes_on_by_name():
     """Two rounds with it are one run of one optimiser, to the bit; without it they are not."""
     data = samples(8, "momentum")
-    kept = net_of()
+    net = net_of()
     reset = net_of()
     whole = net_of()
-    first = train(kept, data, OPTIONS, 0.1, client_run(1))
-    train(kept, data, OPTIONS, 0.1, client_run(2), momentum=first.momentum)
+    first = train(net, data, OPTIONS, 0.1, client_run(1))
+    train(net, data, OPTIONS, 0.1, client_run(2), momentum=first.momentum)
     train(reset, data, OPTIONS, 0.1, client_run(1))
     train(reset, data, OPTIONS, 0.1, client_run(2))
     optimizer = torch.optim.SGD(whole.parameters(), lr=0.1, momentum=0.9)
@@ -145,7 +145,7 @@ def test_momentum_goes_on_by_name():
             functional.cross_entropy(whole(data.x[chosen]), data.y[chosen]).backward()
             nn.utils.clip_grad_norm_(whole.parameters(), 5.0)
             optimizer.step()
-    assert unequal(weights_of(kept), weights_of(whole)) == []
+    assert unequal(weights_of(net), weights_of(whole)) == []
     assert unequal(weights_of(reset), weights_of(whole)) != []
 
 
@@ -171,12 +171,12 @@ def test_momentum_of_other_names_is_left_out():
 
 
 def test_given_momentum_is_copied():
-    given = {"0.weight": torch.ones(1, 1)}
+    momentum = {"0.weight": torch.ones(1, 1)}
     net = nn.Sequential(nn.Linear(1, 1, bias=False))
-    optimizer = sgd(net, OPTIONS, 0.5, given)
+    optimizer = sgd(net, OPTIONS, 0.5, momentum)
     net(torch.ones(1, 1)).sum().backward()
     optimizer.step()
-    assert given["0.weight"].item() == 1
+    assert momentum["0.weight"].item() == 1
 
 
 def test_without_momentum_there_is_no_buffer(run):
@@ -200,9 +200,11 @@ def test_a_last_batch_of_one_is_skipped(count, size, sizes):
     data = Samples(torch.arange(count), torch.arange(count))
     batches = list(data.batches(size, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in batches] == sizes
-    seen = [int(i) for batch in batches for i in batch.x]
-    assert len(seen) == len(set(seen)) == sum(sizes)
-    assert all(torch.equal(batch.x, batch.y) for batch in batches)
+    numbers = []
+    for batch in batches:
+        numbers += batch.x.tolist()
+        assert torch.equal(batch.x, batch.y)
+    assert len(numbers) == len(set(numbers)) == sum(sizes)
 
 
 def test_the_loss_is_the_mean_over_the_samples_seen(run):

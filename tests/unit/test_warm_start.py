@@ -61,11 +61,16 @@ def run_with(path: Path, split: Split, init: InitConfig | None = None) -> InitCo
 
 def test_the_shared_weights_and_all_that_their_network_needs():
     start = begun(FEDAVG, "fedavg")
-    told = WarmStart.read(start.meta)
-    assert (told.method, told.seed, told.own, told.clients) == ("fedavg", 3, None, None)
-    assert told.options["width"] == 0.125
-    assert len(told.input.labels) == 10
-    assert start.tensors and not any(name.startswith(told.prefix) for name in start.tensors)
+    warm_start = WarmStart.read(start.meta)
+    assert (warm_start.method, warm_start.seed, warm_start.own, warm_start.clients) == (
+        "fedavg",
+        3,
+        None,
+        None,
+    )
+    assert warm_start.options["width"] == 0.125
+    assert len(warm_start.input.labels) == 10
+    assert start.tensors and not any(name.startswith(warm_start.prefix) for name in start.tensors)
 
 
 def test_private_states_are_for_adapt_alone():
@@ -73,17 +78,20 @@ def test_private_states_are_for_adapt_alone():
     with pytest.raises(FedloomError, match=r"must stay its own, but init\.client is 0 for spider"):
         begun(init, "spider")
     start = begun(init, "adapt")
-    told = WarmStart.read(start.meta)
-    assert told.own is not None
-    assert any(name.startswith(told.prefix) for name in start.tensors)
+    warm_start = WarmStart.read(start.meta)
+    assert warm_start.own is not None
+    assert any(name.startswith(warm_start.prefix) for name in start.tensors)
 
 
 def test_each_newcomer_may_begin_with_another_clients_model():
     start = begun(InitConfig(run=SPIDER, clients=[1, 0]), "adapt")
-    told = WarmStart.read(start.meta)
-    assert told.clients is not None and [client.client for client in told.clients] == [1, 0]
+    warm_start = WarmStart.read(start.meta)
+    assert warm_start.clients is not None and [client.client for client in warm_start.clients] == [
+        1,
+        0,
+    ]
     for client in (0, 1):
-        assert any(name.startswith(f"{told.prefix}{client}/") for name in start.tensors)
+        assert any(name.startswith(f"{warm_start.prefix}{client}/") for name in start.tensors)
 
 
 @pytest.mark.parametrize("init", [{"client": 7}, {"clients": [0, 7]}])

@@ -11,8 +11,8 @@ from fedloom.testing import Toy
 def test_the_peak_is_of_what_happened_since_it_was_forgotten():
     assert memory.reset_peak()
     before = memory.peak()
-    held = torch.ones(32 << 20)  # 128 MB, touched
-    del held
+    large = torch.ones(32 << 20)  # 128 MB, touched
+    del large
     after = memory.peak()
     assert before is not None and after is not None and after - before > 100 << 20
     memory.reset_peak()

@@ -1,3 +1,4 @@
+import copy
 import gc
 import weakref
 
@@ -340,12 +341,13 @@ def test_macs_of_one_sample():
 def test_macs_leave_the_network_as_it_was():
     net = cnn()
     net[1].eval()  # frozen statistics inside a network in training
-    flags = [m.training for m in net.modules()]
-    before = {k: v.clone() for k, v in net.state_dict().items()}
+    modes = [module.training for module in net.modules()]
+    before = copy.deepcopy(net.state_dict())
     macs(net, (3, 9, 9))
-    assert [m.training for m in net.modules()] == flags
-    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
-    assert all(p.grad is None for p in net.parameters())
+    assert [module.training for module in net.modules()] == modes
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(before[name], tensor), name
+    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 def test_macs_restore_flags_after_an_error():

@@ -39,9 +39,9 @@ def test_a_missing_operation_is_named():
 
 def test_it_goes_through_a_file(tmp_path):
     file = tmp_path / "p.json"
-    given = profile({RELU: 0.5, ADD: 0.25})
-    file.write_text(json.dumps(given.to_json()))
-    assert read_profile(file) == given
+    written = profile({RELU: 0.5, ADD: 0.25})
+    file.write_text(json.dumps(written.to_json()))
+    assert read_profile(file) == written
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_everything_is_called_in_turns():
     turns = [sorted(called[begin : begin + 2]) for begin in range(0, len(called), 2)]
     assert turns == [["a", "b"]] * 7  # three turns to warm up
     assert progress[-1] == ("measuring", 7, 7)
-    assert len(times) == 2 and all(took.ms > 0 for took in times)
+    assert len(times) == 2 and all(timing.ms > 0 for timing in times)
 
 
 def test_a_thread_that_sleeps_takes_no_time():
     """Time that other programs take from the thread does not count."""
     import time
 
-    (took,) = in_turns([lambda: time.sleep(0.003)], 5, "cpu", lambda *step: None)
-    assert took.ms < 1.5
+    (timing,) = in_turns([lambda: time.sleep(0.003)], 5, "cpu", lambda *step: None)
+    assert timing.ms < 1.5
 
 
 def test_mean_and_middle_half():

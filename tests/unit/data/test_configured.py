@@ -118,8 +118,8 @@ def test_a_run_of_a_comparison_says_what_its_split_is(sites):
 
 
 def test_a_split_file_is_used_again(sites, tmp_path):
-    made = data(name=sites, partition="natural", clients=4)
-    split = configured_split(made, 3, configured_source(made))
+    config = data(name=sites, partition="natural", clients=4)
+    split = configured_split(config, 3, configured_source(config))
     split.save(tmp_path / "split.json")
     for more in ({}, {"clients": 4}, {"partition": "natural", "clients": 4}):
         asked = data(name=sites, split=str(tmp_path / "split.json"), **more)
@@ -127,8 +127,8 @@ def test_a_split_file_is_used_again(sites, tmp_path):
 
 
 def test_flags_that_contradict_a_split_file(sites, tmp_path):
-    made = data(name=sites, partition="iid", clients=4)
-    configured_split(made, 3, configured_source(made)).save(tmp_path / "split.json")
+    config = data(name=sites, partition="iid", clients=4)
+    configured_split(config, 3, configured_source(config)).save(tmp_path / "split.json")
 
     def refusal(name=sites, **more) -> str:
         asked = data(name=name, split=str(tmp_path / "split.json"), **more)
@@ -147,8 +147,8 @@ def test_flags_that_contradict_a_split_file(sites, tmp_path):
 
 
 def test_the_configuration_of_a_run_says_what_its_split_file_says(sites, tmp_path):
-    made = data(name=sites, partition="natural", clients=4)
-    configured_split(made, 3, configured_source(made)).save(tmp_path / "split.json")
+    data_config = data(name=sites, partition="natural", clients=4)
+    configured_split(data_config, 3, configured_source(data_config)).save(tmp_path / "split.json")
     raw = {"data": {"name": sites, "split": str(tmp_path / "split.json")}}
     config = with_complete_config(prepare(validated(Experiment, raw))).config
     assert (config.data.partition, config.data.clients) == ("natural", 4)

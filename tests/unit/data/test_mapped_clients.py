@@ -28,14 +28,14 @@ def which(samples) -> list[int]:
 
 
 @pytest.fixture
-def made(tmp_path) -> tuple[Split, MappedClients]:
+def split_and_clients(tmp_path) -> tuple[Split, MappedClients]:
     source = toy(50)
     split = make_split(source, 3, "iid", 1, server_share=0.1)
     return split, MappedClients.build(tmp_path / "clients_data", source, split)
 
 
-def test_a_client_gets_its_samples_in_the_order_of_the_split(made):
-    split, clients_data = made
+def test_a_client_gets_its_samples_in_the_order_of_the_split(split_and_clients):
+    split, clients_data = split_and_clients
     assert len(clients_data) == len(split) == 3
     for k in range(3):
         rest, test = split.client(k)
@@ -46,8 +46,8 @@ def test_a_client_gets_its_samples_in_the_order_of_the_split(made):
         assert data.validation.x.shape == (0, 2, 3, 3)
 
 
-def test_hold_takes_the_last_share_of_the_rest(made):
-    split, clients_data = made
+def test_hold_takes_the_last_share_of_the_rest(split_and_clients):
+    split, clients_data = split_and_clients
     rest, test = split.client(0)  # 15 samples: 3 to test, 12 others
     data = clients_data.client(0, hold=0.25)
     assert (which(data.train), which(data.validation)) == (rest[:9].tolist(), rest[9:].tolist())
@@ -73,8 +73,8 @@ def test_types_are_kept(tmp_path, dtype):
     assert data.train.y.dtype == torch.int64
 
 
-def test_server(made, tmp_path):
-    split, clients_data = made
+def test_server(split_and_clients, tmp_path):
+    split, clients_data = split_and_clients
     server = clients_data.server()
     assert server is not None
     assert which(server) == split.server.tolist()
@@ -106,8 +106,8 @@ def test_everything_is_somewhere_once(tmp_path_factory, seed, clients, hold, ser
     assert sorted(seen) == list(range(60))
 
 
-def test_what_a_client_does_to_its_tensors_stays_with_it(made):
-    _, clients_data = made
+def test_what_a_client_does_to_its_tensors_stays_with_it(split_and_clients):
+    _, clients_data = split_and_clients
     before = clients_data.client(0).train
     clients_data.client(0).train.x.fill_(7)
     assert torch.equal(clients_data.client(0).train.x, before.x)
@@ -128,8 +128,8 @@ def test_samples_that_nobody_may_write_to_are_copied_without_a_warning(order):
     assert values[0, 0, 1] == 1
 
 
-def test_arrays_are_maps_of_plain_files(made, tmp_path):
-    _, clients_data = made
+def test_arrays_are_maps_of_plain_files(split_and_clients, tmp_path):
+    _, clients_data = split_and_clients
     names = {"x.npy", "y.npy", "indices.npy", "offsets.npy", "tests.npy", "server.npy"}
     assert set(os.listdir(tmp_path / "clients_data")) == names
     for array in (
@@ -146,8 +146,8 @@ def sums(folder, k, queue):
     queue.put(int(MappedClients.open(folder).client(k).train.x.sum()))
 
 
-def test_another_process_reads_the_same(made, tmp_path):
-    _, clients_data = made
+def test_another_process_reads_the_same(split_and_clients, tmp_path):
+    _, clients_data = split_and_clients
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     process = context.Process(target=sums, args=(tmp_path / "clients_data", 2, queue))
@@ -156,8 +156,8 @@ def test_another_process_reads_the_same(made, tmp_path):
     process.join(timeout=30)
 
 
-def test_rebuilding_leaves_open_maps_alone(made, tmp_path):
-    _, clients_data = made
+def test_rebuilding_leaves_open_maps_alone(split_and_clients, tmp_path):
+    _, clients_data = split_and_clients
     before = which(clients_data.client(0).train)
     other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
     MappedClients.build(tmp_path / "clients_data", other, make_split(other, 5, "iid", 2))
@@ -165,8 +165,8 @@ def test_rebuilding_leaves_open_maps_alone(made, tmp_path):
     assert len(MappedClients.open(tmp_path / "clients_data")) == 5
 
 
-def test_refuses(made, tmp_path):
-    split, clients_data = made
+def test_refuses(split_and_clients, tmp_path):
+    split, clients_data = split_and_clients
     with pytest.raises(FedloomError, match="it was made of toy with digest"):
         MappedClients.build(tmp_path / "other", toy(51), split)
     assert not (tmp_path / "other").exists()
@@ -179,7 +179,7 @@ def test_refuses(made, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "pickle"])
-def test_damaged_folder(made, tmp_path, damage):
+def test_damaged_folder(split_and_clients, tmp_path, damage):
     path = tmp_path / "clients_data" / "x.npy"
     whole = path.read_bytes()
     path.unlink()  # not in place: the first clients_data still maps it
@@ -213,10 +213,10 @@ def test_mapped_samples_are_noted_not_copied(tmp_path, lying, monkeypatch, links
     assert not (tmp_path / "clients_data/x.npy").exists()
     for k in range(3):
         assert which(clients_data.client(k).train) == split.client(k)[0].tolist()
-    held = tmp_path / ("clients_data/x.file" if links else "data/all.raw")
-    assert os.path.samefile(held, tmp_path / "data/all.raw")
+    file = tmp_path / ("clients_data/x.file" if links else "data/all.raw")
+    assert os.path.samefile(file, tmp_path / "data/all.raw")
     assert isinstance(clients_data.x.base, np.memmap)
-    assert Path(clients_data.x.base.filename) == held
+    assert Path(clients_data.x.base.filename) == file
     with pytest.raises(ValueError, match="read-only"):
         clients_data.x[0] = 1
 

@@ -36,9 +36,11 @@ def attempted(make):
 
 def parts_of(source, split):
     """For every client the official parts of its rest, in their order, and of its test part."""
-    return [
-        tuple(source.official[part].tolist() for part in split.client(k)) for k in range(len(split))
-    ]
+    parts = []
+    for client in range(len(split)):
+        rest, test = split.client(client)
+        parts.append((source.official[rest].tolist(), source.official[test].tolist()))
+    return parts
 
 
 def test_the_official_test_part():
@@ -142,9 +144,9 @@ def test_refuses():
 
 @given(rest=st.integers(1, 500), share=st.floats(0, 0.99))
 def test_sizes_of_what_is_held_back(rest, share):
-    held = size_of_held(rest, share)
-    assert 0 <= held < rest
-    assert abs(held - share * rest) <= 1
+    size = size_of_held(rest, share)
+    assert 0 <= size < rest
+    assert abs(size - share * rest) <= 1
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,10 @@ def test_a_file_is_resized_once(tmp_path, monkeypatch) -> None:
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     np.testing.assert_array_equal(resized(mapped, 4), resized(x, 4))
-    (kept,) = (tmp_path / "cache").glob("*.npy")
-    written = kept.stat().st_mtime_ns
+    (cached,) = (tmp_path / "cache").glob("*.npy")
+    written = cached.stat().st_mtime_ns
     resized(mapped, 4)
-    assert kept.stat().st_mtime_ns == written
+    assert cached.stat().st_mtime_ns == written
     resized(mapped, 5)
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
 

@@ -227,7 +227,8 @@ def record(trainings, size=0):
     )
 
 
-FIRST, SECOND = "1" * 16, "2" * 16
+FIRST = "1" * 16
+SECOND = "2" * 16
 
 
 @pytest.fixture

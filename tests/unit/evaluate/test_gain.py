@@ -57,8 +57,8 @@ def test_fresh_weights_forget_what_came_before(toy):
     one = measured(toy, how)[1]
     other = measured(toy, how, spoil=True)[1]
     assert all(torch.equal(one[name], other[name]) for name in one if "running" not in name)
-    kept = measured(toy, FineTuning(epochs=1), spoil=True)[1]
-    assert not torch.equal(one["net.classifier.weight"], kept["net.classifier.weight"])
+    tuned = measured(toy, FineTuning(epochs=1), spoil=True)[1]
+    assert not torch.equal(one["net.classifier.weight"], tuned["net.classifier.weight"])
 
 
 def test_the_test_part_is_only_scored(toy):

@@ -181,8 +181,10 @@ def test_a_bare_name_holds_a_number_a_short_text_or_nothing(value):
     ids=lambda value: str(value)[:9],
 )
 def test_a_bare_name_holds_nothing_else(value):
-    said = "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
-    assert reason(meta={"loss": value}) == said
+    expected = (
+        "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
+    )
+    assert reason(meta={"loss": value}) == expected
 
 
 TYPED = Fields(tensors=("net.*",), meta={
@@ -275,18 +277,18 @@ def test_an_optional_tensor_is_checked_like_any_other():
 def test_an_optional_counter_may_not_fall():
     order = Order(3, "train", {"n": torch.tensor(5), "w": torch.zeros(1)})
     expected = Expected(order, Fields(optional=("*",)))
-    for after, said in (
+    for after, reason in (
         (6, None),
         (4, "counter 'n' decreases"),
         (20, "counter 'n' rises by 15"),
     ):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor(after)}))))
-        assert (refuse(reply, order, expected, 0.0, 7) or "None").startswith(str(said))
+        assert (refuse(reply, order, expected, 0.0, 7) or "None").startswith(str(reason))
 
 
 def test_replies_that_bring_different_parts_are_each_looked_at():
     expected = Expected(ORDER, PARTIAL)
-    for tensors, said in [
+    for tensors, reason in [
         (HONEST, None),
         (without("net.w"), None),
         (HONEST, None),
@@ -294,14 +296,14 @@ def test_replies_that_bring_different_parts_are_each_looked_at():
         (without("net.n"), None),
     ]:
         reply = read_reply(b"".join(reply_chunks(Reply(3, tensors))))
-        assert refuse(reply, ORDER, expected, 10.0) == said
+        assert refuse(reply, ORDER, expected, 10.0) == reason
 
 
 def test_only_what_a_reply_brings_may_be_weighed():
     weight = {"net.w": 4.0, "net.n": 4.0, "net.d": 4.0}
     assert reason(weight=weight, fields=PARTIAL) is None
-    said = "it gives a weight for tensor 'net.w', which it lacks"
-    assert reason(without("net.w"), weight=weight, fields=PARTIAL) == said
+    expected = "it gives a weight for tensor 'net.w', which it lacks"
+    assert reason(without("net.w"), weight=weight, fields=PARTIAL) == expected
     assert reason(without("net.w"), weight={**weight, "net.w": 0.0}, fields=PARTIAL) is None
 
 
@@ -322,8 +324,8 @@ def test_what_may_come_back_counts_in_the_size_of_a_reply():
 @pytest.mark.parametrize("writes", [None, True, False])
 def test_a_claimed_state_where_the_kind_never_makes_one(writes):
     fields = Fields(tensors=FIELDS.tensors, writes=writes)
-    said = "it claims a new state, which an order of kind 'train' never makes"
-    assert reason(fields=fields, wrote=True) == (said if writes is False else None)
+    expected = "it claims a new state, which an order of kind 'train' never makes"
+    assert reason(fields=fields, wrote=True) == (expected if writes is False else None)
     assert reason(fields=fields, wrote=False) is None
 
 
@@ -337,7 +339,8 @@ def test_describing_and_evaluating_make_no_state(kind):
 
 # Counters
 
-BIG, SMALL = 2**63 - 1, -(2**63)
+BIG = 2**63 - 1
+SMALL = -(2**63)
 
 
 def counted(before, after, most):
@@ -386,9 +389,9 @@ class Elsewhere(torch.Tensor):
 
 def test_a_counter_that_was_sent_from_another_device():
     order = Order(3, "train", {"n": torch.tensor([5]).as_subclass(Elsewhere)})
-    for after, said in ((6, None), (4, "counter 'n' decreases")):
+    for after, reason in ((6, None), (4, "counter 'n' decreases")):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor([after])}))))
-        assert refuse(reply, order, Expected(order, Fields(tensors=("*",))), 0.0, 7) == said
+        assert refuse(reply, order, Expected(order, Fields(tensors=("*",))), 0.0, 7) == reason
 
 
 def test_integers_that_are_no_counters_are_left_alone():
@@ -479,8 +482,8 @@ def test_another_sample_shape_names_both():
     "labels", [["dog", "cat"], ["cat"], ["cat", "dog", "cow"], ["Cat", "dog"], []]
 )
 def test_other_labels_or_another_order_names_both(labels):
-    said = described(labels=labels)
-    assert str(labels)[1:-1] in said and "expects ['cat', 'dog']…, in this order" in said
+    reason = described(labels=labels)
+    assert str(labels)[1:-1] in reason and "expects ['cat', 'dog']…, in this order" in reason
 
 
 # Evaluations

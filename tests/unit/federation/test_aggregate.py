@@ -1,6 +1,7 @@
 import gc
 import tracemalloc
 import weakref
+from itertools import product
 
 import pytest
 import torch
@@ -31,9 +32,7 @@ def bits(tensors):
 # Parts of a supernet, whose neighbours are added in one sweep
 
 
-NAMES = [
-    f"{layer}.{op}.{part}" for layer in "ab" for op in "xyz" for part in ("bias", "count", "weight")
-]
+NAMES = [".".join(parts) for parts in product("ab", "xyz", ("bias", "count", "weight"))]
 
 
 def a_part(client, brought, weights):
@@ -230,12 +229,18 @@ def test_scalars_empty_tensors_and_views():
 
 
 def test_neither_the_old_nor_the_replies_change():
-    old, sent, number = {"w": f(1.0), "n": torch.tensor(0)}, f(3.0), torch.tensor(5)
+    old = {"w": f(1.0), "n": torch.tensor(0)}
+    weights = f(3.0)
+    number = torch.tensor(5)
     mean = aggregate(
-        old, [Reply(0, {"w": sent, "n": number}, 2.0), Reply(1, {"w": sent, "n": number + 1}, 2.0)]
+        old,
+        [
+            Reply(0, {"w": weights, "n": number}, 2.0),
+            Reply(1, {"w": weights, "n": number + 1}, 2.0),
+        ],
     )
     mean["w"].zero_(), mean["n"].zero_()
-    assert (old["w"].item(), old["n"].item(), sent.item(), number.item()) == (1.0, 0, 3.0, 5)
+    assert (old["w"].item(), old["n"].item(), weights.item(), number.item()) == (1.0, 0, 3.0, 5)
 
 
 # Laws
@@ -290,14 +295,10 @@ def test_the_fast_way_has_the_bits_of_the_slow_one(seed, shares, first, second):
 def test_the_fast_way_is_the_slow_one_beyond_one_sweep():
     draw = torch.Generator().manual_seed(0)
     sizes = {"a": SWEEP - 3, "b": SWEEP + 5, "c": 7}
-    replies = [
-        Reply(
-            client,
-            {name: torch.randn(size, generator=draw) for name, size in sizes.items()},
-            0.1 + client,
-        )
-        for client in range(3)
-    ]
+    replies = []
+    for client in range(3):
+        tensors = {name: torch.randn(size, generator=draw) for name, size in sizes.items()}
+        replies.append(Reply(client, tensors, 0.1 + client))
     old = {name: torch.zeros(size) for name, size in sizes.items()}
     assert bits(aggregate(old, map(wired, replies))) == bits(aggregate(old, replies))
 
@@ -491,7 +492,8 @@ def test_a_whole_dimension_is_none(send):
 
 @BOTH
 def test_regions_and_whole_replies_mix_in_any_order(send):
-    part, whole = send(Reply(0, {"w": f(1.0)}, 1.0)), send(Reply(1, {"w": f(3.0, 5.0)}, 1.0))
+    part = send(Reply(0, {"w": f(1.0)}, 1.0))
+    whole = send(Reply(1, {"w": f(3.0, 5.0)}, 1.0))
     orders = [Order(0, "train", region={"w": ((0,),)}), Order(1, "train")]
     for replies in ([part, whole], [whole, part]):
         assert aggregate({"w": f(9.0, 9.0)}, replies, orders)["w"].tolist() == [2.0, 5.0]
@@ -533,18 +535,24 @@ def test_regions_keep_the_dtype():
 )
 def test_every_element_is_the_mean_of_those_who_cover_it(parts):
     old = {"w": torch.full((4,), 0.5)}
-    orders = [
-        Order(c, "train", region={"w": (tuple(sorted(where)),)})
-        for c, (where, _, _) in enumerate(parts)
-    ]
-    replies = [
-        Reply(c, {"w": torch.full((len(where),), x)}, n) for c, (where, n, x) in enumerate(parts)
-    ]
+    orders = []
+    replies = []
+    for client, (places, samples, value) in enumerate(parts):
+        region = {"w": (tuple(sorted(places)),)}
+        orders.append(Order(client, "train", region=region))
+        replies.append(Reply(client, {"w": torch.full((len(places),), value)}, samples))
     mean = aggregate(old, replies, orders)["w"].tolist()
-    for i, found in enumerate(mean):
-        cover = [(n, x) for where, n, x in parts if i in where]
-        expected = sum(n * x for n, x in cover) / sum(n for n, _ in cover) if cover else 0.5
-        assert found == f(expected).item()
+    for place, element in enumerate(mean):
+        weight = 0
+        total = 0
+        for places, samples, value in parts:
+            if place in places:
+                weight += samples
+                total += samples * value
+        expected = 0.5  # as before, where nobody covers the element
+        if weight > 0:
+            expected = total / weight
+        assert element == f(expected).item()
 
 
 # Two levels
@@ -602,23 +610,23 @@ def test_two_levels_by_hand():
 )  # fmt: skip
 def test_two_levels_are_the_flat_mean(clients):
     old = {"w": torch.full((3,), 0.25), "n": torch.tensor(0)}
-    replies = [
-        Reply(c, {"w": f(*x), "n": torch.tensor(c)}, float(n))
-        for c, (_, n, x) in enumerate(clients)
-    ]
-    groups = [
-        [r for r, (g, _, _) in zip(replies, clients, strict=True) if g == group]
-        for group in range(3)
-    ]
-    ups = [wired(cluster(old, members, members[0].client)) for members in groups if members]
-    flat, two = Fold(old), Fold(old)
-    for reply in replies:
+    flat = Fold(old)
+    groups = {}
+    for client, (group, samples, values) in enumerate(clients):
+        tensors = {"w": f(*values), "n": torch.tensor(client)}
+        reply = Reply(client, tensors, float(samples))
         flat.add(reply)
-    for up in ups:
-        two.add(up)
-    assert torch.allclose(flat.result()["w"], two.result()["w"], rtol=1e-6, atol=1e-6)
-    assert flat.result()["n"] == two.result()["n"]
-    assert (flat.reply(0).count, flat.reply(0).weight) == (two.reply(0).count, two.reply(0).weight)
+        groups.setdefault(group, []).append(reply)
+    two_levels = Fold(old)
+    for group in sorted(groups):
+        members = groups[group]
+        two_levels.add(wired(cluster(old, members, members[0].client)))
+    expected = flat.result()
+    result = two_levels.result()
+    assert torch.allclose(result["w"], expected["w"], rtol=1e-6, atol=1e-6)
+    assert result["n"] == expected["n"]
+    assert two_levels.reply(0).count == flat.reply(0).count
+    assert two_levels.reply(0).weight == flat.reply(0).weight
 
 
 # Memory

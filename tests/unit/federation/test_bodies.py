@@ -88,7 +88,9 @@ def ask(tmp_path, monkeypatch):
         answered = [parcel.client for parcel, _ in engine.ask(parcels_of(bodies, tmp_path), None)]
         assert sorted(answered) == list(range(len(bodies)))
         assert list(folder.iterdir()) == []
-        mapped = dict(pair for worker in pool.workers for pair in worker.mapped)
+        mapped = {}
+        for worker in pool.workers:
+            mapped.update(worker.mapped)
         return most, mapped
 
     return carry_out
@@ -187,7 +189,9 @@ def test_small_bodies_go_with_their_orders(ask):
 
 def test_what_a_worker_may_still_map_is_never_deleted(tmp_path):
     bodies = Bodies(tmp_path, 2)
-    one, two, three = body_of(1), body_of(2), body_of(3)
+    one = body_of(1)
+    two = body_of(2)
+    three = body_of(3)
     in_use = {id(one), id(two)}
     paths = [bodies.written(body, in_use) for body in (one, two)]
     assert not bodies.has_room(three, in_use)

@@ -297,14 +297,14 @@ def test_where_rows_are_gone_the_newest_checkpoint_that_has_them_is_used(archive
     rows_before = archive.metrics.read_bytes()
     damaged = damage(rows_before)
     archive.metrics.write_bytes(damaged)
-    found = archive.resumable()
+    checkpoint = archive.resumable()
     if damaged == b"":
-        assert found is None
+        assert checkpoint is None
     elif b"7" in damaged and not checked:
-        assert found.round == 2  # nobody can know
+        assert checkpoint.round == 2  # nobody can know
     else:
-        assert found.round == 1 and archive.rounds() == [1]
-        archive.cut_metrics(found)
+        assert checkpoint.round == 1 and archive.rounds() == [1]
+        archive.cut_metrics(checkpoint)
         assert rows(archive) == [1]
 
 
@@ -361,8 +361,8 @@ def test_every_checkpoint_that_is_kept_has_its_best(archive):
 
 def test_a_run_is_taken_back_to_its_beginning(archive):
     save_all(archive, [1, 2, 3])
-    found = archive.take_back(0)
-    assert (found.round, found.taken_back, archive.rounds(), rows(archive)) == (
+    checkpoint = archive.take_back(0)
+    assert (checkpoint.round, checkpoint.taken_back, archive.rounds(), rows(archive)) == (
         0,
         (TakenBack(3, 0),),
         [0],
@@ -381,10 +381,10 @@ def test_every_taking_back_is_remembered(archive):
 
 def test_a_run_is_taken_back_to_a_checkpoint_that_is_kept(archive):
     save_all(archive, [1, 2, 3], Best(1, 0.5))
-    found = archive.take_back(1)
-    assert (found.round, found.taken_back) == (1, (TakenBack(3, 1),))
-    assert (archive.rounds(), rows(archive), archive.resumable()) == ([1], [1], found)
-    after = archive.save(at(2, rows=found.rows, taken_back=found.taken_back), row_of(2))
+    checkpoint = archive.take_back(1)
+    assert (checkpoint.round, checkpoint.taken_back) == (1, (TakenBack(3, 1),))
+    assert (archive.rounds(), rows(archive), archive.resumable()) == ([1], [1], checkpoint)
+    after = archive.save(at(2, rows=checkpoint.rows, taken_back=checkpoint.taken_back), row_of(2))
     assert archive.resumable().taken_back == after.taken_back == (TakenBack(3, 1),)
 
 
@@ -412,14 +412,12 @@ def test_nobody_is_taken_back_to_a_damaged_checkpoint(archive):
 def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path, deaths):
     archive = Archive(tmp_path)
     save_all(archive, [1, 2, 3], Best(1, 0.5))
-    before, seen = (
-        {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)},
-        [],
-    )
+    before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
+    seen = []
     for _ in deaths(lambda: archive.take_back(1), archiving, files, least=15):
-        found = Archive(tmp_path).resumable()
-        seen.append(found.round)
-        assert found.round > 1 or found.taken_back == (TakenBack(3, 1),)
+        resumed = Archive(tmp_path).resumable()
+        seen.append(resumed.round)
+        assert resumed.round > 1 or resumed.taken_back == (TakenBack(3, 1),)
         for path, content in before.items():
             path.write_bytes(content)
     assert set(seen) == {3, 2, 1}
@@ -536,18 +534,16 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths, late
     archive = Archive(tmp_path)
     earlier = list(range(1, latest + 1))
     now = save_all(archive, earlier)
-    before, seen = (
-        {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)},
-        [],
-    )
+    before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
+    seen = []
     after = at(latest + 1, rows=now.rows)
     for _ in deaths(lambda: archive.save(after, row_of(latest + 1)), archiving, files, least=25):
         again = Archive(tmp_path)
-        found = again.resumable()
-        again.cut_metrics(found)
-        seen.append(found.round)
-        assert rows(again) == [*earlier, latest + 1][: found.round]
-        assert found.state.tensors["w"].item() == found.round
+        resumed = again.resumable()
+        again.cut_metrics(resumed)
+        seen.append(resumed.round)
+        assert rows(again) == [*earlier, latest + 1][: resumed.round]
+        assert resumed.state.tensors["w"].item() == resumed.round
         archive.path(latest + 1).unlink(missing_ok=True)
         for path, content in before.items():
             path.write_bytes(content)
@@ -658,9 +654,9 @@ def test_tensors_that_are_others_are_written(archive, change):
         tensors = supernet(2)
     searching(archive, now, 4, tensors)
     assert size(archive, 4) > 4 * MEGABYTE
-    found = archive.load(4).state.tensors
-    assert found.keys() == tensors.keys() and all(
-        torch.equal(found[name], tensors[name]) for name in tensors
+    loaded = archive.load(4).state.tensors
+    assert loaded.keys() == tensors.keys() and all(
+        torch.equal(loaded[name], tensors[name]) for name in tensors
     )
 
 
@@ -679,7 +675,8 @@ def test_few_tensors_are_written_with_every_checkpoint(archive):
 
 def test_there_are_always_two_copies_of_the_tensors(archive):
     """The first checkpoint alone is none to rely on."""
-    tensors, now = supernet(1), Checkpoint()
+    tensors = supernet(1)
+    now = Checkpoint()
     for number in (1, 2, 3, 4):
         now = searching(archive, now, number, tensors)
     assert [archive.load(number).elsewhere is None for number in (1, 2, 3, 4)] == [
@@ -701,8 +698,8 @@ def test_where_the_tensors_are_damaged_the_run_goes_back_before_them(archive, tm
         content = bytearray(path.read_bytes())
         content[-5] ^= 1
         path.write_bytes(content)
-    found = Archive(tmp_path).resumable()
-    same(found, 1, 1)
+    checkpoint = Archive(tmp_path).resumable()
+    same(checkpoint, 1, 1)
     assert Archive(tmp_path).rounds() == [1]
 
 
@@ -753,7 +750,8 @@ def test_the_best_round_is_the_reported_one(archive):
 @pytest.mark.processes
 def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
     monkeypatch.setattr(archiving, "FEW", 0)
-    archive, now = Archive(tmp_path), Checkpoint()
+    archive = Archive(tmp_path)
+    now = Checkpoint()
     tensors = at(2).state.tensors
     for number in (1, 2, 3, 4):
         now = searching(archive, now, number, tensors)
@@ -761,9 +759,9 @@ def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
     before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
     seen = set()
     for _ in deaths(lambda: searching(archive, now, 5, tensors), archiving, files, least=15):
-        found = Archive(tmp_path).resumable()
-        assert found.state.tensors["w"].item() == 2.0 and found.elsewhere.round == 2
-        seen.add(found.round)
+        resumed = Archive(tmp_path).resumable()
+        assert resumed.state.tensors["w"].item() == 2.0 and resumed.elsewhere.round == 2
+        seen.add(resumed.round)
         for path in archive.folder.iterdir():
             path.unlink()
         for path, content in before.items():

@@ -96,31 +96,37 @@ def test_equal_distances_go_to_the_lowest_id():
     assert members_of(begun_at(0, 4, 7, size=2, histograms=other_totals))[0] == (0, 2)
 
 
+def shares_of(rows):
+    """The share of every label in all of these counts together."""
+    counts = [sum(column) for column in zip(*rows, strict=True)]
+    return [Fraction(count, sum(counts)) for count in counts]
+
+
 def literal(histograms, size, starts):
     """Algorithm 2 as a plain loop over exact fractions."""
-    labels = range(len(next(iter(histograms.values()))))
     rows = {}
     for client, row in histograms.items():
-        rows[client] = row if any(row) else [1 for _ in row]
-    population = [sum(row[label] for row in rows.values()) for label in labels]
-    shares = [Fraction(count, sum(population)) for count in population]
-    left = set(histograms)
-    clusters = []
-    levels = []
+        rows[client] = row
+        if not any(row):
+            rows[client] = [1] * len(row)
+    population = shares_of(rows.values())
 
     def level(members):
-        counts = [sum(rows[member][label] for member in members) for label in labels]
-        return sum(abs(Fraction(counts[label], sum(counts)) - shares[label]) for label in labels)
+        shares = shares_of(rows[member] for member in members)
+        return sum(abs(one - other) for one, other in zip(shares, population, strict=True))
 
+    remaining = set(histograms)
+    clusters = []
+    levels = []
     for start in starts:
-        if start not in left:
+        if start not in remaining:
             continue
         members = [start]
-        left.remove(start)
-        while left and len(members) < size:
-            nearest = min(sorted(left), key=lambda client: level([*members, client]))
+        remaining.remove(start)
+        while remaining and len(members) < size:
+            nearest = min(sorted(remaining), key=lambda client: level([*members, client]))
             members.append(nearest)
-            left.remove(nearest)
+            remaining.remove(nearest)
         clusters.append(tuple(members))
         levels.append(float(level(members)))
     return clusters, levels
@@ -201,18 +207,18 @@ def test_the_nearest_that_fits_as_a_plain_loop_finds_it(seed):
         return exact_distance(counts, population)
 
     clusters = members_of(label_clusters(histograms, 4, rng(seed, "clusters"), fits))
-    left = sorted(histograms)
+    remaining = sorted(histograms)
     for members in clusters:
-        left.remove(members[0])
+        remaining.remove(members[0])
         expected = [members[0]]
         while len(expected) < 4:
-            candidates = [client for client in left if fits([*expected, client])]
+            candidates = [client for client in remaining if fits([*expected, client])]
             if not candidates:
                 break
             expected.append(min(candidates, key=lambda client: level([*expected, client])))
-            left.remove(expected[-1])
+            remaining.remove(expected[-1])
         assert members == tuple(expected)
-    assert left == []
+    assert remaining == []
 
 
 def test_updates_too_are_taken_by_nearness_among_those_that_fit():
@@ -266,34 +272,36 @@ def test_update_clusters_equal_the_plain_rule():
         mean = np.mean(list(updates.values()), axis=0)
         size = int(random.integers(1, 5))
         clusters = members_of(update_clusters(updates, size, rng(case, "clusters")))
-        left = set(updates)
+        remaining = set(updates)
         for members in clusters:
-            left.remove(members[0])
+            remaining.remove(members[0])
             for number, member in enumerate(members[1:], start=1):
                 distances = {}
-                for client in left:
+                for client in remaining:
                     joined = [updates[other] for other in (*members[:number], client)]
                     distances[client] = float(np.linalg.norm(np.mean(joined, axis=0) - mean))
                 assert distances[member] == pytest.approx(min(distances.values()), abs=1e-12)
-                left.remove(member)
-        assert not left
+                remaining.remove(member)
+        assert not remaining
+
+
+LIKE_THREE = ([10, 1, 1], [1, 10, 1], [1, 1, 10])
 
 
 def test_alike_is_the_counter_example():
-    histograms = {}
-    for client in range(12):
-        row = [1, 1, 1]
-        row[client % 3] = 10
-        histograms[client] = row
+    histograms = {client: LIKE_THREE[client % 3] for client in range(12)}
     alike = alike_clusters(histograms, 4, draws())
-    kinds = [{member % 3 for member in cluster.members} for cluster in alike]
-    assert sorted(map(tuple, kinds)) == [(0,), (1,), (2,)]
-    assert all(len(cluster.members) == 4 for cluster in alike)
+    members = sorted(sorted(cluster.members) for cluster in alike)
+    assert members == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
     mixed = label_clusters(histograms, 3, draws())
     assert max(cluster.level for cluster in mixed) < min(cluster.level for cluster in alike)
-    some = alike_clusters({client: histograms[client] for client in range(10)}, 4, draws())
-    assert sorted(sum(members_of(some), ())) == list(range(10))
-    assert max(len(cluster.members) for cluster in some) <= 4
+
+
+def test_alike_places_every_client_once():
+    histograms = {client: LIKE_THREE[client % 3] for client in range(10)}
+    uneven = alike_clusters(histograms, 4, draws())
+    assert sorted(sum(members_of(uneven), ())) == list(range(10))
+    assert max(len(cluster.members) for cluster in uneven) <= 4
     same = alike_clusters({client: [1, 1] for client in range(5)}, 2, draws())
     assert sorted(sum(members_of(same), ())) == list(range(5))
 

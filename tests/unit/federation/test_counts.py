@@ -80,8 +80,8 @@ def test_more_than_when_the_run_began_are_refused(tmp_path):
     plain = toy()
     registered = Known(plain.task, plain.rounds, participation=1.0)
     trace = registered.run(tmp_path, engine=lambda inner: Boasting(inner, first=0))
-    said = "it describes 1005 samples to train on of 1012; when the run began it had 5 of 12"
-    assert trace.rows[0].refused[0] == Refusal(1, said)
+    reason = "it describes 1005 samples to train on of 1012; when the run began it had 5 of 12"
+    assert trace.rows[0].refused[0] == Refusal(1, reason)
     assert 1 not in trace.last.described and set(trace.last.described) == {0, 2, 3}
     assert registered.run(tmp_path / "honest").rows[0].refused == ()
 

@@ -6,7 +6,8 @@ import pytest
 from fedloom import files
 from fedloom.files import remove_leftovers, sync_folder, write_whole
 
-OLD, NEW = b"old", b"new" * 10_000  # larger than Python's buffer
+OLD = b"old"
+NEW = b"new" * 10_000  # larger than Python's buffer
 DURABLE = pytest.mark.parametrize("durable", [False, True])
 
 
@@ -39,11 +40,11 @@ def test_a_death_at_any_line_leaves_the_old_or_the_new(tmp_path, deaths, durable
     seen = set()
     reset(path, before)
     for _ in deaths(lambda: write_whole(path, chunks(), durable=durable), files, least=8):
-        found = path.read_bytes() if path.exists() else None
-        assert found in (before, NEW)
-        seen.add(found)
+        content = path.read_bytes() if path.exists() else None
+        assert content in (before, NEW)
+        seen.add(content)
         remove_leftovers(tmp_path)
-        assert names(tmp_path) == ([] if found is None else ["file"])
+        assert names(tmp_path) == ([] if content is None else ["file"])
         reset(path, before)
     assert seen == {before, NEW}
 

@@ -125,8 +125,8 @@ def test_the_secret_of_a_simulation_comes_from_its_seed():
     ],
 )
 def test_what_is_refused(row, reason):
-    found = refuse_histogram(row, NOISY, 3)
-    assert (found is None) == (reason is None) and (reason or "") in (found or "")
+    problem = refuse_histogram(row, NOISY, 3)
+    assert (problem is None) == (reason is None) and (reason or "") in (problem or "")
 
 
 def test_nobody_tells_what_was_not_asked():

@@ -93,7 +93,8 @@ def test_spent_in_every_unit():
 
 
 def test_totals_add_up_field_by_field():
-    one, two = Totals(*range(1, 13)), Totals(*range(10, 130, 10))
+    one = Totals(*range(1, 13))
+    two = Totals(*range(10, 130, 10))
     assert one.plus(two) == Totals(*range(11, 143, 11))
     assert one.plus(Totals()) == one
 

@@ -24,7 +24,8 @@ from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("supernet", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
 MEGABYTE = 1 << 20
@@ -155,8 +156,8 @@ def test_what_a_stage_leaves_opens_with_safetensors(tmp_path):
     weights = Archive(tmp_path).load(2).state.tensors["w"]
     assert not (tmp_path / "supernet.state").exists()
     loop_in(tmp_path, stages()).run()
-    left = safetensors.torch.load((tmp_path / "supernet.state").read_bytes())
-    assert torch.equal(left["w"], weights)
+    tensors = safetensors.torch.load((tmp_path / "supernet.state").read_bytes())
+    assert torch.equal(tensors["w"], weights)
     state = Archive(tmp_path).stage_state("supernet")
     assert torch.equal(state.tensors["w"], weights) and state.meta == {"rounds": 2}
     assert [path.name for path in tmp_path.glob("*.state")] == ["supernet.state"]
@@ -167,15 +168,15 @@ def test_the_best_round_is_what_a_stage_leaves(tmp_path):
 
     The search goes on with the tensors of the first.
     """
-    kept = {}
+    first_round = {}
 
     def listen(event):
         if isinstance(event, RoundEnded) and event.row.round == 1:
-            kept["w"] = Archive(tmp_path).load(1).state.tensors["w"]
+            first_round["w"] = Archive(tmp_path).load(1).state.tensors["w"]
 
     outcome = loop_in(tmp_path, stages((4, 0), "best"), listen, holds_back=True).run()
     state = Archive(tmp_path).stage_state("supernet")
-    assert state.meta == {"rounds": 1} and torch.equal(state.tensors["w"], kept["w"])
+    assert state.meta == {"rounds": 1} and torch.equal(state.tensors["w"], first_round["w"])
     assert outcome.rounds == 4 + GENERATIONS
 
 
@@ -243,10 +244,10 @@ def test_damaged_in_mid_search_the_run_goes_back_and_ends_with_the_same_figures(
         content = bytearray(path.read_bytes())
         content[-3] ^= 4
         path.write_bytes(content)
-    told = []
-    loop_in(tmp_path, stages(), lambda event: told.append(event)).run()
-    notices = [event.text for event in told if isinstance(event, Notice)]
-    first = next(event.row.round for event in told if isinstance(event, RoundEnded))
+    messages = []
+    loop_in(tmp_path, stages(), lambda event: messages.append(event)).run()
+    notices = [event.text for event in messages if isinstance(event, Notice)]
+    first = next(event.row.round for event in messages if isinstance(event, RoundEnded))
     went_on_from = {1: 5, 2: 1, 4: 5, 5: 4}[number]
     assert first == went_on_from + 1
     is_told = number == 2 or (
@@ -265,9 +266,9 @@ def test_a_damaged_state_of_a_finished_stage_is_told_and_not_used(tmp_path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 4
     path.write_bytes(content)
-    told = []
-    loop_in(tmp_path, stages(), lambda event: told.append(event)).run()
-    (notice,) = [event.text for event in told if isinstance(event, Notice)]
+    messages = []
+    loop_in(tmp_path, stages(), lambda event: messages.append(event)).run()
+    (notice,) = [event.text for event in messages if isinstance(event, Notice)]
     assert notice.startswith("the state that stage supernet left cannot be used")
     problem = r"supernet\.state must be the state that a finished stage left"
     with pytest.raises(FedloomError, match=problem):

@@ -271,8 +271,8 @@ def test_an_order_to_evaluate_names_the_part():
     assert order.meta == {"depth": 2, "part": "validation", "final": False}
     final = evaluation_order(served, "test", final=True, sends_confusion=False)
     assert final.meta == {"depth": 2, "part": "test", "final": True, "confusion": False}
-    told = evaluation_order(served, "test", final=True)
-    assert "confusion" not in told.meta  # sites send it unless they are told not to
+    evaluation = evaluation_order(served, "test", final=True)
+    assert "confusion" not in evaluation.meta  # sites send it unless they are told not to
 
 
 # Figures

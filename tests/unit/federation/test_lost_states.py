@@ -48,8 +48,8 @@ def forgetful(folder, at, hop=0):
 
 def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
     trace = toy("local").run(tmp_path, engine=forgetful(tmp_path, at=2))
-    sent = [e for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == 2]
-    mine = [e for e in sent if e.order.client == VICTIM]
+    exchanges = [e for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == 2]
+    mine = [e for e in exchanges if e.order.client == VICTIM]
     assert [e.envelope.fault for e in mine] == [
         Fault("lost", "client 1 no longer has version 1.0 of its state"), None,
     ]  # fmt: skip
@@ -59,8 +59,10 @@ def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
     ]
     before = trace.rows[0].totals
     after = trace.rows[1].totals
-    assert after.down - before.down == sum(len(e.head) + len(e.body) for e in sent)
-    assert after.seconds - before.seconds == pytest.approx(sum(e.envelope.seconds for e in sent))
+    assert after.down - before.down == sum(len(e.head) + len(e.body) for e in exchanges)
+    assert after.seconds - before.seconds == pytest.approx(
+        sum(e.envelope.seconds for e in exchanges)
+    )
     assert (trace.rows[1].replies, trace.rows[1].refused) == (4, ())  # nobody was refused
 
 
@@ -77,17 +79,21 @@ def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
     ],
 )
 def test_a_run_that_is_stopped_at_every_order_books_it_once(method, options, rounds, at, tmp_path):
-    made = toy(method, rounds, **options)
-    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at))
-    forget, stops, out = forgetful(tmp_path / "stopped", at), set(), tmp_path / "stopped"
+    example = toy(method, rounds, **options)
+    undisturbed = example.run(
+        tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at)
+    )
+    forget = forgetful(tmp_path / "stopped", at)
+    stops = set()
+    out = tmp_path / "stopped"
     for _ in range(200):
         try:
-            found = made.run(out, engine=lambda inner: Stopping(forget(inner), stops))
+            trace = example.run(out, engine=lambda inner: Stopping(forget(inner), stops))
             break
         except Stop:
             continue
-    assert len(stops) == rounds * len(made.data)
-    assert differences(undisturbed, found) == []
+    assert len(stops) == rounds * len(example.data)
+    assert differences(undisturbed, trace) == []
 
 
 @dataclass(frozen=True)
@@ -105,20 +111,22 @@ class StopsAfterTheAnswer(Passing):
 
 def test_a_resumed_round_knows_that_the_state_is_gone(tmp_path):
     """Local adaptation's client replies without a state and writes none, so it has no version."""
-    made, out, stopped = toy("local-adaptation", 6, adapt_share=0.5), tmp_path / "stopped", []
-    undisturbed = made.run(
+    example = toy("local-adaptation", 6, adapt_share=0.5)
+    out = tmp_path / "stopped"
+    stopped = []
+    undisturbed = example.run(
         tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=5)
     )
     forget = forgetful(out, at=5)
     with pytest.raises(Stop):
-        made.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
-    found = made.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
-    assert differences(undisturbed, found) == []
+        example.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
+    trace = example.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
+    assert differences(undisturbed, trace) == []
 
 
 def test_in_a_later_hop_of_a_cluster(tmp_path):
-    made = replace(toy("ditto", rounds=3), topology=Clustered(2, 2))
-    trace = made.run(tmp_path, engine=forgetful(tmp_path, at=2, hop=1))
+    example = replace(toy("ditto", rounds=3), topology=Clustered(2, 2))
+    trace = example.run(tmp_path, engine=forgetful(tmp_path, at=2, hop=1))
     assert [line.hop for line in trace.rows[1].ledger if line.client == VICTIM] == [0, 1, 1]
     assert trace.rows[1].refused == ()
 
@@ -150,12 +158,14 @@ def test_too_few_replies_do_not_forget_it(tmp_path):
 
     When it is resumed, the client still continues with a fresh state, and is booked as before.
     """
-    made = AllMustReply(**vars(toy("local")))
-    undisturbed = made.run(
+    example = AllMustReply(**vars(toy("local")))
+    undisturbed = example.run(
         tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=2)
     )
-    forget, missed, out = forgetful(tmp_path / "stopped", at=2), [], tmp_path / "stopped"
+    forget = forgetful(tmp_path / "stopped", at=2)
+    missed = []
+    out = tmp_path / "stopped"
     with pytest.raises(RunStopped, match="round 2 must get at least 4 replies"):
-        made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
-    found = made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
-    assert differences(undisturbed, found) == []
+        example.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
+    trace = example.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
+    assert differences(undisturbed, trace) == []

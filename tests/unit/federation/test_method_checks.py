@@ -70,7 +70,10 @@ def run(toy, folder, loss, stops=0):
             )
         except Stop:
             continue
-        return trace, [[reply.client for reply in merge.replies] for merge in log.merges]
+        clients_of_merges = []
+        for merge in log.merges:
+            clients_of_merges.append([reply.client for reply in merge.replies])
+        return trace, clients_of_merges
 
 
 @pytest.mark.parametrize(

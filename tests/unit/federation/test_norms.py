@@ -82,15 +82,17 @@ def test_both_ways_measure_the_same_beyond_a_sweep():
         "d.weight": 2 * SWEEP,
         "e.running_var": 5,
     }
-    sent = {name: torch.randn(size, generator=draws) for name, size in sizes.items()}
+    weights = {name: torch.randn(size, generator=draws) for name, size in sizes.items()}
     back = {
-        name: tensor + torch.randn(tensor.shape, generator=draws) for name, tensor in sent.items()
+        name: tensor + torch.randn(tensor.shape, generator=draws)
+        for name, tensor in weights.items()
     }
-    ruler = UpdateMeasure(sent)
-    swept, by_key = ruler.measure(as_received(back)), ruler.measure(back)
+    ruler = UpdateMeasure(weights)
+    swept = ruler.measure(as_received(back))
+    by_key = ruler.measure(back)
     assert swept == pytest.approx(by_key, rel=1e-12) and set(swept) == {"parameters", "statistics"}
     difference = torch.cat(
-        [(back[name] - sent[name]).double() for name in sizes if name.endswith("weight")]
+        [(back[name] - weights[name]).double() for name in sizes if name.endswith("weight")]
     )
     assert swept["parameters"] == pytest.approx(difference.square().mean().sqrt().item(), rel=1e-6)
 
@@ -102,17 +104,17 @@ def test_further_tensors_and_integers_do_not_count():
 
 
 def test_other_precisions_are_measured_too():
-    sent = {"w": torch.zeros(2, dtype=torch.float64), "h": torch.zeros(2, dtype=torch.float16)}
+    weights = {"w": torch.zeros(2, dtype=torch.float64), "h": torch.zeros(2, dtype=torch.float16)}
     back = {
         "w": torch.full((2,), 3.0, dtype=torch.float64),
         "h": torch.full((2,), 3.0, dtype=torch.float16),
     }
-    assert UpdateMeasure(sent).measure(as_received(back)) == {"parameters": 3.0}
+    assert UpdateMeasure(weights).measure(as_received(back)) == {"parameters": 3.0}
 
 
 def test_a_size_is_always_finite():
-    sent = {"w": torch.zeros(2, dtype=torch.float64)}
-    norms = UpdateMeasure(sent).measure(
+    weights = {"w": torch.zeros(2, dtype=torch.float64)}
+    norms = UpdateMeasure(weights).measure(
         as_received({"w": torch.full((2,), 1e300, dtype=torch.float64)})
     )
     assert norms["parameters"] > 1e300 and math.isfinite(norms["parameters"])
@@ -127,14 +129,14 @@ def test_the_magnitude_of_what_was_sent():
 
 
 def test_parameters_of_a_network_are_measured_as_they_are():
-    sent = {
+    weights = {
         "w": torch.nn.Parameter(torch.zeros(2)),
         "h": torch.nn.Parameter(torch.zeros(2, dtype=torch.float64)),
     }
-    assert UpdateMeasure(sent).measure(
+    assert UpdateMeasure(weights).measure(
         {"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}
     ) == {"parameters": 1.0}
-    only_w = {"w": sent["w"]}
+    only_w = {"w": weights["w"]}
     assert UpdateMeasure(only_w).measure(as_received({"w": torch.ones(2)})) == {"parameters": 1.0}
 
 

@@ -25,14 +25,14 @@ from fedloom.federation.server.stage_checks import check_change
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("scored", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 SAMPLES = Samples(torch.arange(4.0).view(-1, *SHAPE), torch.tensor([0, 1, 0, 1]))
-PLANNED, SCORED, TRAINED = (
-    100,
-    4 * 700,
-    1000,
-)  # MACs: of a plan, of a generation, of a client's work
+# MACs
+PLANNED = 100  # of a plan
+SCORED = 4 * 700  # of a generation
+TRAINED = 1000  # of a client's work
 CLIENTS = 2
 
 

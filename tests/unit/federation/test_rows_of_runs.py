@@ -136,10 +136,10 @@ def test_the_order_of_names_in_a_line(kinds, names, tmp_path):
 
 
 def test_the_loop_tells_the_row_that_it_writes(tmp_path):
-    told = []
+    rows_of_events = []
     toy = Toy.of("fedavg", rounds=2)
-    trace = toy.run(tmp_path, listen=told.append)
-    assert [event.row for event in told if hasattr(event, "row")] == list(trace.rows)
+    trace = toy.run(tmp_path, listen=rows_of_events.append)
+    assert [event.row for event in rows_of_events if hasattr(event, "row")] == list(trace.rows)
     assert trace.rows[-1].totals.rounds == 2
 
 

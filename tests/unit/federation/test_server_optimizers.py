@@ -11,7 +11,8 @@ from fedloom.types import Order, Reply, State
 # Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75.
 # From x = (1, 2) the means are (3, 1.5), then x + (−1, 0), so Δ₁ = (2, −0.5) and Δ₂ = (−1, 0);
 # m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
-M1, M2 = (1.0, -0.25), (0.0, -0.125)
+M1 = (1.0, -0.25)
+M2 = (0.0, -0.125)
 V1 = {
     "adagrad": (0.25 + 4, 0.25 + 0.25),
     "yogi": (0.25 + 0.25 * 4, 0.25),  # sign(v₀ − Δ²): −1, and 0 where they are equal
@@ -135,12 +136,12 @@ def test_what_nobody_weighs_keeps_its_value_and_its_moments(rule):
     state = State({"a": d(0.0), "b": d(0.0)}, {"parameters": ["a", "b"]})
     state = stepped(rule, state, [weighing(0, 1.0, a=d(1.0), b=d(1.0))])
     of_b = ("b", "server/m/b", "server/v/b")
-    kept = {name: state.tensors[name] for name in of_b}
+    expected = {name: state.tensors[name] for name in of_b}
     moved_a = state.tensors["a"]
-    assert kept["b"].item() > 0 and kept["server/m/b"].item() != 0
+    assert expected["b"].item() > 0 and expected["server/m/b"].item() != 0
     for _ in range(2):
         state = stepped(rule, state, [weighing(0, {"a": 2.0}, a=d(5.0), b=d(9.0))])
-    assert {name: state.tensors[name] for name in of_b} == kept
+    assert {name: state.tensors[name] for name in of_b} == expected
     assert state.tensors["a"].item() != moved_a.item()
 
 
@@ -213,8 +214,11 @@ def supernet():
         "B": d(20.0),
         "fixed": d(1.0),
     }
-    moments = {f"server/{moment}/{name}": d(0.5) for moment in "mv" for name in ("A", "B", "fixed")}
-    return State({**tensors, **moments}, {"parameters": ["A", "B", "fixed"]})
+    parameters = ["A", "B", "fixed"]
+    for name in parameters:
+        tensors[f"server/m/{name}"] = d(0.5)
+        tensors[f"server/v/{name}"] = d(0.5)
+    return State(tensors, {"parameters": parameters})
 
 
 PARTS = [

@@ -88,22 +88,28 @@ def test_a_single_weight_among_weights_by_key_is_that_of_every_tensor():
 def test_for_any_weights(weights, share, random):
     claimed = dict(enumerate(weights))
     capping = capped(claimed, share)
-    new = [capping.weights.get(client, weight) for client, weight in claimed.items()]
-    positive = [weight for weight in weights if weight > 0]
-    most = max(share, 1 / len(positive)) if positive else 1.0
+    new = []
+    uncapped = []
+    for client, weight in claimed.items():
+        new.append(capping.weights.get(client, weight))
+        if client not in capping.weights:
+            uncapped.append(weight)
     total = fsum(new)
-    assert all(weight <= most * total * (1 + 1e-9) for weight in new)
+    most = 1.0
+    if any(weights):
+        most = max(share, 1 / sum(weight > 0 for weight in weights))
+    for before, after in zip(weights, new, strict=True):
+        assert after <= most * total * (1 + 1e-9)
+        assert 0 <= after <= before
+        assert (after > 0) == (before > 0)
     for client in capping.weights:
         assert claimed[client] > most * total * (1 + TOLERANCE / 2), "it has no more than its share"
         assert new[client] < claimed[client]
     assert set(capping.shares) == set(capping.weights)
-    assert all(0 <= mine <= before for mine, before in zip(new, weights, strict=True))
-    assert [weight > 0 for weight in new] == [weight > 0 for weight in weights]
-    kept = [weight for client, weight in claimed.items() if client not in capping.weights]
-    assert len({capping.weights[client] for client in capping.weights}) <= 1, (
-        "all that are capped weigh the same"
+    assert len(set(capping.weights.values())) <= 1, "all that are capped weigh the same"
+    assert all(
+        weight <= min(capping.weights.values(), default=inf) * (1 + 1e-9) for weight in uncapped
     )
-    assert all(weight <= min(capping.weights.values(), default=inf) * (1 + 1e-9) for weight in kept)
     items = list(claimed.items())
     random.shuffle(items)
     assert capped(dict(items), share) == capping

@@ -16,7 +16,8 @@ from fedloom.federation.protocol.method import Declined, Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.types import Fields, Order, Reply, Stamp, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("boasting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 
 
@@ -239,8 +240,8 @@ def test_noise_comes_from_the_secret_of_the_site(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "secret").write_bytes(name.encode() * 32)
     assert told(tmp_path / "a") == told(tmp_path / "a") != told(tmp_path / "b")
-    given = ClientStore(tmp_path / "b").secret()
-    assert told(tmp_path / "a", lambda client: given) == told(tmp_path / "b")
+    own_secret = ClientStore(tmp_path / "b").secret()
+    assert told(tmp_path / "a", lambda client: own_secret) == told(tmp_path / "b")
     assert ClientStore(tmp_path / "c").secret() != ClientStore(tmp_path / "d").secret()
 
 

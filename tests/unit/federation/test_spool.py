@@ -239,15 +239,16 @@ def test_spooled_knows_its_clients(spool):
 
 
 def test_one_file_is_open_at_a_time(spool, monkeypatch):
-    live, most = set(), 0
+    live = set()
+    most = 0
 
     class Counted(mmap.mmap):
         def __new__(cls, *args, **kwargs):
             nonlocal most
-            made = super().__new__(cls, *args, **kwargs)
-            live.add(id(made))
+            instance = super().__new__(cls, *args, **kwargs)
+            live.add(id(instance))
             most = max(most, len(live))
-            return made
+            return instance
 
         def __del__(self):
             live.discard(id(self))
@@ -296,7 +297,8 @@ def test_a_small_reply_makes_no_file_and_a_large_one_does(spool):
 
 
 def test_what_is_put_last_counts(spool):
-    slot, large = spool.slot(1, 0, 0), b"x" * (MOST_HELD + 1)
+    slot = spool.slot(1, 0, 0)
+    large = b"x" * (MOST_HELD + 1)
     slot.put([b"small"])
     slot.put([large])
     assert slot.read_bytes() == large
@@ -307,9 +309,9 @@ def test_what_is_put_last_counts(spool):
 def test_a_held_reply_returns_from_the_journal(spool):
     raw = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)}, 2.0)))
     row = Receipt(1, 0, 1, None, True, 10, len(raw), None, 0.5, {"loss": 0.25}, raw)
-    found = recorded(spool, row).receipts(1, 0)[1]
-    assert found == row
-    (reply,) = Spooled((Place(1, spool.content(found)),))
+    returned = recorded(spool, row).receipts(1, 0)[1]
+    assert returned == row
+    (reply,) = Spooled((Place(1, spool.content(returned)),))
     assert reply.tensors["w"].tolist() == [1.0, 1.0, 1.0] and reply.weight == 2.0
     assert spool.content(receipt(2)) == spool.path(1, 0, 2)
 
@@ -402,10 +404,10 @@ def settled(spool, *clients, hop=0):
     replied(spool, *clients)
     for client in clients:
         path = spool.path(1, 0, client)
-        found = replace(
+        arrived = replace(
             receipt(client, hop=hop), up=path.stat().st_size, checksum=checksum(path.read_bytes())
         )
-        spool.record(found)
+        spool.record(arrived)
     return spool
 
 
@@ -449,8 +451,8 @@ def test_lines_after_an_unreadable_one_are_dropped_with_it(spool, line):
 
 
 def test_any_flipped_bit_of_the_journal_is_noticed(spool):
-    held = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)}, 2.0)))
-    recorded(spool, replace(receipt(1), held=held), receipt(2, reason="late"))
+    reply = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)}, 2.0)))
+    recorded(spool, replace(receipt(1), held=reply), receipt(2, reason="late"))
     whole = spool.journal.read_bytes()
     end = whole.index(b"\n")
     for place in range(end):
@@ -533,7 +535,8 @@ def mutated(content, draws):
     """As disks, power cuts and people damage a file."""
     content = bytearray(content)
     for _ in range(int(draws.integers(1, 4))):
-        place, length = int(draws.integers(len(content))), int(draws.integers(1, 40))
+        place = int(draws.integers(len(content)))
+        length = int(draws.integers(1, 40))
         what = int(draws.integers(5))
         if what == 0:
             content[place] ^= 1 << int(draws.integers(8))

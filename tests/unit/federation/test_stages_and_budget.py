@@ -21,7 +21,8 @@ from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
-SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+SHAPE = (1, 1, 1)
+LABELS = ("no", "yes")
 TASK = Task("scripted", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 TRUTH = torch.tensor([0, 1, 0, 1])
 OF_TEST = 10  # added to the inputs of the test part, so that a predictor can tell the parts apart

@@ -181,7 +181,8 @@ def test_the_secret_is_random_and_stays(tmp_path):
 
 
 def test_of_two_processes_that_make_a_secret_one_wins(tmp_path, monkeypatch):
-    mine, other = ClientStore(tmp_path), []
+    mine = ClientStore(tmp_path)
+    other = []
 
     def overtaken(size):
         monkeypatch.undo()

@@ -189,7 +189,8 @@ def test_members_of_a_cluster_share_their_tensors(tmp_path):
 
 
 def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
-    dealt, chosen = Exchange(tmp_path), Exchange(tmp_path)
+    dealt = Exchange(tmp_path)
+    chosen = Exchange(tmp_path)
     Clustered(3).gather(ORDERS, dealt, situation_of())
     assert {order.client: order.group for order in dealt.hops[0]} == {0: 0, 1: 1, 2: 2, 3: 0}
     orders = orders_of(range(4), (7, 0, 0, 7))
@@ -486,8 +487,10 @@ def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(
     assert gathered.traffic.late == 2 + 2  # the other cluster is late too
     other = gathered.clusters[1]
     assert gathered.traffic.wasted_macs + loss.macs == row.macs + other.macs
-    sent = sum(part.lan_down + part.lan_up + part.wan_down + part.wan_up for part in (row, other))
-    assert gathered.traffic.wasted_bytes + 2 * MB == sent
+    traffic = sum(
+        part.lan_down + part.lan_up + part.wan_down + part.wan_up for part in (row, other)
+    )
+    assert gathered.traffic.wasted_bytes + 2 * MB == traffic
 
 
 def test_another_place_is_reached_over_the_wan(tmp_path):

@@ -179,7 +179,8 @@ def test_any_meta_and_any_names_return(meta, dtypes):
 
 
 def test_equal_messages_have_equal_bytes_whatever_the_order_of_their_tensors():
-    a, b = torch.ones(2), torch.zeros(3, dtype=torch.int64)
+    a = torch.ones(2)
+    b = torch.zeros(3, dtype=torch.int64)
     assert b"".join(state_chunks(State({"a": a, "b": b}))) == b"".join(
         state_chunks(State({"b": b, "a": a}))
     )

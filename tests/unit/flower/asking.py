@@ -26,8 +26,8 @@ class AskedSite:
     def __init__(self, folder: Path, samples: int = 100, policy: dict[str, object] | None = None):
         from fedloom.deploy.kits import Federation
 
-        made = Federation.create(folder / "made", ["a"], "127.0.0.1", 9092)
-        self.kit = made.path / "kits" / "a"
+        federation = Federation.create(folder / "made", ["a"], "127.0.0.1", 9092)
+        self.kit = federation.path / "kits" / "a"
         self.data = folder / "patient-4711.npz"
         self.write_data(samples)
         self.set(**(policy or {}))
@@ -55,7 +55,7 @@ class AskedSite:
         if method == "fedavg":
             small = {"width": 0.125, "batch": 8, "epochs": 1}
             options = resolve_options(method, {}) | small | options
-        given = {
+        facts = {
             "kind": "image",
             "shape": (1, SIDE, SIDE),
             "labels": ("0", "1"),
@@ -64,7 +64,7 @@ class AskedSite:
             "std": (255.0,),
             **task,
         }
-        made = Task(method=method, options=options, **given)
+        made = Task(method=method, options=options, **facts)
         return Stamp(experiment, made, "train", number, hop)
 
     def send(self, message) -> SimpleNamespace:
@@ -89,14 +89,14 @@ class AskedSite:
 
         from fedloom.federation.engines.flower.answers import raw
 
-        made = self.stamp(**stamp)
+        stamped = self.stamp(**stamp)
         if tensors is None:
-            tensors = self.weights(made.task)
+            tensors = self.weights(stamped.task)
         if kind == "evaluate":
             meta = {"part": "test", "final": False, **(meta or {})}
         if kind == "train":
             meta = {"lr": 0.05, **(meta or {})}
-        order = Order(client, kind, tensors, meta or {}, stamp=made)
+        order = Order(client, kind, tensors, meta or {}, stamp=stamped)
         body = Body(order.tensors)
         content = RecordDict(
             {

@@ -84,8 +84,8 @@ def test_a_log_that_was_tampered_with_is_named_by_line(tmp_path, capsys, damage,
     with pytest.raises(AuditError, match=rf"line {line} is not: "):
         list(log.verified())
     assert main(["federation", "audit", str(log.kit)]) == 2
-    said = capsys.readouterr()
-    assert f"line {line} is not" in said.err and "Traceback" not in said.err
+    output = capsys.readouterr()
+    assert f"line {line} is not" in output.err and "Traceback" not in output.err
     log.path.unlink()
     with pytest.raises(AuditError, match=r"there is no log, but audit\.head names line 4"):
         list(log.verified())

@@ -135,13 +135,13 @@ def test_data_change_by_many_samples_or_not_at_all():
 
 def fewest_by_trying(cells, others):
     """What `fewest_told_apart` is defined by: all sums of cells against all sums of the others."""
-    found = set()
+    sums = set()
     for one in range(1 << cells.max()):
         first = (1 << cells >> 1) & one != 0
         for other in range(1 << others.max()):
             second = (1 << others >> 1) & other != 0
-            found.add(int((first != second).sum()))
-    return min(found - {0}, default=float("inf"))
+            sums.add(int((first != second).sum()))
+    return min(sums - {0}, default=float("inf"))
 
 
 @settings(max_examples=200, deadline=None)

@@ -44,13 +44,13 @@ def project(components=COMPONENTS, dependencies=()):
 
 def program(about, **further):
     """The archive that a server sends, with further files."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("pyproject.toml", tomli_w.dumps(about))
         archive.writestr(".info/CONTENT", "")
         for name, content in further.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return file.getvalue()
 
 
 def test_a_program_that_points_at_the_installed_fedloom_is_ours():
@@ -143,9 +143,9 @@ def test_without_a_token_nothing_reaches_the_control_interface(folder):
 def test_a_viewers_token_lists_nodes_and_registers_none(folder):
     headers = bearer(folder, "viewer")
     assert Call(folder, "/v1/control/list-nodes", headers).inside == [b""]
-    found = Call(folder, "/v1/control/register-node", headers)
-    assert (found.status, found.inside) == (403, [])
-    assert b"a viewer's token does not allow register-node" in found.said[1]["body"]
+    call = Call(folder, "/v1/control/register-node", headers)
+    assert (call.status, call.inside) == (403, [])
+    assert b"a viewer's token does not allow register-node" in call.said[1]["body"]
 
 
 def test_two_tokens_in_one_call_are_none(folder):
@@ -178,8 +178,8 @@ def test_a_revoked_key_reaches_nothing(folder):
     content = json.dumps({"sites": ["b"], "keys": keys, "revoked": [revoked.to_json()]})
     (folder / "federation.json").write_text(content)
     header = [("flwr-public-key", base64.b64encode(key).decode())]
-    found = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
-    assert (found.status, found.inside) == (401, [])
+    call = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
+    assert (call.status, call.inside) == (401, [])
     stranger = [("flwr-public-key", base64.b64encode(b"stranger").decode())]
     assert Call(folder, "/v1/fleet/pull-messages", stranger).status == 401
     other = [("flwr-public-key", base64.b64encode(b"another").decode())]

@@ -8,8 +8,8 @@ from fedloom.errors import FedloomError
 
 def policy_with(tmp_path, line):
     path = tmp_path / "policy.toml"
-    kept = [written for written in POLICY.splitlines() if not written.startswith("histograms")]
-    path.write_text("\n".join([line, *kept]))
+    lines = [written for written in POLICY.splitlines() if not written.startswith("histograms")]
+    path.write_text("\n".join([line, *lines]))
     return read_policy(path)
 
 

@@ -300,7 +300,8 @@ def test_renumbering_does_not_pass_the_limit_of_rounds(site):
 def test_the_same_order_counts_once_because_its_answer_is_the_same(site):
     """A run that goes on after an interruption asks again."""
     site.set(rounds=1)
-    first, again = site.ask(), site.ask()
+    first = site.ask()
+    again = site.ask()
     assert first.code is None and first.raw == again.raw
     assert site.ask(hop=1).code == "refused"
 
@@ -422,10 +423,10 @@ def test_networks_that_are_gone_do_not_count():
     with networks.watched():
         for _ in range(100):
             torch.nn.Linear(100, 100)
-        kept = [torch.nn.Linear(100, 100) for _ in range(4)]
+        still_there = [torch.nn.Linear(100, 100) for _ in range(4)]
         with pytest.raises(BeyondLimit):
-            kept.append(torch.nn.Linear(100, 100))
-    assert len(kept) == 4 and networks.largest <= 50_000
+            still_there.append(torch.nn.Linear(100, 100))
+    assert len(still_there) == 4 and networks.largest <= 50_000
     torch.nn.Linear(1000, 1000)  # nothing is counted any more
 
 
@@ -580,9 +581,9 @@ def test_an_experiment_waits_for_its_approval(site, capsys):
     assert site.ask(terms={"trainings": 20}).text.count(identity) == 2
 
     assert main(["federation", "approve", str(site.kit)]) == 0
-    said = capsys.readouterr().out
-    assert re.search(rf"^{identity}[0-9a-f]{{52}}  fedavg, at most 20 trainings", said, re.M)
-    assert "width = 0.125" in said and "leaves in answer to train: loss, tensors *" in said
+    output = capsys.readouterr().out
+    assert re.search(rf"^{identity}[0-9a-f]{{52}}  fedavg, at most 20 trainings", output, re.M)
+    assert "width = 0.125" in output and "leaves in answer to train: loss, tensors *" in output
     assert main(["federation", "approve", str(site.kit), "0" * 12]) == 2
     assert "ID must be that of an experiment that waits" in capsys.readouterr().err
     assert main(["federation", "approve", str(site.kit), identity, "--json"]) == 0
@@ -702,9 +703,9 @@ def test_an_older_kit_is_told_at_start_which_limits_apply(site, capsys):
     site.set(min_part=None)
     site.data.unlink()  # so that the command ends
     assert main(["federation", "site", str(site.kit), "--data", str(site.data)]) == 2
-    said = capsys.readouterr().err
-    assert "policy.toml does not name min_part: the usual limits apply" in said
-    assert "(min_part = 20)" in said and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "policy.toml does not name min_part: the usual limits apply" in errors
+    assert "(min_part = 20)" in errors and "Traceback" not in errors
 
 
 # The seam

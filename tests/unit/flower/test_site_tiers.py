@@ -131,9 +131,9 @@ def test_what_a_site_tells_of_its_device_crosses_and_is_kept(tmp_path):
     )
     folder.write_text("config.toml", config.to_toml())
     limit = device("mb3e1", macs=5000)
-    told = Facts(**FACTS, samples=50, device=DeviceFacts.of(limit)).to_json()
-    assert Facts.read(told).device.limit == limit
-    settle(folder, {"west": Facts.read(told), "east": Facts(**FACTS, samples=30)})
+    plain = Facts(**FACTS, samples=50, device=DeviceFacts.of(limit)).to_json()
+    assert Facts.read(plain).device.limit == limit
+    settle(folder, {"west": Facts.read(plain), "east": Facts(**FACTS, samples=30)})
     rows = json.loads((folder.path / "sites.json").read_text())
     assert "device" not in rows["east"] and rows["west"]["device"]["macs"] == 5000
     prepared = checked(folder, federation)

@@ -203,8 +203,8 @@ def test_a_site_divides_its_samples_as_an_embedded_run_would(folder, tmp_path_fa
 
 
 def test_no_sample_of_a_site_is_in_two_parts(folder):
-    found = own_data(open_source(str(folder / "west.npz"), None), 1, TERMS)
-    parts = [set(part.x.flatten().tolist()) for part in (found.train, found.validation, found.test)]
+    data = own_data(open_source(str(folder / "west.npz"), None), 1, TERMS)
+    parts = [set(part.x.flatten().tolist()) for part in (data.train, data.validation, data.test)]
     assert [len(part) for part in parts] == [28, 10, 9]
     assert set.union(*parts) == set(range(47))
 
@@ -238,8 +238,10 @@ def table_facts(lines, **rules):
     header, *rows = [line.split(",") for line in lines]
     for place, name in enumerate(header):
         cells = [row[place] for row in rows]
-        values = [number_in(cell) for cell in cells]
-        columns[name] = texts_of(cells) if None in values else Numbers(np.array(values, float))
+        numbers = [number_in(cell) for cell in cells]
+        columns[name] = texts_of(cells)
+        if None not in numbers:
+            columns[name] = Numbers(np.array(numbers, float))
     table = table_of("t.csv", columns)
     return Facts.of_table(table_sums(table, TableRules(**rules)), len(table))
 
@@ -260,8 +262,8 @@ def test_tables_agree_on_columns_and_classes():
     assert (common.kind, common.labels, common.samples) == ("table", ("ill", "well"), 4)
     assert common.shape == (5,) and common.mean[agreed.encoding.inputs.index("age")] == 52.5
     assert any("east lacks well" in notice for notice in agreed.notices)
-    kept = Terms(seed=0, test=0.2, hold=0.0, table=agreed.encoding)
-    assert Terms.read(kept.to_json()) == kept
+    agreed_terms = Terms(seed=0, test=0.2, hold=0.0, table=agreed.encoding)
+    assert Terms.read(agreed_terms.to_json()) == agreed_terms
     assert "table" not in Terms(seed=0, test=0.2, hold=0.0).to_json()
 
 

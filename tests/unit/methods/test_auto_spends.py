@@ -59,10 +59,16 @@ class Spent:
         tune = Tune(options)
         began = self.spent
         state = tune.init(Setup(TASK, CLIENTS), state)
-        left = max(0.0, self.budget - began)
+        remaining = max(0.0, self.budget - began)
         while True:
             r = Round(
-                len(self.phases), self.spent - began, left, range(CLIENTS), 1.0, 0, unit=self.unit
+                len(self.phases),
+                self.spent - began,
+                remaining,
+                range(CLIENTS),
+                1.0,
+                0,
+                unit=self.unit,
             )
             planned = tune.plan(state, r)
             if planned is None:
@@ -116,7 +122,9 @@ class Spent:
 
     def _nll(self, order):
         sizes = [float(size) for size in order.meta.get("sizes", [])]
-        return [-size if self.largest_wins else size for size in sizes]
+        if self.largest_wins:
+            return [-size for size in sizes]
+        return sizes
 
 
 def least(options):

@@ -143,9 +143,13 @@ def merged_values():
 
 
 def mean_of(clients):
-    weights = [10 * (client + 1) for client in clients]
-    values = [client + 1 for client in clients]
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+    total = 0
+    weights = 0
+    for client in clients:
+        weight = 10 * (client + 1)
+        weights += weight
+        total += weight * (client + 1)
+    return total / weights
 
 
 def test_every_weight_is_the_mean_of_those_who_hold_it():

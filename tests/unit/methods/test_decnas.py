@@ -71,9 +71,11 @@ def test_one_candidate_without_mutation_is_fedavg_of_the_parent(tmp_path):
     for number, one in enumerate(rounds, start=1):
         after = one.after
         assert after.meta[PARENT] == parent and after.meta[CANDIDATES] == [parent]
-        wanted = fedavg_round(toy, search.options, Arch.from_plain(parent), before.tensors, number)
-        check_close(after.tensors, wanted)
-        check_same_bits_but(after.tensors, before.tensors, wanted)
+        expected = fedavg_round(
+            toy, search.options, Arch.from_plain(parent), before.tensors, number
+        )
+        check_close(after.tensors, expected)
+        check_same_bits_but(after.tensors, before.tensors, expected)
         before = after
     assert trace.outcome.state.meta["build"]["arch"] == parent
 

@@ -103,10 +103,10 @@ def test_without_the_pull_it_is_local_training(tmp_path):
 
 def test_the_optimiser_of_v_is_reset_unless_kept(tmp_path):
     reset = Toy.of("ditto", {"optimizer_state": "reset"}).run(tmp_path / "reset").own(0).tensors
-    kept = Toy.of("ditto", {"optimizer_state": "keep"}).run(tmp_path / "keep").own(0).tensors
+    with_state = Toy.of("ditto", {"optimizer_state": "keep"}).run(tmp_path / "keep").own(0).tensors
     assert not any(name.startswith("momentum/") for name in reset)
-    assert any(name.startswith("momentum/") for name in kept)
-    assert not torch.equal(reset["net.classifier.weight"], kept["net.classifier.weight"])
+    assert any(name.startswith("momentum/") for name in with_state)
+    assert not torch.equal(reset["net.classifier.weight"], with_state["net.classifier.weight"])
 
 
 def test_a_personal_model_that_diverges_stays_as_it_was_and_the_reply_goes_up():

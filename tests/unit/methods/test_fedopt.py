@@ -37,9 +37,11 @@ RULES = [("fedadam", BETA1, adam), ("fedyogi", BETA1, yogi), ("fedadagrad", 0.0,
 def test_one_round_by_hand(by_hand, one, two, method, beta1, second):
     """m = (1 − β₁)Δ, v from τ² by the method's rule, w = η m / (√v + τ)."""
     trace = by_hand(method, one, two, server_lr=ETA, tau=TAU)
-    expected = [
-        [ETA * (1 - beta1) * d / (sqrt(second(TAU**2, d)) + TAU) for d in row] for row in DELTA
-    ]
+
+    def step(delta):
+        return ETA * (1 - beta1) * delta / (sqrt(second(TAU**2, delta)) + TAU)
+
+    expected = np.vectorize(step)(DELTA)
     np.testing.assert_allclose(trace.outcome.state.tensors[WEIGHT].numpy(), expected, rtol=1e-5)
 
 
@@ -86,8 +88,8 @@ def test_running_statistics_stay_plain_means(tmp_path, method):
 def test_the_servers_moments_never_go_down(tmp_path):
     trace = Toy.of("fedadam").run(tmp_path)
     assert any(name.startswith("server/") for name in trace.outcome.state.tensors)
+    names_sent = set()
     for exchange in trace.exchanges:
-        assert not any(name.startswith("server/") for name in exchange.order.tensors)
-    assert shared(trace.outcome.state).keys() == {
-        name for e in trace.exchanges for name in e.order.tensors
-    }
+        names_sent.update(exchange.order.tensors)
+    assert not any(name.startswith("server/") for name in names_sent)
+    assert shared(trace.outcome.state).keys() == names_sent

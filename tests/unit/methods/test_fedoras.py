@@ -90,13 +90,13 @@ class TestSubSpaces:
         parameters = set(state.meta["parameters"])
         seen = set()
         for order in planned[1]:
-            sent = sum(
+            numbers_sent = sum(
                 tensor.numel() for name, tensor in order.tensors.items() if name in parameters
             )
             part = tuple(tuple(ops) for ops in order.meta["ops"])
             seen.add(part)
             assert set(order.tensors) == set(frame.model(part).state_dict())
-            assert sent <= 0.6 * frame.supernet_params
+            assert numbers_sent <= 0.6 * frame.supernet_params
         assert len(seen) > 1  # every client has a part of its own
 
     def test_a_budget_in_parameters_and_one_as_a_share(self) -> None:

@@ -83,7 +83,9 @@ def test_operations_that_the_device_does_not_have_are_never_drawn():
     paths = ClientPaths.of_order(
         FRAME, an_order(), on(DeviceLimit(unsupported=frozenset({"mb3e1"})))
     )
-    drawn = {op for _ in range(50) for op in paths.draw()}
+    drawn = set()
+    for _ in range(50):
+        drawn.update(paths.draw())
     assert drawn == {0, 1, 2, 3} - {MB}
 
 
@@ -119,9 +121,14 @@ def test_a_tiers_network_is_trained_where_it_fits():
         method.client(order, data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
 
 
+def milliseconds_of(slot):
+    """The operation number n takes n milliseconds."""
+    return [float(op) for op in range(len(slot.options))]
+
+
 def test_milliseconds_of_a_tiers_network_count_where_the_order_tells_them():
     """The operation number n of every layer takes n milliseconds, and every path 2 beside."""
-    rows = [[float(op) for op in range(len(slot.options))] for slot in FRAME.space.slots]
+    rows = [milliseconds_of(slot) for slot in FRAME.space.slots]
     order = a_network(CONV1, MB, IDENTITY)
     with_latency = replace(order, meta={**order.meta, "latency": {"fixed": 2.0, "rows": rows}})
     takes = 2.0 + CONV1 + MB + IDENTITY
@@ -131,9 +138,8 @@ def test_milliseconds_of_a_tiers_network_count_where_the_order_tells_them():
         Declined, match=f"the network has {takes:g} latency_ms, and this device may spend"
     ):
         method.client(with_latency, data(), None, on(DeviceLimit(Limit(latency_ms=takes - 0.5))))
-    method.client(
-        order, data(), None, on(DeviceLimit(Limit(latency_ms=0.1)))
-    )  # its latency is unknown
+    # The latency of an order without rows is unknown.
+    method.client(order, data(), None, on(DeviceLimit(Limit(latency_ms=0.1))))
 
 
 def test_scoring_asks_for_the_operations_alone():

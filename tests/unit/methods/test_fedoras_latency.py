@@ -24,7 +24,9 @@ OPTIONS = FedorASOptions.model_validate({"space": SPACE, "comm": "1", "search": 
 TASK = Task("fedoras", OPTIONS.model_dump(), "image", (1, 6, 6), ("a", "b", "c"), 3, (0.5,), (0.5,))
 FRAME = Frame.of_task(TASK, OPTIONS)
 # The operation number n of every layer takes n milliseconds, and every path 2 beside.
-ROWS = [[float(op) for op in range(len(slot.options))] for slot in FRAME.space.slots]
+ROWS = []
+for slot in FRAME.space.slots:
+    ROWS.append([float(op) for op in range(len(slot.options))])
 DEVICE = LatencyConfig(fixed=2.0, rows=ROWS)
 SMALL = 3.0
 

@@ -51,8 +51,8 @@ CLIENTS = 4
 
 
 def options(**changes: object) -> FedorASOptions:
-    given = {"space": SPACE, "epochs": 1, "batch": 8, "models": 6, "pool": 4, "sample": 2}
-    return FedorASOptions.model_validate({**given, **changes})
+    usual = {"space": SPACE, "epochs": 1, "batch": 8, "models": 6, "pool": 4, "sample": 2}
+    return FedorASOptions.model_validate({**usual, **changes})
 
 
 def task(asked: FedorASOptions) -> Task:
@@ -95,23 +95,23 @@ def searched(
         method = SearchWithCache(asked)
     state = method.init(setup, TrainSupernet(asked).init(setup, None))
     own: dict[int, State] = {}
-    sent = []
+    orders_by_round = []
     for number in range(30):
         planned = method.plan(state, a_round(number, setup.server_data))
         if planned is None:
-            return state, sent
+            return state, orders_by_round
         state, orders = planned
-        sent.append(orders)
+        orders_by_round.append(orders)
         replies = []
         for order in orders:
             data = samples(30, order.client)
             run = client_run(asked, order.client)
-            reply, kept = method.client(order, data, own.get(order.client), run)
+            reply, own_state = method.client(order, data, own.get(order.client), run)
             if (refused or {}).get(number) == order.client:
                 continue
             replies.append(reply)
-            if kept is not None:
-                own[order.client] = kept
+            if own_state is not None:
+                own[order.client] = own_state
         state = method.merge(state, orders, replies, a_round(number, setup.server_data))
     raise AssertionError("the search does not end")
 
@@ -193,12 +193,15 @@ class TestScores:
         state, _ = searched(asked, setup)
         tuned = TuneTiers(asked).init(setup, state)
         memory = Memory.from_plain(state.meta["search"])
-        paths = sorted({path for pool in memory.pools.values() for path in pool})
+        unique_paths: set[Path] = set()
+        for pool in memory.pools.values():
+            unique_paths.update(pool)
+        paths = sorted(unique_paths)
         assert setup.server_data is not None
-        central = [
-            score.mean_loss for score in central_scores(state, paths, setup.server_data, asked)
-        ]
-        expected = kendall_tau([memory.scores[path].loss for path in paths], central)
+        scores = central_scores(state, paths, setup.server_data, asked)
+        central = [score.mean_loss for score in scores]
+        by_clients = [memory.scores[path].loss for path in paths]
+        expected = kendall_tau(by_clients, central)
         search = TuneTiers(asked).sections(tuned).search
         assert search is not None
         assert expected is not None and (search.tau, search.tau_clients) == (expected, CLIENTS)
@@ -485,10 +488,14 @@ class TestAccounts:
         setup = setup_of(options())
         wholes = []
         for asked in (options(models=8), options(models=8, cache=True)):
-            state, sent = searched(asked, setup)
-            brought = sum(unpadded_bytes(order.tensors) for orders in sent for order in orders)
-            wholes.append(brought + state.meta["left_out"]["search"])
-            assert wholes[-1] == len(sent) * CLIENTS * unpadded_bytes(setup_tensors(asked))
+            state, orders_by_round = searched(asked, setup)
+            bytes_sent = 0
+            for orders in orders_by_round:
+                bytes_sent += sum(unpadded_bytes(order.tensors) for order in orders)
+            wholes.append(bytes_sent + state.meta["left_out"]["search"])
+            assert wholes[-1] == len(orders_by_round) * CLIENTS * unpadded_bytes(
+                setup_tensors(asked)
+            )
         assert wholes[0] == wholes[1]
 
 
@@ -520,9 +527,11 @@ class TestDryRun:
         asked_rounds = foreseen_rounds(state, by_clients, 4, 100.0)
         # Of 100 samples a client keeps back ten, so four clients score on 40, the server on 30.
         assert asked_rounds[0].macs == pytest.approx(rounds[0].macs * 40 / 30)
-        kept = foreseen_rounds(state, options(models=10, pool=4, sample=3, cache=True), 1, 100.0)
+        with_cache = foreseen_rounds(
+            state, options(models=10, pool=4, sample=3, cache=True), 1, 100.0
+        )
         frame = Frame.from_plain(state.meta["frame"])
-        assert sum(foreseen.down for foreseen in kept) <= supernet_bytes(frame)
+        assert sum(foreseen.down for foreseen in with_cache) <= supernet_bytes(frame)
 
 
 def test_a_switch_may_stand_alone() -> None:

@@ -111,9 +111,9 @@ def test_the_entropy_of_pi_is_that_of_the_servers_own_state():
     state = begun(search)
     r = Round(1, 0.0, 4.0, range(1), 1.0, 7)
     _, orders = search.plan(state, r)
-    said = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
+    claimed = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
     note = search.note_after(
-        search.merge(state, orders, [Reply(0, state.tensors, 1.0, said)], r), r
+        search.merge(state, orders, [Reply(0, state.tensors, 1.0, claimed)], r), r
     )
     slots = search.options.stack_space.slots
     entropies = [math.log(len(slot.options)) for slot in slots]
@@ -283,18 +283,18 @@ def test_tuning_keeps_the_base_to_the_bit(method, tmp_path):
     trace = toy.run(tmp_path)
     tune = toy.stages[-1].method
     shared = trace.outcome.state.tensors
-    assert any(e.order.kind == "adapt" for e in trace.exchanges)
-    for exchange in trace.exchanges:
-        if exchange.order.kind != "adapt":
-            continue
+    tuning = [exchange for exchange in trace.exchanges if exchange.order.kind == "adapt"]
+    assert tuning
+    for exchange in tuning:
         assert not exchange.reply.tensors and not exchange.reply.meta
     order = tune.serve(trace.outcome.state, 0)
     run = client_run(toy.task)
     own = tune.improve(replace(order, meta={"lr": 0.01}), toy.data[0].train, None, run)
     assert all(is_personal(name) for name in own.tensors)
-    changed = [
-        name for name, tensor in own.tensors.items() if not torch.equal(tensor, shared[name])
-    ]
+    changed = []
+    for name, tensor in own.tensors.items():
+        if not torch.equal(tensor, shared[name]):
+            changed.append(name)
     assert any(name.startswith("net.personal.") for name in changed)
     assert any(name.startswith("net.classifier.") for name in changed)
     base = {name for name in shared if not is_personal(name)}

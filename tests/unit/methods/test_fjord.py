@@ -21,19 +21,16 @@ def as_fedavg_has_it(tensors, width="1"):
 def test_with_one_width_it_is_fedavg(tmp_path):
     """Bit for bit: momentum, decay, clip, BN's statistics, participation and schedule included."""
     epochs = 3
-    fedavg = Toy.of("fedavg", {"epochs": epochs}, rounds=2).run(tmp_path / "fedavg").outcome
-    fjord = (
-        Toy.of("fjord", {"epochs": epochs, "widths": [1.0]}, rounds=2)
-        .run(tmp_path / "fjord")
-        .outcome
-    )
+    of_fedavg = Toy.of("fedavg", {"epochs": epochs}, rounds=2)
+    of_fjord = Toy.of("fjord", {"epochs": epochs, "widths": [1.0]}, rounds=2)
+    fedavg = of_fedavg.run(tmp_path / "fedavg").outcome
+    fjord = of_fjord.run(tmp_path / "fjord").outcome
     tensors = as_fedavg_has_it(fjord.state.tensors)
     assert tensors.keys() == fedavg.state.tensors.keys()
-    assert [
-        name for name in tensors if not torch.equal(tensors[name], fedavg.state.tensors[name])
-    ] == []
-    figures = [[client.own.figures for client in outcome.clients] for outcome in (fedavg, fjord)]
-    assert figures[0] == figures[1]
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, fedavg.state.tensors[name]), name
+    for ours, theirs in zip(fjord.clients, fedavg.clients, strict=True):
+        assert ours.own.figures == theirs.own.figures
 
 
 @pytest.fixture(scope="module")

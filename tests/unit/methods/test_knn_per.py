@@ -113,15 +113,16 @@ def test_the_network_never_trains_on_the_part_that_lambda_is_chosen_by(two_clien
     train = two_clients.data[0].train
     flipped = Samples(train.x, torch.cat([train.y[:10], 1 - train.y[10:]]))
     one = two_clients.run(tmp_path / "one")
-    other = replace(
-        two_clients,
-        data=tuple(ClientData(flipped, data.validation, data.test) for data in two_clients.data),
-    ).run(tmp_path / "other")
-    replies = [
-        [e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)
-    ]
-    assert replies[0] == replies[1]
-    assert {e.reply.weight for e in one.exchanges if e.order.kind == "train"} == {10}
+    other_data = [ClientData(flipped, data.validation, data.test) for data in two_clients.data]
+    other = replace(two_clients, data=tuple(other_data)).run(tmp_path / "other")
+    training = trainings_of(one)
+    expected = [exchange.answer for exchange in training]
+    assert [exchange.answer for exchange in trainings_of(other)] == expected
+    assert {exchange.reply.weight for exchange in training} == {10}
+
+
+def trainings_of(trace):
+    return [exchange for exchange in trace.exchanges if exchange.order.kind == "train"]
 
 
 def test_lambda_is_chosen_by_samples_that_are_not_remembered_yet(two_clients):

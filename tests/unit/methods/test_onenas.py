@@ -40,12 +40,12 @@ def test_one_path_is_fedavg_of_it_that_round(tmp_path):
     _, rounds = searched(toy, tmp_path)
     for number, one in enumerate(rounds, start=1):
         order = one.orders[0]
-        wanted = fedavg_round(
+        expected = fedavg_round(
             toy, options, Arch.from_plain(order.meta["arch"]), before.tensors, number
         )
-        assert wanted.keys() == order.tensors.keys()
-        check_close(one.after.tensors, wanted)
-        check_same_bits_but(one.after.tensors, before.tensors, wanted)
+        assert expected.keys() == order.tensors.keys()
+        check_close(one.after.tensors, expected)
+        check_same_bits_but(one.after.tensors, before.tensors, expected)
         before = one.after
 
 
@@ -139,8 +139,8 @@ def test_pretraining_weighs_all_operations_alike():
     for name, weight, gradient in zip(
         names, weights, torch.autograd.grad(loss, weights), strict=True
     ):
-        wanted = weight - 0.1 * (gradient + options.weight_decay * weight)
-        torch.testing.assert_close(reply.tensors[name], wanted.detach(), rtol=1e-5, atol=1e-6)
+        expected = weight - 0.1 * (gradient + options.weight_decay * weight)
+        torch.testing.assert_close(reply.tensors[name], expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_momentum_is_kept_between_the_hops_of_a_round(tmp_path):

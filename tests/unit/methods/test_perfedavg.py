@@ -127,7 +127,11 @@ def test_the_batch_of_the_hessian_is_a_third_one():
 
 def test_weights_come_back_to_the_bit():
     net = SmallCNN((1, 6, 6), 3, 0.125)
-    before = [p.detach().clone() for p in net.parameters()]
-    with moved(list(net.parameters()), tuple(torch.rand_like(p) for p in net.parameters()), 0.1):
-        assert not any(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
-    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
+    parameters = list(net.parameters())
+    before = [parameter.detach().clone() for parameter in parameters]
+    directions = tuple(torch.rand_like(parameter) for parameter in parameters)
+    with moved(parameters, directions, 0.1):
+        for parameter, weights in zip(parameters, before, strict=True):
+            assert not torch.equal(parameter, weights)
+    for parameter, weights in zip(parameters, before, strict=True):
+        assert torch.equal(parameter, weights)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -392,9 +393,8 @@ def test_the_control_decides_by_chance_each_client_its_own():
     archs = []
     for client in range(4):
         _, own = method.client(order_of(state, 6), samples(20), None, run_of(t, client))
-        assert all(
-            score["loss"] == 0 for d in own.meta["decisions"] for score in d["without"].values()
-        )
+        for decision in own.meta["decisions"]:
+            assert all(score["loss"] == 0 for score in decision["without"].values())
         archs.append(Arch.from_plain(own.meta["arch"]))
     assert len(set(archs)) > 1
 
@@ -405,16 +405,22 @@ def test_the_control_decides_by_chance_each_client_its_own():
 def test_the_papers_schedule_is_the_default_in_proportion():
     o = SpiderOptions()
     assert o.events == 15
-    due = [o.due(t + 1, t, 1000) for t in range(1000)]
-    assert [t for t in range(1, 1000) if due[t] > due[t - 1]] == list(range(40, 321, 20))
-    method, state = started()[1:]
-    rounds_of_phases = Counter(
-        Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))["phase"] for t in range(1000)
-    )
+    decisions_due = [o.due(t + 1, t, 1000) for t in range(1000)]
+    rounds_with_a_decision = []
+    for before, after in pairwise(range(1000)):
+        if decisions_due[after] > decisions_due[before]:
+            rounds_with_a_decision.append(after)
+    assert rounds_with_a_decision == list(range(40, 321, 20))
+    _, method, state = started()
+    rounds_of_phases = Counter()
+    for t in range(1000):
+        note = Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))
+        rounds_of_phases[note["phase"]] += 1
     shares = {name: rounds / 1000 for name, rounds in rounds_of_phases.items()}
     assert shares == method.phases
     for unit in (1e9, 37.0):  # whatever the budget is counted in
-        assert [o.due(1, 0.001 * t * unit, unit) for t in range(0, 1000, 7)] == due[::7]
+        for t in range(0, 1000, 7):
+            assert o.due(1, 0.001 * t * unit, unit) == decisions_due[t]
 
 
 def test_explicit_values_are_rounds():
@@ -581,25 +587,23 @@ def test_metrics_tell_phases_and_decisions_and_replies_do_not(tmp_path):
     trace = Toy.of("spider", {"nodes": 1, "t_s": 1, "tau": 1}).run(tmp_path)
     assert [row.phase for row in trace.rows] == ["warm-up", "search", "search", "final"]
     assert trace.rows[0].observed == {}
-    last = {}
+    last_decisions = {client: {} for client in range(4)}  # the operations that stayed, by slot
     for row in trace.rows[1:]:
         for client, facts in row.observed.items():
             for decision in facts["decisions"]:
                 assert decision["round"] == row.round
-                last[client, decision["slot"]] = decision["kept"]
+                last_decisions[client][decision["slot"]] = decision["kept"]
     space = space_for(SpiderOptions(nodes=1))
     for client in range(4):
         own = trace.own(client)
         arch = Arch.from_plain(own.meta["arch"])
-        named = {
-            slot.name: [slot.options[op] for op in live]
-            for slot, live in zip(space.slots, arch.choice, strict=True)
-            if len(live) < 2
-        }
-        assert named == {slot: kept for (who, slot), kept in last.items() if who == client}
+        decided = {}
+        for slot, live in zip(space.slots, arch.choice, strict=True):
+            if len(live) < 2:
+                decided[slot.name] = [slot.options[op] for op in live]
+        assert decided == last_decisions[client]
         assert trace.outcome.clients[client].own.network.architecture == own.meta["arch"]
     for exchange in trace.exchanges:
         if exchange.order.kind == "train":
-            assert set(exchange.reply.meta) == {"loss"} and set(exchange.reply.tensors) == set(
-                exchange.order.tensors
-            )
+            assert set(exchange.reply.meta) == {"loss"}
+            assert set(exchange.reply.tensors) == set(exchange.order.tensors)

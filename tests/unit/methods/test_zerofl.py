@@ -20,12 +20,15 @@ def test_without_sparsity_it_is_fedavg(tmp_path):
     """Bit for bit, statistics and figures included."""
     fedavg = Toy.of("fedavg", rounds=2).run(tmp_path / "fedavg").outcome
     zerofl = Toy.of("zerofl", {"sparsity": 0.0}, rounds=2).run(tmp_path / "zerofl").outcome
-    ours = {
-        name.removeprefix("statistics/1/"): tensor for name, tensor in zerofl.state.tensors.items()
-    }
-    assert ours.keys() == fedavg.state.tensors.keys()
-    assert [name for name in ours if not torch.equal(ours[name], fedavg.state.tensors[name])] == []
-    assert [c.own.figures for c in zerofl.clients] == [c.own.figures for c in fedavg.clients]
+    theirs = fedavg.state.tensors
+    ours = {}
+    for name, tensor in zerofl.state.tensors.items():
+        ours[name.removeprefix("statistics/1/")] = tensor
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+    for one, other in zip(zerofl.clients, fedavg.clients, strict=True):
+        assert one.own.figures == other.own.figures
 
 
 def test_a_linear_layer_by_hand():
@@ -103,11 +106,11 @@ def test_the_kept_part_there_and_back():
     ],
 )
 def test_a_dishonest_kept_part(change, words):
-    sent = torch.zeros(2, 3)
+    weights = torch.zeros(2, 3)
     honest = packed("w", torch.arange(6.0).view(2, 3), 1 / 3)
-    assert fault_in(honest, "w", sent, 1 / 3) is None
-    assert words in fault_in({**honest, **change}, "w", sent, 1 / 3)
-    assert "missing" in fault_in({"kept/w": honest["kept/w"]}, "w", sent, 1 / 3)
+    assert fault_in(honest, "w", weights, 1 / 3) is None
+    assert words in fault_in({**honest, **change}, "w", weights, 1 / 3)
+    assert "missing" in fault_in({"kept/w": honest["kept/w"]}, "w", weights, 1 / 3)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +126,8 @@ def test_less_goes_up_than_down(sparse_run):
     _, trace, _ = sparse_run
     work = [exchange for exchange in trace.exchanges if exchange.order.kind == "train"]
     for exchange in work:
-        sent = exchange.order.tensors["net.classifier.weight"]
-        assert exchange.reply.tensors["kept/net.classifier.weight"].numel() == sent.numel() // 2
+        tensor = exchange.order.tensors["net.classifier.weight"]
+        assert exchange.reply.tensors["kept/net.classifier.weight"].numel() == tensor.numel() // 2
         assert "net.classifier.weight" not in exchange.reply.tensors
         assert "net.classifier.bias" in exchange.reply.tensors
 
@@ -173,8 +176,8 @@ def test_how_far_a_kept_part_moves_the_model(sparse_run):
     """An absurd number in it is measured like one in a whole tensor."""
     toy, _, _ = sparse_run
     method = stages(toy.task)[0].method
-    sent = {"w": torch.ones(2, 3)}
-    order = Order(0, "train", sent, {"sparse": ["w"]})
+    weights = {"w": torch.ones(2, 3)}
+    order = Order(0, "train", weights, {"sparse": ["w"]})
     reply = Reply(0, packed("w", torch.tensor([[1e30, 0, 0], [0, 2, 0]]), 1 / 3))
     update = method.update_of(order, reply)
     assert update["w"].tolist() == [[pytest.approx(1e30), 1, 1], [1, 2, 1]]

@@ -9,12 +9,11 @@ from torch import nn
 from fedloom.cost.meter import Meter
 from fedloom.nets.depthwise import DepthwiseConv, as_plain
 
-CASES = [
-    (kernel, stride, dilation, size)
-    for kernel in (3, 5)
-    for stride, dilation in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 2))
-    for size in ((8, 8), (7, 5), (2, 2), (1, 3), (4, 9))
-]
+CASES = []  # kernel, stride, dilation and size of the map
+for kernel in (3, 5):
+    for stride, dilation in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 2)):
+        for size in ((8, 8), (7, 5), (2, 2), (1, 3), (4, 9)):
+            CASES.append((kernel, stride, dilation, size))
 FAST = "FastBackwardBackward"
 
 

@@ -150,11 +150,13 @@ def test_the_seed_alone_decides_the_weights(name):
         torch.rand(seed)  # the global generator stands elsewhere each time
         with seeded(seed):
             states.append(build(name, (1, 8, 8), 3, 0.1).state_dict())
-    same, other = (
-        [torch.equal(states[0][key], state[key]) for key in states[0]] for state in states[1:]
-    )
-    assert all(same)
-    assert not all(other)
+    first, same, other = states
+    assert are_equal(first, same)
+    assert not are_equal(first, other)
+
+
+def are_equal(one, other):
+    return all(torch.equal(tensor, other[key]) for key, tensor in one.items())
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -209,20 +211,17 @@ def write(path, content):
 
 
 def test_a_published_genotype_from_a_file_is_the_one_by_name(tmp_path):
-    file = write(
-        tmp_path / "v2.json",
-        {kind: [list(pair) for pair in pairs] for kind, pairs in DARTS_V2.items()},
-    )
+    genotype = {}
+    for kind, pairs in DARTS_V2.items():
+        genotype[kind] = [list(pair) for pair in pairs]
+    file = write(tmp_path / "v2.json", genotype)
     for width in (0.25, 1.0):
         with seeded(3):
             ours = build(file, width=width)
         with seeded(3):
             theirs = build("darts-v2", width=width)
-        ours = ours.state_dict()
-        theirs = theirs.state_dict()
-        assert ours.keys() == theirs.keys() and all(
-            torch.equal(ours[name], theirs[name]) for name in ours
-        )
+        assert ours.state_dict().keys() == theirs.state_dict().keys()
+        assert are_equal(ours.state_dict(), theirs.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -123,12 +123,12 @@ def test_a_narrow_chain_has_the_nearest_channels_that_suit_its_operations():
     free = of_path(CNN_TINY, ("conv1",) * 6, 0.7)
     assert free.stem.channels == 6  # 5.6
     bound = of_path(CNN_TINY, ("ds3e0.5",) * 6, 0.7)
-    assert bound.inputs[:3] == [
-        8,
-        12,
-        18,
-    ]  # of 5, 6 and 7 no number of channels can be halved three times
-    assert [names for stage in free.stage for names in stage.ops] == [("conv1",)] * 6
+    # Of 5, 6 and 7 no number of channels can be halved three times.
+    assert bound.inputs[:3] == [8, 12, 18]
+    names = []
+    for stage in free.stage:
+        names += stage.ops
+    assert names == [("conv1",)] * 6
     assert of_path(RNN, ("lstm", "zero", "identity", "zero"), 0.01).hidden == 1
 
 

@@ -24,15 +24,15 @@ def samples(*, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def kept_elements(work, *inputs):
     """Of all tensors that a result keeps for its backward pass."""
-    kept = {}
+    sizes = {}
 
     def note(tensor):
-        kept[tensor.data_ptr()] = tensor.numel()
+        sizes[tensor.data_ptr()] = tensor.numel()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         result = work(*inputs)
-    return result, sum(kept.values())
+    return result, sum(sizes.values())
 
 
 @pytest.mark.parametrize("affine", [False, True])
@@ -143,8 +143,8 @@ def test_a_separable_convolution_of_a_mixture_keeps_a_map_less(monkeypatch):
 
 def test_a_max_pool_keeps_its_input_alone():
     x = samples()
-    _, kept = kept_elements(max_pool, x, 1)
-    assert kept == x.numel()
+    _, elements = kept_elements(max_pool, x, 1)
+    assert elements == x.numel()
 
 
 def test_small_maps_and_passes_without_gradients_are_left_alone():

@@ -201,26 +201,28 @@ def test_a_node_into_which_nothing_leads_is_zero():
 def test_every_key_has_its_owner(name):
     net = small(name)
     owners = {key: net.owner(key) for key in net.state_dict()}
-    shared = {
-        key.split(".")[0]
-        for key, owner in owners.items()
-        if owner is None and not key.startswith("cells.")
-    }
-    assert shared <= {"stem", "classifier", "reduce", "last"}
+    shared = set()
     shared_in_cells = set()
+    owned_operations = set()
     for key, owner in owners.items():
-        if owner is None and key.startswith("cells."):
+        if owner is not None:
+            owned_operations.add(net.space.slots[owner.slot].options[owner.op])
+        elif key.startswith("cells."):
             shared_in_cells.add(key.split(".")[2])
+        else:
+            shared.add(key.split(".")[0])
+    assert shared <= {"stem", "classifier", "reduce", "last"}
     assert shared_in_cells <= {"pre0", "pre1"}
+    options = set()
+    for slot in net.space.slots:
+        options.update(slot.options)
+    assert owned_operations == options & WEIGHTY[name]
     for arch in archs(net):
-        names = set(net.cut(arch).state_dict())
-        assert names == {
-            key for key, own in owners.items() if own is None or own.op in arch.choice[own.slot]
-        }
-    weighty = {own for own in owners.values() if own is not None}
-    assert {net.space.slots[own.slot].options[own.op] for own in weighty} == {
-        option for slot in net.space.slots for option in slot.options if option in WEIGHTY[name]
-    }
+        expected = set()
+        for key, owner in owners.items():
+            if owner is None or owner.op in arch.choice[owner.slot]:
+                expected.add(key)
+        assert set(net.cut(arch).state_dict()) == expected
 
 
 WEIGHTY = {
@@ -392,38 +394,38 @@ def test_the_mixture_is_the_straightforward_one(name, training):
     for ops in cells:
         nn.ModuleList(ops).train(training)
     generator = torch.Generator().manual_seed(2)
-    alpha = [
-        torch.randn(len(slot.options), generator=generator).requires_grad_()
-        for slot in net.space.slots
-    ]
+    alpha = []
+    for slot in net.space.slots:
+        row = torch.randn(len(slot.options), generator=generator)
+        alpha.append(row.requires_grad_())
+    shared = []
+    owned = []
+    for key, parameter in net.named_parameters():
+        if net.owner(key) is None:
+            shared.append(parameter)
+        else:
+            owned.append(parameter)
+    owned_by_separate_operations = []
+    for ops in cells:
+        owned_by_separate_operations += nn.ModuleList(ops).parameters()
     x = batch(net, 4)
     output = net(x, Mixture.softmax(alpha))
     expected = straightforward(net, cells, x, [torch.softmax(row, dim=0) for row in alpha])
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
-    mine = torch.autograd.grad(
-        output.square().mean(), [*alpha, *net.parameters()], allow_unused=True
-    )
-    theirs_of = [p for ops in cells for op in ops for p in op.parameters()]
-    rest = [p for key, p in net.named_parameters() if net.owner(key) is None]
-    theirs = torch.autograd.grad(
-        expected.square().mean(), [*alpha, *rest, *theirs_of], allow_unused=True
-    )
+    ours = gradients_of(output, [*alpha, *shared, *owned])
+    theirs = gradients_of(expected, [*alpha, *shared, *owned_by_separate_operations])
     close = {"rtol": 1e-4, "atol": 1e-5}
-    for row, other in zip(mine[: len(alpha)], theirs[: len(alpha)], strict=True):
-        assert (row is None) == (other is None or not other.any())
-        if row is not None:
-            torch.testing.assert_close(row, other, **close)
-    keys = [key for key, _ in net.named_parameters()]
-    shared = [
-        grad for key, grad in zip(keys, mine[len(alpha) :], strict=True) if net.owner(key) is None
-    ]
-    owned = [
-        grad
-        for key, grad in zip(keys, mine[len(alpha) :], strict=True)
-        if net.owner(key) is not None
-    ]
-    for ours, other in zip([*shared, *owned], theirs[len(alpha) :], strict=True):
-        torch.testing.assert_close(ours, other, **close)
+    rows = len(alpha)
+    for gradient, other in zip(ours[:rows], theirs[:rows], strict=True):
+        assert (gradient is None) == (other is None or not other.any())
+        if gradient is not None:
+            torch.testing.assert_close(gradient, other, **close)
+    for gradient, other in zip(ours[rows:], theirs[rows:], strict=True):
+        torch.testing.assert_close(gradient, other, **close)
+
+
+def gradients_of(output, inputs):
+    return torch.autograd.grad(output.square().mean(), inputs, allow_unused=True)
 
 
 def test_the_mixture_does_not_depend_on_the_memory_format():

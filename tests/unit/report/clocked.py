@@ -40,9 +40,11 @@ def cluster(number, members, steps, aggregator, **more):
 
 def lines(clients, hops=1):
     """A ledger: 100 bytes down, 80 up, 7000 MACs a hop."""
-    return [
-        [client, hop, 100, 80, 7000, 0.5, None, 0, 1.0] for hop in range(hops) for client in clients
-    ]
+    ledger = []
+    for hop in range(hops):
+        for client in clients:
+            ledger.append([client, hop, 100, 80, 7000, 0.5, None, 0, 1.0])
+    return ledger
 
 
 def spent(number, simulated, **more):

@@ -107,5 +107,5 @@ def make_run(path, rows=(), clients=None, config=None, split=None, classes=None,
 
 
 def counted(clients, labels=("cat", "dog")):
-    counts = [[k % 3 for _ in labels] for k in range(clients)]
+    counts = [[client % 3] * len(labels) for client in range(clients)]
     return {"labels": list(labels), "counts": counts, "names": [], "usual": 0.25}

@@ -32,19 +32,19 @@ def rects(root, kind):
 
 
 def test_blocks_are_as_long_as_their_seconds():
-    turn = Turn(
-        "all",
-        "client 0",
-        [Block("training", 0, 30), Block("transfer", 30, 40), Block("waiting", 40, 100)],
-    )
+    blocks = [Block("training", 0, 30), Block("transfer", 30, 40), Block("waiting", 40, 100)]
+    turn = Turn("all", "client 0", blocks)
     root = drawn(timeline([Lane("cluster 0", [turn])], [Period(1, 0, 100)]).draw())
     assert named(root) == "when"
-    (training,), (transfer,), (idle,) = rects(root, "c0"), rects(root, "c1"), rects(root, "idle")
-    assert training[1] == pytest.approx(3 * transfer[1], rel=0.01) and idle[1] == pytest.approx(
-        6 * transfer[1], rel=0.01
-    )
-    assert transfer[0] == pytest.approx(training[0] + training[1], abs=0.1)
-    heights = {box.get("height") for kind in ("c0", "c1", "idle") for box in kinds(root, kind)}
+    ((training_begin, training_width),) = rects(root, "c0")
+    ((transfer_begin, transfer_width),) = rects(root, "c1")
+    ((_, idle_width),) = rects(root, "idle")
+    assert training_width == pytest.approx(3 * transfer_width, rel=0.01)
+    assert idle_width == pytest.approx(6 * transfer_width, rel=0.01)
+    assert transfer_begin == pytest.approx(training_begin + training_width, abs=0.1)
+    heights = set()
+    for kind in ("c0", "c1", "idle"):
+        heights.update(box.get("height") for box in kinds(root, kind))
     assert len(heights) == 3  # not by colour alone
 
 
@@ -123,8 +123,8 @@ def test_a_hundred_clients_are_a_strip_whose_names_can_be_read():
     )
     root = drawn(drawing.draw())
     (yes,) = kinds(root, "c0")
-    (left,) = kinds(root, "mark")
-    assert yes.get("d").count("M") == left.get("d").count("M") == 100
+    (marks,) = kinds(root, "mark")
+    assert yes.get("d").count("M") == marks.get("d").count("M") == 100
     places = [float(text.get("y")) for text in kinds(root, "label")]
     assert min(after - before for before, after in pairwise(places)) >= 13
     assert float(root.get("height")) < 1000

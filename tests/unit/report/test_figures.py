@@ -27,7 +27,8 @@ def drawn(markup):
 
 def named(root):
     """The name and description that everybody gets."""
-    title, about = root.find("title"), root.find("desc")
+    title = root.find("title")
+    about = root.find("desc")
     assert (
         root.get("role") == "img"
         and root.get("aria-labelledby") == f"{title.get('id')} {about.get('id')}"
@@ -159,20 +160,17 @@ def test_many_clients_are_one_line():
 
 
 def heat(rows, columns, **more):
-    shares = [[(k + c) / (rows + columns) for c in range(columns)] for k in range(rows)]
-    texts = [[str(k + c) for c in range(columns)] for k in range(rows)]
-    return Heat(
-        "h",
-        "t",
-        "a",
-        [f"r{k}" for k in range(rows)],
-        [f"c{c}" for c in range(columns)],
-        shares,
-        texts,
-        "row",
-        "column",
-        **more,
-    ).draw()
+    row_names = []
+    shares = []
+    texts = []
+    for row in range(rows):
+        numbers = [row + column for column in range(columns)]
+        row_names.append(f"r{row}")
+        shares.append([number / (rows + columns) for number in numbers])
+        texts.append([str(number) for number in numbers])
+    column_names = [f"c{column}" for column in range(columns)]
+    figure = Heat("h", "t", "a", row_names, column_names, shares, texts, "row", "column", **more)
+    return figure.draw()
 
 
 def test_a_small_matrix_has_its_numbers():

@@ -75,11 +75,10 @@ def test_a_run(make):
     folder = make()
     drawn_plots = write([folder.path])
     names = [path.name for path in drawn_plots.written]
-    assert names == [
-        f"{name}.{suffix}"
-        for name in ("convergence", "clients", "cost")
-        for suffix in ("png", "svg")
-    ]
+    expected = []
+    for name in ("convergence", "clients", "cost"):
+        expected += [f"{name}.png", f"{name}.svg"]
+    assert names == expected
     assert all(path.parent == folder.path / "plots" for path in drawn_plots.written)
     assert (folder.path / "plots" / "cost.png").read_bytes()[:4] == b"\x89PNG"
     assert {"round", "accuracy (%)", "a", "b"} <= set(
@@ -100,7 +99,8 @@ def test_a_run_without_figures(make):
 
 
 def test_several_runs(make, tmp_path):
-    one, other = make("one").path, make("other").path
+    one = make("one").path
+    other = make("other").path
     with pytest.raises(FedloomError, match="plots of several runs must have a folder"):
         write([one, other])
     drawn_plots = write([one, other], tmp_path / "both", ["svg"])

@@ -18,7 +18,11 @@ class Outline(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.headings, self.ids, self.loads, self.tags = [], [], [], [], []
+        self.open = []
+        self.headings = []
+        self.ids = []
+        self.loads = []
+        self.tags = []
         self.feed(text)
         assert self.open == []
 
@@ -29,12 +33,14 @@ class Outline(HTMLParser):
 
     def handle_startendtag(self, name, pairs):
         self.tags.append(name)
-        self.headings += [int(name[1])] if re.fullmatch("h[1-6]", name) else []
-        self.ids += [value for key, value in pairs if key == "id"]
-        self.loads += [
-            value for key, value in pairs if key in ("src", "href") and not value.startswith("#")
-        ]
-        assert not [key for key, _ in pairs if key.startswith("on") or key == "style"]
+        if re.fullmatch("h[1-6]", name):
+            self.headings.append(int(name[1]))
+        for key, value in pairs:
+            assert not key.startswith("on") and key != "style"
+            if key == "id":
+                self.ids.append(value)
+            if key in ("src", "href") and not value.startswith("#"):
+                self.loads.append(value)
 
     def handle_endtag(self, name):
         assert self.open.pop() == name

@@ -215,7 +215,7 @@ def test_columns_of_the_pages_table():
 
 
 def test_traffic_inside_clusters_is_named_where_there_is_some():
-    sent = Totals(down=2000, up=1000)
-    assert both_ways(sent) == "2 kB down, 1 kB up"
-    clustered = replace(sent, lan_down=40_000, lan_up=2000)
+    totals = Totals(down=2000, up=1000)
+    assert both_ways(totals) == "2 kB down, 1 kB up"
+    clustered = replace(totals, lan_down=40_000, lan_up=2000)
     assert both_ways(clustered) == "2 kB down, 1 kB up, 42 kB inside clusters"

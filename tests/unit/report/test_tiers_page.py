@@ -326,13 +326,10 @@ def test_operations_are_shaded_by_the_largest_share(folder):
         ["layer 2", "20", "–", "20"],
     ]
     drawing = drawing_in(text, "operations")
-    written = [
-        element.text or "" for group in of_class(drawing, "heat7") for element in group.iter("text")
-    ]
-    assert written == ["60"]
-    assert (
-        len(of_class(drawing, "framed")) == 2
-    )  # conv1 of tier 1's first layer, and identity of its second
+    (group,) = of_class(drawing, "heat7")
+    assert [element.text for element in group.iter("text")] == ["60"]
+    # conv1 of tier 1's first layer, and identity of its second
+    assert len(of_class(drawing, "framed")) == 2
     assert "Most often: identity (57 %), conv1 (21 %), ds3e0.5 (21 %)." in text
 
 

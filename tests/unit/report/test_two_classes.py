@@ -233,8 +233,7 @@ def test_of_ten_classes_no_table_has_auc(tmp_path):
 
 def test_the_list_of_runs(tmp_path):
     folders = [make_two_rounds(tmp_path / "a", TWO), make_two_rounds(tmp_path / "b", TEN)]
-    columns = {
-        column.header: list(column.cells)
-        for column in runs_table([RunFolder(folder.path).summary() for folder in folders]).columns
-    }
-    assert columns["AUC"] == ["80.0", "–"] and columns["bal."] == ["60.0", "60.0"]
+    table = runs_table([RunFolder(folder.path).summary() for folder in folders])
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["AUC"] == ["80.0", "–"]
+    assert columns["bal."] == ["60.0", "60.0"]

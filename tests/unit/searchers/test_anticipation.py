@@ -66,10 +66,10 @@ def test_the_exact_hessian_of_a_network():
     tuned = [
         parameter - 0.3 * gradient for parameter, gradient in zip(parameters, inner, strict=True)
     ]
-    wanted = torch.autograd.grad(loss_of(*tuned), parameters)
+    expected = torch.autograd.grad(loss_of(*tuned), parameters)
     named = dict(personal.named_parameters())
     anticipate(lambda: loss_of(*parameters), dict(base.named_parameters()), named, 0.3, "exact")
-    for parameter, gradient in zip(parameters, wanted, strict=True):
+    for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 

@@ -18,8 +18,8 @@ def test_by_hand():
     assert drawn.ops == 1
     assert drawn.factors == 1.0
     drawn.factors.backward()
-    wanted = torch.tensor([-0.4951691567, 0.4951691567], dtype=torch.float64)
-    torch.testing.assert_close(logits.grad, wanted, rtol=0, atol=1e-9)
+    expected = torch.tensor([-0.4951691567, 0.4951691567], dtype=torch.float64)
+    torch.testing.assert_close(logits.grad, expected, rtol=0, atol=1e-9)
 
 
 def test_factors_are_exactly_one():

@@ -55,10 +55,10 @@ def test_crowding_by_hand() -> None:
 
 
 def test_survivors_are_whole_fronts_then_the_loneliest() -> None:
-    assert [kept.path for kept in survivors(pool_of(HAND), 4)][:3] == [(0,), (1,), (2,)]
+    assert [survivor.path for survivor in survivors(pool_of(HAND), 4)][:3] == [(0,), (1,), (2,)]
     line = pool_of([(0, 10), (1, 9), (2, 8), (9, 1), (10, 0)])
     # (1, 9) lies between close neighbours, (2, 8) and (9, 1) beside the gap.
-    assert {kept.path for kept in survivors(line, 4)} == {(0,), (2,), (3,), (4,)}
+    assert {survivor.path for survivor in survivors(line, 4)} == {(0,), (2,), (3,), (4,)}
 
 
 def test_the_better_of_two_wins_a_tournament() -> None:
@@ -114,6 +114,6 @@ class TestBesidePymoo:
         worth = {}
         for member, standing in zip(pool, standings(pool), strict=True):
             worth[member.figures] = (standing.rank, standing.distance)
-        ours = [worth[kept.figures] for kept in survivors(pool, 15)]
+        ours = [worth[survivor.figures] for survivor in survivors(pool, 15)]
         # Of equals, such as the two ends of a front, pymoo takes one by chance.
         assert sorted(ours) == sorted(worth[tuple(point)] for point in theirs.get("F").tolist())

@@ -50,7 +50,11 @@ def fitting_operations(table: MacsTable, count: int, limit: int) -> set[tuple[in
 
 
 def operations(choice) -> set[tuple[int, int]]:
-    return {(slot, op) for slot, live in enumerate(choice) for op in live}
+    """Every live operation as (slot, operation)."""
+    pairs = set()
+    for slot, live in enumerate(choice):
+        pairs.update((slot, op) for op in live)
+    return pairs
 
 
 # The table

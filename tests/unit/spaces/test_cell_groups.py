@@ -293,9 +293,9 @@ def test_a_search_has_the_group_once_unless_it_says_otherwise():
 
 def test_options_that_were_kept_are_read_as_they_were():
     options = SpaceOptions.model_validate({"space": "group", "group": 2, "ops": "s3"})
-    kept = options.model_dump(mode="json")
-    assert (kept["cells"], kept["group"], kept["ops"]) == (2, 2, "s3")
-    assert SpaceOptions.model_validate(kept).model_dump(mode="json") == kept
+    written = options.model_dump(mode="json")
+    assert (written["cells"], written["group"], written["ops"]) == (2, 2, "s3")
+    assert SpaceOptions.model_validate(written).model_dump(mode="json") == written
 
 
 # What is refused

@@ -1,4 +1,5 @@
 import json
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -21,17 +22,15 @@ SPACES = st.builds(
 SEEDS = st.integers(0, 2**32)
 
 
-def kept(space: DartsCells, arch: Arch) -> list[list[str]]:
+def operations_into_nodes(space: DartsCells, arch: Arch) -> list[list[str]]:
     """Per node of both cells, the names of the operations that lead into it."""
-    return [
-        [
-            space.slots[slot].options[op]
-            for slot in space.slots_into(kind, node)
-            for op in arch.choice[slot]
-        ]
-        for kind in ("normal", "reduce")
-        for node in range(space.nodes)
-    ]
+    names_by_node = []
+    for kind, node in product(("normal", "reduce"), range(space.nodes)):
+        names = []
+        for slot in space.slots_into(kind, node):
+            names += [space.slots[slot].options[op] for op in arch.choice[slot]]
+        names_by_node.append(names)
+    return names_by_node
 
 
 # Tables
@@ -98,7 +97,7 @@ def test_s1_differs_from_edge_to_edge():
 def test_every_sample_is_a_network_that_a_search_could_find(space, seed):
     arch = space.sample(rng(seed))
     space.check(arch)
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, arch))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, arch))
     assert all(len(live) <= 1 for live in arch.choice)
     assert arch == space.sample(rng(seed))
     assert space_of(arch.space) == space
@@ -131,7 +130,7 @@ def test_a_mutation_is_one_decision(space, seed):
     other = space.mutate(arch, drawn)
     space.check(other)
     assert other != arch
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, other))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, other))
     changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
     assert len(changed) in (1, 2)  # another operation, or another source
     nodes = {
@@ -206,7 +205,7 @@ def test_derived_networks_could_be_sampled(space, seed):
     strength = [drawn.dirichlet(np.full(len(slot.options), 0.3)) for slot in space.slots]
     arch = space.derive(strength)
     space.check(arch)
-    assert all(len(ops) == 2 and "none" not in ops for ops in kept(space, arch))
+    assert all(len(ops) == 2 and "none" not in ops for ops in operations_into_nodes(space, arch))
     doubled = space.derive([2 * row for row in strength])  # only the order counts
     assert doubled == arch
 

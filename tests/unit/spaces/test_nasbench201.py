@@ -17,11 +17,13 @@ CHOICES = st.tuples(*[st.integers(0, 4)] * 6)
 
 
 def string(choice) -> str:
+    """The benchmark's text of a cell, such as `|none~0|+|none~0|none~1|+…`."""
     names = iter(OPS[op] for op in choice)
-    return "+".join(
-        "|" + "".join(f"{next(names)}~{source}|" for source in range(target))
-        for target in range(1, 4)
-    )
+    nodes = []
+    for target in range(1, 4):
+        edges = [f"{next(names)}~{source}|" for source in range(target)]
+        nodes.append("|" + "".join(edges))
+    return "+".join(nodes)
 
 
 def test_the_cell():

@@ -210,8 +210,8 @@ def variants_of(family: str) -> Iterator[Space]:
         listed = get_origin(field.annotation) is Literal
         values.append(get_args(field.annotation) if listed else (field.default,))
     for chosen in product(*values):
-        given = dict(zip(fields, chosen, strict=True))
-        yield configured_space(open_family(family), open_family(family).schema(**given))
+        options = dict(zip(fields, chosen, strict=True))
+        yield configured_space(open_family(family), open_family(family).schema(**options))
 
 
 def operations_of_spaces() -> set[str]:

@@ -138,8 +138,8 @@ def test_routed_is_as_all_operations_and_a_mask(name):
         results[kind] = (scores.detach(), x.grad, factors.grad, weights)
     routed = results[Fixed]
     masked = results[Masked]
-    for actual, wanted in zip(routed[:3], masked[:3], strict=True):
-        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-9)
+    for actual, expected in zip(routed[:3], masked[:3], strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-9)
     for key, gradient in masked[3].items():
         if key in routed[3]:
             torch.testing.assert_close(routed[3][key], gradient, rtol=1e-5, atol=1e-9)

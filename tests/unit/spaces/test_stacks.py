@@ -39,9 +39,9 @@ def edge_size(names, channels):
 @pytest.mark.parametrize(("column", "channels"), [(0, 32), (1, 16)])
 @pytest.mark.parametrize("name", TABLE_3)
 def test_sizes_of_table_3(name, column, channels):
-    wanted = TABLE_3[name][column]
-    assert op_cost(name, channels, 1, MAP, affine=True).params == wanted
-    assert parameters(build_op(name, channels, 1, MAP, affine=True)) == wanted
+    expected = TABLE_3[name][column]
+    assert op_cost(name, channels, 1, MAP, affine=True).params == expected
+    assert parameters(build_op(name, channels, 1, MAP, affine=True)) == expected
 
 
 @pytest.mark.parametrize(("channels", "params"), [(32, 1_088), (16, 288)])
@@ -134,8 +134,8 @@ def test_a_node_of_its_edges_and_a_cell_of_its_nodes(node):
     cell = net.personal[0]
     result = cell.flow(now, x, x, (None, None))
     # Sums: the first node is x, the second x + x. Means: all of them are x.
-    wanted = x if node == "mean" else (x + 2 * x) / 2
-    torch.testing.assert_close(result, wanted)
+    expected = x if node == "mean" else (x + 2 * x) / 2
+    torch.testing.assert_close(result, expected)
 
 
 def test_the_likeliest_operation_of_every_slot():

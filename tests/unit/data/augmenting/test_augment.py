@@ -1,5 +1,7 @@
 """Crop, flip and cutout by hand; the text of an augmentation, and what of it fits which data."""
 
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given
@@ -38,8 +40,11 @@ def windows(picture, pixels):
     c, h, w = picture.shape
     padded = torch.zeros(c, h + 2 * pixels, w + 2 * pixels, dtype=picture.dtype)
     padded[:, pixels : pixels + h, pixels : pixels + w] = picture
-    places = [(y, x) for y in range(2 * pixels + 1) for x in range(2 * pixels + 1)]
-    return {place: padded[:, place[0] : place[0] + h, place[1] : place[1] + w] for place in places}
+    crops = {}
+    for y in range(2 * pixels + 1):
+        for x in range(2 * pixels + 1):
+            crops[y, x] = padded[:, y : y + h, x : x + w]
+    return crops
 
 
 # By hand
@@ -56,12 +61,12 @@ def test_a_crop_is_a_window_of_the_padded_image(dtype, pixels):
 def test_every_crop_comes_up_about_as_often():
     """Of 9 windows, 900 images; 4.5 standard deviations."""
     x = pictures(n=1).expand(900, -1, -1, -1)
-    table = windows(x[0], 1)
     cropped = crop(x, seeded(), 1)
-    counts = [sum(torch.equal(after, window) for after in cropped) for window in table.values()]
-    assert sum(counts) == 900 and all(
-        abs(count - 100) < 4.5 * (100 * 8 / 9) ** 0.5 for count in counts
-    )
+    counts = []
+    for window in windows(x[0], 1).values():
+        counts.append(sum(torch.equal(after, window) for after in cropped))
+    assert sum(counts) == 900
+    assert all(abs(count - 100) < 4.5 * (100 * 8 / 9) ** 0.5 for count in counts)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -81,7 +86,7 @@ def test_cutout_fills_exactly_a_box(dtype, side):
     fill = torch.tensor([0.0, 2.0, 0.25]).to(dtype)
     holes = cutout(x, seeded(), side, fill.tolist())
     centres = set()
-    places = [(row, column) for row in range(7) for column in range(9)]
+    places = list(product(range(7), range(9)))
     for before, after in zip(x, holes, strict=True):
         possible = {
             place for place in places if torch.equal(after, cut(before, *place, side, fill))
@@ -135,9 +140,9 @@ def test_each_and_all_keep_type_shape_and_range_and_follow_the_seed(text, dtype)
 def test_steps_are_applied_in_the_order_they_are_written():
     x = pictures()
     draw = seeded(3)
-    wanted = cutout(flip(x, draw), draw, 3, (1.0, 2.0, 3.0))
+    expected = cutout(flip(x, draw), draw, 3, (1.0, 2.0, 3.0))
     assert torch.equal(
-        Augmenter(parse("flip+cutout:3"), DataFacts((1.0, 2.0, 3.0)))(x, seeded(3)), wanted
+        Augmenter(parse("flip+cutout:3"), DataFacts((1.0, 2.0, 3.0)))(x, seeded(3)), expected
     )
 
 

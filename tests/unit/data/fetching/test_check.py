@@ -145,11 +145,14 @@ def test_a_foreign_folder_is_told_what_can_be_checked(tmp_path, capsys):
 def test_every_set_of_the_catalogue_says_where_its_checksums_come_from():
     sizes = {"md5": 32, "sha1": 40, "sha256": 64}
     for dataset in CATALOGUE.values():
-        sums = [one for remote in dataset.remotes for one in remote.checksums]
-        sums += [content.checksum for content in dataset.contents]
-        assert sums and all(one.source and len(one.digest) == sizes[one.algorithm] for one in sums)
+        checksums = [content.checksum for content in dataset.contents]
+        for remote in dataset.remotes:
+            assert all(url.startswith("http") for url in remote.urls)
+            checksums += remote.checksums
+        assert checksums
+        for checksum in checksums:
+            assert checksum.source and len(checksum.digest) == sizes[checksum.algorithm]
         assert dataset.licence and dataset.home and (dataset.contents or dataset.counts)
-        assert all(url.startswith("http") for remote in dataset.remotes for url in remote.urls)
         assert dataset.archive is None or len(dataset.remotes) == 1
 
 

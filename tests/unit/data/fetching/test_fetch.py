@@ -329,7 +329,7 @@ def test_ctrl_c_keeps_the_part(loopback, remote, target):
 
     with pytest.raises(KeyboardInterrupt):
         fetch(remote, target, Impatient(), HURRIED)
-    kept = (target.parent / "file.part").stat().st_size
-    assert kept > 0
+    size = (target.parent / "file.part").stat().st_size
+    assert size > 0
     fetch(remote, target, DownloadScreen(), HURRIED)
-    assert target.read_bytes() == BODY and ranges(loopback)[-1] == f"bytes={kept}-"
+    assert target.read_bytes() == BODY and ranges(loopback)[-1] == f"bytes={size}-"

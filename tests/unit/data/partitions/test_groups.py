@@ -80,11 +80,13 @@ def test_every_sample_once_and_groups_unmixed_or_whole(seed, sizes, clients, lea
     assert sorted(np.concatenate(parts).tolist()) == list(range(sum(sizes)))
     assert len(parts) == clients
     assert min(len(part) for part in parts) >= least
-    held = [groups_of(source, part) for part in parts]
+    groups_by_client = [groups_of(source, part) for part in parts]
     if clients >= len(sizes):
-        assert all(len(groups) == 1 for groups in held)
+        assert all(len(groups) == 1 for groups in groups_by_client)
     else:
-        assert sum(len(groups) for groups in held) == len(sizes)  # nobody is in two places
+        assert sum(len(groups) for groups in groups_by_client) == len(
+            sizes
+        )  # nobody is in two places
         bound = sum(sizes) / clients + max(sizes)
         assert max(len(part) for part in parts) <= bound
     again = dealt(source, clients, seed, least)
@@ -149,6 +151,6 @@ def test_cutting_does_not_help_a_small_group():
 
 def test_a_group_that_went_to_the_server_whole():
     source = toy([4, 4])
-    left = np.flatnonzero(source.groups == 1)
+    samples_of_group = np.flatnonzero(source.groups == 1)
     with pytest.raises(FedloomError, match="1 of 2 have fewer \\(w0 has 0\\)"):
-        partition(source, left, None, "natural", 0, 2)
+        partition(source, samples_of_group, None, "natural", 0, 2)

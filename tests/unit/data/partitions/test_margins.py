@@ -33,9 +33,13 @@ def test_seats_by_highest_averages():
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 12))
 def test_no_other_seats_have_a_larger_least_average(weights, count):
-    got = seats(np.array(weights), count, np.arange(len(weights)), 0, np.full(len(weights), count))
-    assert got.sum() == count
-    least = min(weight / seat for weight, seat in zip(weights, got, strict=True) if seat)
+    seats_by_weight = seats(
+        np.array(weights), count, np.arange(len(weights)), 0, np.full(len(weights), count)
+    )
+    assert seats_by_weight.sum() == count
+    least = min(
+        weight / seat for weight, seat in zip(weights, seats_by_weight, strict=True) if seat
+    )
     # If the least average is to be `least`, each can have at most floor(weight / least) seats. For
     # any larger least average, there would be fewer than `count` seats in all.
     assert sum(int(weight / least + 1e-9) for weight in weights) >= count

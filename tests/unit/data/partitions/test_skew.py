@@ -127,13 +127,15 @@ def test_missing_classes(share, absent):
     assert ((table == 0).sum(axis=1) == absent).all()
     if absent < 9:
         assert np.ptp(table.sum(axis=1)) <= 1
-        held = table[table > 0]
-        assert held.max() <= 2.5 * held.min()  # the classes that are there are there about evenly
+        present_counts = table[table > 0]
+        assert (
+            present_counts.max() <= 2.5 * present_counts.min()
+        )  # the classes that are there are there about evenly
 
 
 def test_classes_are_drawn():
-    held = [(counts(digits(), 5, "label-skew:2", seed) > 0).tolist() for seed in range(3)]
-    assert held[0] != held[1] != held[2]
+    has_class = [(counts(digits(), 5, "label-skew:2", seed) > 0).tolist() for seed in range(3)]
+    assert has_class[0] != has_class[1] != has_class[2]
 
 
 # dominant

@@ -9,10 +9,11 @@ from fedloom.errors import FedloomError
 
 def leaf(**users):
     """LEAF's form of {user: [(window, next), …]}."""
-    data = {
-        user: {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
-        for user, pairs in users.items()
-    }
+    data = {}
+    for user, pairs in users.items():
+        windows = [window for window, _ in pairs]
+        following = [symbol for _, symbol in pairs]
+        data[user] = {"x": windows, "y": following}
     return {
         "users": list(users),
         "num_samples": [len(pairs) for pairs in users.values()],

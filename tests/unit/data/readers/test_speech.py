@@ -313,10 +313,10 @@ def test_the_sample_of_the_data_set(tmp_path):
             wav(tone(50 + number, seconds=15)),
         )
     twelve = open_source("speech-commands-12", tmp_path)
-    known = np.bincount(twelve.official[twelve.y < 10], minlength=3)
+    clips_by_part = np.bincount(twelve.official[twelve.y < 10], minlength=3)
     assert (
-        known.sum() == 100
-        and np.bincount(twelve.y).tolist() == [10] * 10 + [np.ceil(known / 10).sum()] * 2
+        clips_by_part.sum() == 100
+        and np.bincount(twelve.y).tolist() == [10] * 10 + [np.ceil(clips_by_part / 10).sum()] * 2
     )
 
 
