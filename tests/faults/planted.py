@@ -1815,14 +1815,14 @@ TWO_CLASSES = "unit/report/test_two_classes.py"
 HONEST = (
     Fault(
         "Clients under methods have a heat-map by AUC where there are ten classes.",
-        "report/sections/method_figures.py",
+        "report/sections/method_clients.py",
         "if story.result is not None and name in story.result.columns_of_classes:",
         "if story.result is not None:",
         (f"{TWO_CLASSES}::test_of_ten_classes_no_table_has_auc",),
     ),
     Fault(
         "The heat-map by AUC shows balanced accuracy.",
-        "report/sections/method_figures.py",
+        "report/sections/method_clients.py",
         'auc = by_figure_beside(stories, "auc")',
         'auc = by_figure_beside(stories, "balanced_accuracy")',
         (f"{TWO_CLASSES}::test_every_client_under_every_method_by_auc",),

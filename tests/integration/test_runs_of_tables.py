@@ -160,7 +160,7 @@ def test_predict_measures_rows_with_labels(runs, tmp_path):
         and "MAE" in predictions.summary()
     )
     assert (tmp_path / "told.csv").read_text().startswith("sample,label,truth,error\n0,")
-    assert predictions.trained.own > ROWS / 2
+    assert predictions.trained.by_run > ROWS / 2
     classes = predict(open_finished(runs / "class"), str(runs / "class.csv"))
     assert classes.measured.value > 0.8
 

@@ -16,7 +16,7 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.numbers import amount
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.run_table import figure_cells, figure_columns
-from fedloom.report.sections.method_figures import flat
+from fedloom.report.sections.method_curves import flat
 from fedloom.report.sections.tiers import figures_of, in_ascending_order
 from fedloom.report.tier_tables import cells_in_versus, small_print, versus_columns
 

@@ -32,7 +32,9 @@ from fedloom.report.numbers import SHORT, amount, duration, percent
 from fedloom.report.parts import Tile, code, note, section, table, tiles, warning
 from fedloom.report.sections import leaderboard
 from fedloom.report.sections.headline import data_title
-from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
+from fedloom.report.sections.method_clients import clients
+from fedloom.report.sections.method_costs import sizes, spent
+from fedloom.report.sections.method_curves import curves, flat
 from fedloom.report.sections.method_tiers import tiers as tiers_of_devices
 from fedloom.report.story import Story
 
