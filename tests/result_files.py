@@ -2,7 +2,9 @@
 
 
 def client(number=0, accuracy=0.5, architecture="cnn:1", **more):
-    interval = None if accuracy is None else [max(0.0, accuracy - 0.1), min(1.0, accuracy + 0.1)]
+    interval = None
+    if accuracy is not None:
+        interval = [max(0.0, accuracy - 0.1), min(1.0, accuracy + 0.1)]
     return {
         "client": number,
         "samples": 10,
@@ -23,10 +25,14 @@ def client(number=0, accuracy=0.5, architecture="cnn:1", **more):
 def result(clients=(), **more):
     clients = list(clients)
     accuracies = [row["accuracy"] for row in clients if row["accuracy"] is not None]
-    mean = sum(accuracies) / len(accuracies) if accuracies else None
+    mean = None
+    std = None
+    if accuracies:
+        mean = sum(accuracies) / len(accuracies)
+        std = 0.1
     figures = {
         "mean": mean,
-        "std": 0.1 if accuracies else None,
+        "std": std,
         "worst": min(accuracies, default=None),
         "worst10": None,
         "pooled": mean,

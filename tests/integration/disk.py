@@ -51,11 +51,16 @@ class Disk:
 
     def open(self, path: Any, mode: str = "r", **more: Any) -> Any:
         file = builtins.open(path, mode, **more)  # noqa: SIM115 - whoever opened it closes it
-        return file if mode == "rb" else Handle(file, path, self)
+        if mode == "rb":
+            return file
+        return Handle(file, path, self)
 
     def wrapped(self, kind: str, real: Callable[..., None]) -> Callable[..., None]:
         def call(path: Any, *arguments: Any, **named: Any) -> None:
-            self.step(kind, arguments[0] if kind == "rename" else path)
+            written = path
+            if kind == "rename":
+                written = arguments[0]
+            self.step(kind, written)
             real(path, *arguments, **named)
 
         return call
@@ -115,7 +120,9 @@ def sort_of(path: Any) -> str:
     name = path.name
     if name.endswith(".tmp") and name != SPARE:  # beside: .NAME.PID.tmp
         name = name.rsplit(".", 2)[0]
-    parent = path.parent.name if not path.parent.name.isdecimal() else "client"
+    parent = path.parent.name
+    if parent.isdecimal():
+        parent = "client"
     if parent not in ("client", "checkpoints", "spool", "data"):
         parent = "run"
     return f"{parent} {name.split('.')[-1]}"

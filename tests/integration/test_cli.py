@@ -840,15 +840,17 @@ NUMERIC = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"), [(flag, value) for flag, values in NUMERIC.items() for value in values]
-)
+def flags_and_values():
+    for flag, values in NUMERIC.items():
+        for value in values:
+            yield flag, value
+
+
+@pytest.mark.parametrize(("flag", "value"), list(flags_and_values()))
 def test_values_that_cannot_be(refused, flag, value):
     errors = refused("run", "fedavg", flag, value)
-    name = {"--equal": "equal", "--split": "nowhere.json", "--init": "folder of a run"}.get(
-        flag, flag.removeprefix("--")
-    )
-    assert name in errors
+    names = {"--equal": "equal", "--split": "nowhere.json", "--init": "folder of a run"}
+    assert names.get(flag, flag.removeprefix("--")) in errors
 
 
 def test_every_numeric_flag_is_tested():

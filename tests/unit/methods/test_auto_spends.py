@@ -74,14 +74,17 @@ class Spent:
             if planned is None:
                 return
             state, orders = planned
-            cost = BACKWARD * SAMPLES * macs_of(state.meta["size"])
-            self._pay("tune", (1 if self.unit == "rounds" else cost) * len(orders))
-            state = tune.merge(
-                state, orders, [Reply(order.client, weight=SAMPLES) for order in orders], r
-            )
+            cost = 1
+            if self.unit != "rounds":
+                cost = BACKWARD * SAMPLES * macs_of(state.meta["size"])
+            self._pay("tune", cost * len(orders))
+            replies = [Reply(order.client, weight=SAMPLES) for order in orders]
+            state = tune.merge(state, orders, replies, r)
 
     def _pay(self, phase, cost):
-        self.last = 1.0 if self.unit == "rounds" else cost
+        self.last = cost
+        if self.unit == "rounds":
+            self.last = 1.0
         self.spent += self.last
         self.phases.append(phase)
         self.costs.append(self.last)
@@ -90,9 +93,10 @@ class Spent:
         """Of one client, in MACs."""
         sizes = order.meta.get("sizes") or [order.meta["size"]]
         networks = sum(macs_of(size) for size in sizes)
-        if order.kind == "train":
-            return BACKWARD * networks * (SAMPLES if order.meta["whole"] else KEPT)
+        if order.kind == "train" and order.meta["whole"]:
+            return BACKWARD * networks * SAMPLES
         passes = {
+            "train": BACKWARD * KEPT,
             "trial": BACKWARD * 3 * KEPT,
             "judge": HELD,
             "compare": 2 * HELD,

@@ -52,7 +52,9 @@ def test_every_client_counts_the_same_whatever_its_size():
     for order, sign in zip(orders, (1.0, -3.0), strict=True):
         moved = {}
         for name, tensor in state.tensors.items():
-            moved[name] = tensor + sign if tensor.is_floating_point() else tensor
+            moved[name] = tensor
+            if tensor.is_floating_point():
+                moved[name] = tensor + sign
         meta = {"loss": 1.0, "entropy": 1.0, "free": 0.5, "bend": 0.1, "align": 0.2}
         replies.append(Reply(order.client, moved, 1.0, meta))
     merged = search.merge(state, orders, replies, r)
@@ -156,8 +158,11 @@ def test_adapting_trains_operations_that_are_drawn():
 
 
 def test_the_control_trains_no_architecture():
-    for method, prefix in (("feddsnas", "alpha/"), ("ca-fedpnas", "sampler.")):
-        toy = toy_of(method, search="random", **({} if method == "feddsnas" else TUNING))
+    for method, options, prefix in (
+        ("feddsnas", {}, "alpha/"),
+        ("ca-fedpnas", TUNING, "sampler."),
+    ):
+        toy = toy_of(method, search="random", **options)
         before = begun(toy.stages[0].method).tensors
         after = toy.run_apart().outcome.state.tensors
         guiding = [name for name in before if name.startswith(prefix)]
@@ -193,7 +198,10 @@ def test_what_a_variant_does_unless_told_otherwise(method, draw, tune):
     assert (options["draw"], options["tune"]) == (draw, tune)
     assert (options["tau"], options["tau_end"], options["tune_share"]) == (1.0, 0.1, 0.1)
     assert options["evaluate"] == "likely" and options["search"] == "gradient"
-    assert options.get("hessian") == ("outer" if tune else None)
+    if tune:
+        assert options["hessian"] == "outer"
+    else:
+        assert options.get("hessian") is None
     sizes = [options[name] for name in ("base_cells", "personal_cells", "nodes", "channels")]
     assert sizes == [3, 1, 2, 16]
 
@@ -260,7 +268,10 @@ def test_as_the_inner_step_vanishes_the_search_stage_is_feddsnas(monkeypatch):
 @pytest.mark.parametrize("method", VARIANTS)
 def test_one_client_is_the_same_loop_without_a_federation(method):
     """Round after round on one client's samples: the mean of one is itself, to the bit."""
-    toy = toy_of(method, rounds=2, **({"tune": False} if "pnas" in method else {}))
+    options = {}
+    if "pnas" in method:
+        options["tune"] = False
+    toy = toy_of(method, rounds=2, **options)
     toy = replace(toy, data=toy.data[:1])
     after = toy.run_apart().outcome.state.tensors
     search = toy.stages[0].method
@@ -372,11 +383,10 @@ def test_the_most_likely_path_is_cut_out(method):
     search = search_of(method)
     state = begun(search)
     noise = torch_rng(3, "alpha")
-    tensors = {}
+    tensors = dict(state.tensors)
     for name, tensor in state.tensors.items():
-        tensors[name] = (
-            torch.randn(tensor.shape, generator=noise) if name.startswith("alpha/") else tensor
-        )
+        if name.startswith("alpha/"):
+            tensors[name] = torch.randn(tensor.shape, generator=noise)
     order = Order(0, "evaluate", tensors)
     net = search.network(order, samples(2), None, client_run(search.task)).eval()
     path = search.likely_path(tensors)
