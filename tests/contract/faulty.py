@@ -80,6 +80,15 @@ class Whispering(FedAvg):
         return shifted(reply, self.told["round"] / 1024), own
 
 
+class Shouting(FedAvg):
+    """Its server leaves something for the clients in a new global."""
+
+    def plan(self, state, r):
+        global shouted
+        shouted = r.number
+        return super().plan(state, r)
+
+
 class Undeclared(FedAvg):
     """All its replies are refused."""
 
@@ -181,7 +190,7 @@ class Scribbling(FedAvg):
 
 noisy, racing, remembering, drawing = map(recipe_of, (Noisy, Racing, Remembering, Drawing))
 summing, equal, talkative, tuning = map(recipe_of, (Summing, Equal, Talkative, Tuning))
-whispering, undeclared = map(recipe_of, (Whispering, Undeclared))
+whispering, shouting, undeclared = map(recipe_of, (Whispering, Shouting, Undeclared))
 leaking = recipe_of(Leaking, LocalOptions)
 loose = recipe_of(FedAvg, Loose)
 hoarding, scribbling = map(recipe_of, (Hoarding, Scribbling))

@@ -17,7 +17,7 @@ from fedloom.federation.server import norms
 from fedloom.federation.server.norms import excessive
 from fedloom.federation.server.spool import Settled, Spool
 from fedloom.nets.model import seeded
-from fedloom.registry import from_file
+from fedloom.registry import load_module
 from fedloom.testing import MethodContract, Toy, repeating
 from fedloom.testing.choosing import Choosing, touched_by
 from fedloom.testing.subject import _finished, _repeated
@@ -33,6 +33,7 @@ FAULTS = [
     ("remembering", "stopped_and_resumed", {"moments": ("round",)}),
     ("racing", "no_memory_but_the_states", {}),
     ("whispering", "no_memory_but_the_states", {}),
+    ("shouting", "no_memory_but_the_states", {}),
     ("noisy", "clients_draw_only_from_the_seed_tree", {}),
     ("drawing", "server_draws_only_from_the_seed_tree", {}),
     ("summing", "merge_weights_sum_to_one", {}),
@@ -61,7 +62,7 @@ def _anew():
     """Plain runs are run again, with the fault that a test plants, and forgotten afterwards."""
     _finished.cache_clear()
     _repeated.cache_clear()
-    from_file(f"{HERE}/faulty.py:Racing").asked = 0
+    load_module.cache_clear()  # what a fault has left in its file is forgotten too
     yield
     _finished.cache_clear()
     _repeated.cache_clear()

@@ -30,6 +30,8 @@ def changed_beside_states(kinds: Sequence[type[Method]]) -> list[str]:
     changed = []
     for name in sorted(names):
         module = sys.modules[name]
+        if not str(getattr(module, "__file__", "")).endswith(".py"):
+            continue  # there is no source to execute, as in a notebook
         changed += changed_in(module, executed_anew(module))
     return changed
 
@@ -46,7 +48,15 @@ def changed_in(module: ModuleType, anew: ModuleType) -> list[str]:
             changed += [f"{name}.{attribute}" for attribute in attributes]
         elif fingerprint(now) != fingerprint(value):
             changed.append(name)
+    for name, value in vars(module).items():
+        if not name.startswith("__") and name not in vars(anew) and is_memory(value):
+            changed.append(name)
     return changed
+
+
+def is_memory(value: object) -> bool:
+    """Whether this is a value that can be remembered, rather than code."""
+    return isinstance(fingerprint(value), tuple)
 
 
 def changed_names(now: Mapping[str, Any], begun: Mapping[str, Any]) -> list[str]:
@@ -62,7 +72,7 @@ def changed_names(now: Mapping[str, Any], begun: Mapping[str, Any]) -> list[str]
 @cache
 def executed_anew(module: ModuleType) -> ModuleType:
     """A second copy of a module, which no other code knows."""
-    file = Path(module.__file__ or "")
+    file = Path(str(module.__file__))
     copy = ModuleType(module.__name__)
     copy.__file__ = module.__file__
     copy.__package__ = module.__package__
