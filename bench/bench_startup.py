@@ -35,6 +35,18 @@ MOST_ABOVE_TORCH = 1.15  # of `import torch`, for a command that needs it
 MOST_WITHOUT = 0.5
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    heading("Start-up: CPU seconds of a process")
+    os.environ.setdefault("COLUMNS", "100")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+    with TemporaryDirectory(prefix="fedloom-bench-") as folder:
+        make_runs(Path(folder))
+        show(measure(Path(folder), options.repeats))
+
+
 def make_runs(folder: Path) -> None:
     ask(folder, "run", "fedavg", *DATA, "--rounds", "2", "--out", "fixed")
     ask(folder, "run", f"fednas:{SMALL_SEARCH}", *DATA, "--rounds", "3", "--out", "searched")
@@ -109,18 +121,6 @@ def show(timings: Mapping[str, Timing]) -> None:
     heaviest = max(timings[name].middle for name in WITHOUT_TORCH) / floor
     target = f"at most {MOST_WITHOUT} × import torch"
     verdict("what needs no torch", f"{heaviest:.2f} ×", target, heaviest <= MOST_WITHOUT)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    heading("Start-up: CPU seconds of a process")
-    os.environ.setdefault("COLUMNS", "100")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-    with TemporaryDirectory(prefix="fedloom-bench-") as folder:
-        make_runs(Path(folder))
-        show(measure(Path(folder), options.repeats))
 
 
 if __name__ == "__main__":
