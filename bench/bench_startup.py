@@ -1,5 +1,7 @@
 """How long does a command take that computes almost nothing?
 
+    python bench/bench_startup.py [--repeats N]
+
 It measures the CPU seconds (user and system) of a process from its start to its end, and those of
 `import torch` in the same run, which are the minimum for any command that needs a network. A worker
 is measured until it answers. The runs are small ones of digits, so that start-up remains: imports,
