@@ -31,14 +31,6 @@ CHEAP = 0.1
 BEARABLE = 0.5
 
 
-def step(
-    net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor
-) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    functional.cross_entropy(net(x), y).backward()
-    optimizer.step()
-
-
 def main() -> None:
     torch.set_num_threads(1)
     heading(f"Augmenting {BATCH} images of 3×32×32 beside a training step of the small CNN")
@@ -62,6 +54,14 @@ def main() -> None:
         print(f"{name:24}{timing}   {100 * shares[name]:6.1f} % of a step")
     judge(USUAL, shares[USUAL], CHEAP)
     judge(RANDOM, shares[RANDOM], BEARABLE)
+
+
+def step(
+    net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor
+) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
 
 
 def judge(augmentation: str, share: float, most: float) -> None:

@@ -32,6 +32,17 @@ WIDTHS = {"cnn": 1.0, "resnet18": 0.125}
 REPEATS = 60
 
 
+def main() -> None:
+    heading(
+        "torch.compile: CPU milliseconds of a training step, CPU seconds of the first compiled one"
+    )
+    torch.set_num_threads(1)
+    settle()
+    print(f"{'':44} {'plain':>7} {'compiled':>9} {'gain':>7} {'first':>8}")
+    for name, (network, shape, batch) in JOBS.items():
+        compare(name, network, shape, batch)
+
+
 @dataclass(frozen=True)
 class Training:
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -79,17 +90,6 @@ def compare(name: str, network: str, shape: tuple[int, ...], batch: int) -> None
         f" {pays}",
         flush=True,
     )
-
-
-def main() -> None:
-    heading(
-        "torch.compile: CPU milliseconds of a training step, CPU seconds of the first compiled one"
-    )
-    torch.set_num_threads(1)
-    settle()
-    print(f"{'':44} {'plain':>7} {'compiled':>9} {'gain':>7} {'first':>8}")
-    for name, (network, shape, batch) in JOBS.items():
-        compare(name, network, shape, batch)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,18 @@ MODELS = {"small (0.1 MB)": "1", "10 MB": "10.3"}  # factors of the CNN's width
 CLIENTS = (2, 10)
 
 
+def main() -> None:
+    heading("Flower: seconds a round and memory of all processes")
+    for clients in CLIENTS:
+        with TemporaryDirectory() as folder:
+            deployment = start(Path(folder), clients)
+            try:
+                for model, width in MODELS.items():
+                    compare(deployment, f"{clients:2} clients, {model:15}", width)
+            finally:
+                deployment.stop()
+
+
 class Cost(NamedTuple):
     seconds: float  # per round
     megabytes: float  # the peak of all processes together
@@ -138,18 +150,6 @@ def start(folder: Path, clients: int) -> Deployment:
         lambda: deployment.log("server").read_text().count("Activated node_id") >= clients, 120
     )
     return deployment
-
-
-def main() -> None:
-    heading("Flower: seconds a round and memory of all processes")
-    for clients in CLIENTS:
-        with TemporaryDirectory() as folder:
-            deployment = start(Path(folder), clients)
-            try:
-                for model, width in MODELS.items():
-                    compare(deployment, f"{clients:2} clients, {model:15}", width)
-            finally:
-                deployment.stop()
 
 
 def compare(deployment: Deployment, title: str, width: str) -> None:

@@ -53,6 +53,15 @@ CLUSTERS: dict[str, Any] = {
 FLAT: dict[str, Any] = {"engine": {"workers": 0, "topology": "flat"}}
 
 
+def main() -> None:
+    heading(f"Clusters and the simulated clock: {ROUNDS} rounds of ten small clients")
+    measure("clusters and clock", CLUSTERS, MOST_SHARE)
+    measure("clock alone", FLAT, MOST_SHARE)
+    measure(
+        "FINCH", {"engine": {"workers": 0}, "options": FINCH}, MOST_OF_FINCH, "finch", repeats=1
+    )
+
+
 @dataclass
 class Costs:
     """CPU seconds of one run's rounds."""
@@ -146,15 +155,6 @@ def costs_of(sections: dict[str, Any], folder: Path, method: str = "fedavg") -> 
     ):
         carry_out(run_folder, prepared, lambda event: None)
     return costs
-
-
-def main() -> None:
-    heading(f"Clusters and the simulated clock: {ROUNDS} rounds of ten small clients")
-    measure("clusters and clock", CLUSTERS, MOST_SHARE)
-    measure("clock alone", FLAT, MOST_SHARE)
-    measure(
-        "FINCH", {"engine": {"workers": 0}, "options": FINCH}, MOST_OF_FINCH, "finch", repeats=1
-    )
 
 
 def measure(

@@ -35,6 +35,22 @@ LEAST = 0.25  # CPU seconds of one measurement
 REPEATS = 3
 
 
+def main() -> None:
+    heading("Memory format: channels last against torch's default, times as fast")
+    torch.set_num_threads(1)
+    print(f"{'network':18} {'input':14} {'batch':>5} {'training':>9} {'scoring':>8}")
+    for name in NETS:
+        for shape, batch in INPUTS:
+            settings = {}
+            for format_name, layout in FORMATS.items():
+                settings[format_name] = Setting.of(name, shape, batch, layout)
+                settings[format_name].train()  # warms up
+            training = ratio(settings, "train")
+            scoring = ratio(settings, "score")
+            size = "×".join(map(str, shape))
+            print(f"{name:18} {size:14} {batch:5} {training:9.2f} {scoring:8.2f}", flush=True)
+
+
 @dataclass(frozen=True)
 class Setting:
     net: nn.Module
@@ -86,22 +102,6 @@ def ratio(settings: dict[str, Setting], work: str) -> float:
         for name, setting in settings.items():
             best[name] = min(best[name], seconds_of(getattr(setting, work)))
     return best["default"] / best["channels last"]
-
-
-def main() -> None:
-    heading("Memory format: channels last against torch's default, times as fast")
-    torch.set_num_threads(1)
-    print(f"{'network':18} {'input':14} {'batch':>5} {'training':>9} {'scoring':>8}")
-    for name in NETS:
-        for shape, batch in INPUTS:
-            settings = {}
-            for format_name, layout in FORMATS.items():
-                settings[format_name] = Setting.of(name, shape, batch, layout)
-                settings[format_name].train()  # warms up
-            training = ratio(settings, "train")
-            scoring = ratio(settings, "score")
-            size = "×".join(map(str, shape))
-            print(f"{name:18} {size:14} {batch:5} {training:9.2f} {scoring:8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,18 @@ class Large(nn.Sequential):
 """
 
 
+def main() -> None:
+    megabytes = MEGABYTES
+    if len(sys.argv) > 1:
+        megabytes = int(sys.argv[1])
+    heading(f"Memory of a client that trains a model of {megabytes} MB")
+    with TemporaryDirectory(prefix="fedloom-bench-") as name:
+        peak = peak_of(Path(name), megabytes)
+    ratio = peak / (megabytes * 1e6)
+    print(f"peak {peak / 1e6:.0f} MB")
+    verdict("peak against the model", f"{ratio:.2f}×", "at most 4×", ratio <= 4)
+
+
 def peak_of(folder: Path, megabytes: int) -> int:
     """The worker's peak in bytes."""
     network = folder / "large.py"
@@ -54,18 +66,6 @@ def peak_of(folder: Path, megabytes: int) -> int:
             if line.hop >= 0 and line.memory is not None:
                 peaks.append(line.memory)
     return max(peaks)
-
-
-def main() -> None:
-    megabytes = MEGABYTES
-    if len(sys.argv) > 1:
-        megabytes = int(sys.argv[1])
-    heading(f"Memory of a client that trains a model of {megabytes} MB")
-    with TemporaryDirectory(prefix="fedloom-bench-") as name:
-        peak = peak_of(Path(name), megabytes)
-    ratio = peak / (megabytes * 1e6)
-    print(f"peak {peak / 1e6:.0f} MB")
-    verdict("peak against the model", f"{ratio:.2f}×", "at most 4×", ratio <= 4)
 
 
 if __name__ == "__main__":

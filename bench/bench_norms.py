@@ -46,6 +46,35 @@ SEARCHED = {"cells": 3, "channels": 8, "nodes": 2}
 NOT_ALONE = {"adapt"}  # it begins with another run
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--data-dir", default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        runs: Iterable[FinishedRun] = [FinishedRun(str(path), path) for path in options.runs]
+        if not options.runs:
+            runs = honest_runs(Path(scratch), options.data_dir, options.seed)
+        overall: dict[str, float] = {}
+        all_refused = 0
+        for run in runs:
+            updates = updates_of(run.path)
+            all_refused += updates.refused
+            ratios = [f"{group} {ratio:.1f}" for group, ratio in sorted(updates.largest.items())]
+            text = ", ".join(ratios) or "no updates"
+            print(f"{run.label}: {text}; refused: {updates.refused}", flush=True)
+            for group, ratio in updates.largest.items():
+                kind = group.rpartition(" ")[2]
+                overall[kind] = max(ratio, overall.get(kind, 0.0))
+    print("\nlargest of all, in multiples of what is usual:")
+    for kind, ratio in sorted(overall.items()):
+        print(f"  {kind}: {ratio:.1f}")
+    print(f"refused: {all_refused}")
+
+
 def settings_of(method: str) -> dict[str, Any]:
     accepted = fedloom.methods.recipe(method).options.fields_beside({})
     return {name: value for name, value in SEARCHED.items() if name in accepted}
@@ -109,35 +138,6 @@ def updates_of(run: Path) -> Updates:
             if "--norm-bound" in refusal["reason"]:
                 refused += 1
     return Updates(largest, refused)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", nargs="*", type=Path)
-    parser.add_argument("--data-dir", default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        runs: Iterable[FinishedRun] = [FinishedRun(str(path), path) for path in options.runs]
-        if not options.runs:
-            runs = honest_runs(Path(scratch), options.data_dir, options.seed)
-        overall: dict[str, float] = {}
-        all_refused = 0
-        for run in runs:
-            updates = updates_of(run.path)
-            all_refused += updates.refused
-            ratios = [f"{group} {ratio:.1f}" for group, ratio in sorted(updates.largest.items())]
-            text = ", ".join(ratios) or "no updates"
-            print(f"{run.label}: {text}; refused: {updates.refused}", flush=True)
-            for group, ratio in updates.largest.items():
-                kind = group.rpartition(" ")[2]
-                overall[kind] = max(ratio, overall.get(kind, 0.0))
-    print("\nlargest of all, in multiples of what is usual:")
-    for kind, ratio in sorted(overall.items()):
-        print(f"  {kind}: {ratio:.1f}")
-    print(f"refused: {all_refused}")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,35 @@ SETTINGS = {
 }
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", choices=list(SETTINGS), help="instead of all three")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument(
+        "--only", choices=["time", "memory", "methods", "onnx"], help="instead of everything"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    allocator.settle()
+    heading("Every sample on its own path")
+    settings = list(SETTINGS.values())
+    if arguments.size is not None:
+        settings = [SETTINGS[arguments.size]]
+    for setting in settings:
+        if arguments.only in (None, "time"):
+            measure(setting, arguments.turns)
+        if arguments.only in (None, "memory"):
+            measure_memory(setting)
+        print()
+    for_rest = SETTINGS[arguments.size or "middle"]
+    if arguments.only in (None, "methods"):
+        measure_methods(for_rest, arguments.turns)
+    if arguments.only in (None, "onnx"):
+        measure_onnx(for_rest, arguments.turns)
+
+
 # The three ways
 
 
@@ -502,35 +531,6 @@ def deciding_guide(setting: Setting) -> ContextGuide:
             if name.endswith("output.weight"):
                 parameter.copy_(4 * torch.randn(parameter.shape, generator=generator))
     return guide
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", choices=list(SETTINGS), help="instead of all three")
-    parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument(
-        "--only", choices=["time", "memory", "methods", "onnx"], help="instead of everything"
-    )
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    allocator.settle()
-    heading("Every sample on its own path")
-    settings = list(SETTINGS.values())
-    if arguments.size is not None:
-        settings = [SETTINGS[arguments.size]]
-    for setting in settings:
-        if arguments.only in (None, "time"):
-            measure(setting, arguments.turns)
-        if arguments.only in (None, "memory"):
-            measure_memory(setting)
-        print()
-    for_rest = SETTINGS[arguments.size or "middle"]
-    if arguments.only in (None, "methods"):
-        measure_methods(for_rest, arguments.turns)
-    if arguments.only in (None, "onnx"):
-        measure_onnx(for_rest, arguments.turns)
 
 
 if __name__ == "__main__":

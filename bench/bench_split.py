@@ -35,19 +35,6 @@ RULES = (
 SECONDS = 5.0  # "in seconds"
 
 
-def million() -> Source:
-    """A million samples in groups of very different sizes, each with its own favourite classes."""
-    draw = np.random.default_rng(0)
-    twenty_of_each = np.repeat(np.arange(GROUPS), 20)
-    rest = draw.zipf(1.4, SAMPLES - len(twenty_of_each)) % GROUPS
-    groups = np.sort(np.concatenate([twenty_of_each, rest]))
-    y = (groups * 7 + draw.geometric(0.05, SAMPLES)) % CLASSES
-    names = tuple(f"writer {number}" for number in range(GROUPS))
-    labels = tuple(map(str, range(CLASSES)))
-    x = np.zeros((SAMPLES, 1, 1, 1), np.uint8)
-    return Source("million", x, y, labels, groups=groups, group_names=names, grouping="writer")
-
-
 def main() -> None:
     heading(f"Splits of {SAMPLES:,} samples in {CLASSES} classes and {GROUPS:,} groups")
     source = million()
@@ -70,6 +57,19 @@ def main() -> None:
         f"seconds (at most {SECONDS:g})",
         slowest <= SECONDS,
     )
+
+
+def million() -> Source:
+    """A million samples in groups of very different sizes, each with its own favourite classes."""
+    draw = np.random.default_rng(0)
+    twenty_of_each = np.repeat(np.arange(GROUPS), 20)
+    rest = draw.zipf(1.4, SAMPLES - len(twenty_of_each)) % GROUPS
+    groups = np.sort(np.concatenate([twenty_of_each, rest]))
+    y = (groups * 7 + draw.geometric(0.05, SAMPLES)) % CLASSES
+    names = tuple(f"writer {number}" for number in range(GROUPS))
+    labels = tuple(map(str, range(CLASSES)))
+    x = np.zeros((SAMPLES, 1, 1, 1), np.uint8)
+    return Source("million", x, y, labels, groups=groups, group_names=names, grouping="writer")
 
 
 def seconds_of_split(source: Source, rule: str, clients: int) -> float:

@@ -1,5 +1,7 @@
 """How long does a command take that computes almost nothing?
 
+    python bench/bench_startup.py [--repeats N]
+
 It measures the CPU seconds (user and system) of a process from its start to its end, and those of
 `import torch` in the same run, which are the minimum for any command that needs a network. A worker
 is measured until it answers. The runs are small ones of digits, so that start-up remains: imports,
@@ -33,6 +35,18 @@ WANTED = 1.0  # seconds
 # Bounds against falling back, set from the first measurement of this version:
 MOST_ABOVE_TORCH = 1.15  # of `import torch`, for a command that needs it
 MOST_WITHOUT = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    heading("Start-up: CPU seconds of a process")
+    os.environ.setdefault("COLUMNS", "100")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+    with TemporaryDirectory(prefix="fedloom-bench-") as folder:
+        make_runs(Path(folder))
+        show(measure(Path(folder), options.repeats))
 
 
 def make_runs(folder: Path) -> None:
@@ -109,18 +123,6 @@ def show(timings: Mapping[str, Timing]) -> None:
     heaviest = max(timings[name].middle for name in WITHOUT_TORCH) / floor
     target = f"at most {MOST_WITHOUT} × import torch"
     verdict("what needs no torch", f"{heaviest:.2f} ×", target, heaviest <= MOST_WITHOUT)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    heading("Start-up: CPU seconds of a process")
-    os.environ.setdefault("COLUMNS", "100")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-    with TemporaryDirectory(prefix="fedloom-bench-") as folder:
-        make_runs(Path(folder))
-        show(measure(Path(folder), options.repeats))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,19 @@ TARGET = 0.4
 SPACE = open_space(GROUP)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, help="of the images, instead of both")
+    side = parser.parse_args().side
+    torch.set_num_threads(1)
+    heading("A search step of a sub-space")
+    if side is not None:
+        measure(side)
+        return
+    for usual_side in SIDES:
+        measure(usual_side)
+
+
 class Search:
     """One client in the middle of its search, in a sub-space or in the whole space."""
 
@@ -104,19 +117,6 @@ def judge(kind: str, share: float) -> None:
 
 def share_of_macs(table: MacsTable, arch: Arch) -> float:
     return table.of(arch) / table.everything()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, help="of the images, instead of both")
-    side = parser.parse_args().side
-    torch.set_num_threads(1)
-    heading("A search step of a sub-space")
-    if side is not None:
-        measure(side)
-        return
-    for usual_side in SIDES:
-        measure(usual_side)
 
 
 if __name__ == "__main__":

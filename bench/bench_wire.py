@@ -30,6 +30,19 @@ REPEATS = 30
 CLOSE = 2.0  # the largest accepted ratio to the two copies
 
 
+def main() -> None:
+    heading("Wire: encode + decode of 10 MB")
+    torch.set_num_threads(1)
+    for count in (1, 50, 2000):
+        ratio = measure(count)
+        verdict(
+            f"  {count:,}",
+            f"{ratio:.2f}× the time of two copies",
+            f"at most {CLOSE:g}×",
+            ratio <= CLOSE,
+        )
+
+
 def encode(tensors: Tensors) -> bytearray:
     return bytearray().join(state_chunks(State(tensors)))
 
@@ -81,19 +94,6 @@ def measure(count: int) -> float:
     for name, timing in timings.items():
         print(f"  {name:18} {timing}  {timing.best / two_copies:6.2f}×")
     return timings["fedloom"].best / two_copies
-
-
-def main() -> None:
-    heading("Wire: encode + decode of 10 MB")
-    torch.set_num_threads(1)
-    for count in (1, 50, 2000):
-        ratio = measure(count)
-        verdict(
-            f"  {count:,}",
-            f"{ratio:.2f}× the time of two copies",
-            f"at most {CLOSE:g}×",
-            ratio <= CLOSE,
-        )
 
 
 if __name__ == "__main__":

@@ -97,6 +97,28 @@ SETTINGS = (
 )
 
 
+def main() -> int:
+    unsafe = 0
+    for setting in SETTINGS:
+        convolutions = count(setting)
+        endangered = [conv for conv in convolutions if conv.channels_last and conv.channels < BLOCK]
+        unsafe += len(endangered)
+        line = f"{setting.page}: {setting.table}: "
+        if not convolutions:
+            print(line + "none")
+            continue
+        layouts = {conv.layout for conv in convolutions}
+        fewest = min(convolutions).channels
+        most = max(convolutions).channels
+        print(
+            line
+            + f"{len(convolutions)} with {fewest} to {most} input channels, "
+            + f"{' and '.join(sorted(layouts))}"
+        )
+    print(f"in channels_last with fewer than {BLOCK}: {unsafe}")
+    return int(unsafe > 0)
+
+
 class Counted(NamedTuple):
     channels: int
     channels_last: bool
@@ -134,28 +156,6 @@ def count(setting: Setting) -> list[Counted]:
     with counting() as convolutions, torch.no_grad():
         setting.build(task)(torch.rand(2, *shape))
     return convolutions
-
-
-def main() -> int:
-    unsafe = 0
-    for setting in SETTINGS:
-        convolutions = count(setting)
-        endangered = [conv for conv in convolutions if conv.channels_last and conv.channels < BLOCK]
-        unsafe += len(endangered)
-        line = f"{setting.page}: {setting.table}: "
-        if not convolutions:
-            print(line + "none")
-            continue
-        layouts = {conv.layout for conv in convolutions}
-        fewest = min(convolutions).channels
-        most = max(convolutions).channels
-        print(
-            line
-            + f"{len(convolutions)} with {fewest} to {most} input channels, "
-            + f"{' and '.join(sorted(layouts))}"
-        )
-    print(f"in channels_last with fewer than {BLOCK}: {unsafe}")
-    return int(unsafe > 0)
 
 
 if __name__ == "__main__":

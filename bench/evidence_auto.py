@@ -123,6 +123,37 @@ DATA_SETS = (
 )
 
 
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="runs and tables of the evidence for auto")
+    parser.add_argument("command", choices=["run", "plan", "tables"])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
+    names = [data_set.name for data_set in DATA_SETS]
+    parser.add_argument("--only", action="append", choices=names, help="repeatable")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="repeatable")
+    arguments = parser.parse_args(words)
+    only = arguments.only or names
+    chosen = [data_set for data_set in DATA_SETS if data_set.name in only]
+    if arguments.command == "tables":
+        print("\n".join(tables(chosen, arguments.out)))
+        print("\n".join(decisions(chosen, arguments.out)))
+        return 0
+    titles = {"auto": "auto", "baselines": "tuned", "draw": "drawn", "searches": "searches"}
+    kinds = [titles[kind] for kind in arguments.kind or KINDS]
+    worst = 0
+    for data_set in chosen:
+        for comparison in comparisons(data_set):
+            if comparison.trial.title not in kinds:
+                continue
+            command = comparison.command(arguments.data)
+            folder = arguments.out / comparison.trial.name
+            if arguments.command == "plan":
+                print("fedloom", *command, "--out", folder)
+            else:
+                worst = max(worst, carry_out(command, folder))
+    return worst
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One `fedloom compare`."""
@@ -375,37 +406,6 @@ def last_size(chosen: Mapping[str, object]) -> str:
 def in_macs(budget: str) -> float:
     assert budget.endswith("G")
     return float(budget[:-1]) * 1e9
-
-
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="runs and tables of the evidence for auto")
-    parser.add_argument("command", choices=["run", "plan", "tables"])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
-    names = [data_set.name for data_set in DATA_SETS]
-    parser.add_argument("--only", action="append", choices=names, help="repeatable")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="repeatable")
-    arguments = parser.parse_args(words)
-    only = arguments.only or names
-    chosen = [data_set for data_set in DATA_SETS if data_set.name in only]
-    if arguments.command == "tables":
-        print("\n".join(tables(chosen, arguments.out)))
-        print("\n".join(decisions(chosen, arguments.out)))
-        return 0
-    titles = {"auto": "auto", "baselines": "tuned", "draw": "drawn", "searches": "searches"}
-    kinds = [titles[kind] for kind in arguments.kind or KINDS]
-    worst = 0
-    for data_set in chosen:
-        for comparison in comparisons(data_set):
-            if comparison.trial.title not in kinds:
-                continue
-            command = comparison.command(arguments.data)
-            folder = arguments.out / comparison.trial.name
-            if arguments.command == "plan":
-                print("fedloom", *command, "--out", folder)
-            else:
-                worst = max(worst, carry_out(command, folder))
-    return worst
 
 
 if __name__ == "__main__":

@@ -41,6 +41,17 @@ ROLES = 10
 CHARACTERS = 6000  # of each role
 
 
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="the data sets of the evidence for auto")
+    parser.add_argument("--from", dest="downloads", type=Path, required=True)
+    parser.add_argument("--to", type=Path, required=True, help="a new folder")
+    arguments = parser.parse_args(words)
+    arguments.to.mkdir(parents=True)
+    for save in (save_cifar10, save_pneumonia, save_recordings, save_shakespeare):
+        save(arguments.downloads, arguments.to)
+    return 0
+
+
 def opened(path: Path) -> bytes:
     """The content of a file, or of the same file compressed."""
     if path.exists():
@@ -111,17 +122,6 @@ def save_shakespeare(downloads: Path, to: Path) -> None:
     for role in longest:
         paragraphs.append(f"{role}:\n{speeches[role][:CHARACTERS]}")
     (to / "shakespeare10.txt").write_text("\n\n".join(paragraphs))
-
-
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="the data sets of the evidence for auto")
-    parser.add_argument("--from", dest="downloads", type=Path, required=True)
-    parser.add_argument("--to", type=Path, required=True, help="a new folder")
-    arguments = parser.parse_args(words)
-    arguments.to.mkdir(parents=True)
-    for save in (save_cifar10, save_pneumonia, save_recordings, save_shakespeare):
-        save(arguments.downloads, arguments.to)
-    return 0
 
 
 if __name__ == "__main__":
