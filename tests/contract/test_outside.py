@@ -58,7 +58,7 @@ def test_a_method_that_cannot_run_fails_once(pytester):
     result = pytester.runpytest_inprocess("-rs")
     outcomes = result.parseoutcomes()
     assert outcomes.keys() == {"failed", "skipped"} and outcomes["failed"] == 1
-    result.stdout.fnmatch_lines("*it holds the undeclared field 'secret'*")
+    result.stdout.fnmatch_lines("*it contains the undeclared field 'secret'*")
     result.stdout.fnmatch_lines("*SKIPPED*test_a_run_ends shows why*")
 
 

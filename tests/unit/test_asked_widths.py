@@ -126,7 +126,7 @@ def test_who_reads_no_tiers_says_so_once(
     tmp_path: Path, method: str, tiers: dict[str, object], words: list[str]
 ) -> None:
     file = tmp_path / "toy.npz"
-    np.savez(file, x=np.zeros((80, 6, 6), np.uint8), y=np.arange(80) % 3)
+    np.savez(file, x=np.full((80, 6, 6), 255, np.uint8), y=np.arange(80) % 3)
     raw = {
         "method": method,
         "options": {"width": 0.125},

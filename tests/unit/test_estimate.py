@@ -1,6 +1,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -74,6 +75,8 @@ def test_a_budget_in_bytes_gives_as_many_rounds_as_fit(prepared):
 
 class Scoring(Method):
     """Three generations that the server scores itself: 50 MACs each."""
+
+    fields: ClassVar = {}
 
     def init(self, setup, previous):
         return replace(previous, meta={**previous.meta, "generations": 0})

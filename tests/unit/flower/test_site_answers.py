@@ -6,6 +6,7 @@ Everything here goes through `deploy.site.handle`, with messages as Flower deliv
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -531,7 +532,10 @@ def nested(depth):
 def test_an_order_of_deeply_nested_values_does_not_stop_a_site(site, capsys, where, depth, approve):
     """A line that nobody can read would be the last one, and the site would answer nothing."""
     site.set(approve=approve)
-    site.ask("evaluate", tensors={}, **{where: {"deep": nested(depth)}})
+    with ThreadPoolExecutor(1) as shallow:  # the tests' own calls leave less room for recursion
+        shallow.submit(
+            site.ask, "evaluate", tensors={}, **{where: {"deep": nested(depth)}}
+        ).result()
     assert len(waiting_at(site, capsys)) <= 1
     site.set(approve="policy")
     assert site.ask("evaluate", experiment="f" * 16).code is None
