@@ -22,6 +22,7 @@ import io
 import json
 import logging
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -51,6 +52,8 @@ MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one with a few 
 MOST_CALL = 1 << 20  # bytes of a call that submits a run
 SETTINGS = {"run", "federation"}  # what a run may be told
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
+PUBLISHER, PROGRAM = "fedloom", "fedloom-app"
+VERSION = re.compile("[0-9A-Za-z.+-]{1,40}")
 FILES = [".info/CONTENT", "pyproject.toml"]  # the files of our program, which has no code
 SECRET = "FEDLOOM_EXECUTOR_SECRET"  # names the file with which executors identify themselves
 BUSY = 60.0  # seconds after a message in which a site asks often for the next one
@@ -256,12 +259,20 @@ def is_ours(program: bytes) -> bool:
         components = project["tool"]["flwr"]["app"]["components"]
         dependencies = project["project"]["dependencies"]
         protocol = project["tool"].get("fedloom", {}).get("protocol", hello.PROTOCOL)
+        is_named_ours = has_our_name(project["project"], project["tool"]["flwr"]["app"])
     except Exception:  # whatever is wrong with it, it is not ours
         return False
     if protocol != hello.PROTOCOL:
         log.error("the server speaks protocol %s, this site %s", protocol, hello.PROTOCOL)
         return False
-    return bool(components == COMPONENTS and dependencies == [])
+    return bool(is_named_ours and components == COMPONENTS and dependencies == [])
+
+
+def has_our_name(project: dict[str, Any], app: dict[str, Any]) -> bool:
+    """Whether a program has our name and a plain version. Flower makes the name of a folder of them."""
+    name = (app.get("publisher", PUBLISHER), project.get("name", PROGRAM))
+    version = VERSION.fullmatch(project.get("version", "0"))
+    return name == (PUBLISHER, PROGRAM) and version is not None
 
 
 def superlink() -> None:

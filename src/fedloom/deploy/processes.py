@@ -27,7 +27,7 @@ import tomli_w
 from fedloom.config.models import DataConfig
 from fedloom.deploy import control, hello
 from fedloom.deploy.control import Access
-from fedloom.deploy.guard import COMPONENTS, SECRET
+from fedloom.deploy.guard import COMPONENTS, PROGRAM, PUBLISHER, SECRET
 from fedloom.deploy.kits import Federation, Kit
 from fedloom.deploy.members import INSECURE, fingerprint_of
 from fedloom.deploy.private_files import write_private
@@ -49,7 +49,7 @@ FEDERATION = "FEDLOOM_FEDERATION"  # tells the server's programs which federatio
 # The app that Flower sends to sites. It only points at the installed package.
 APP = {
     "project": {
-        "name": "fedloom-app",
+        "name": PROGRAM,
         "version": __version__,
         "license": "Apache-2.0",
         "description": "Runs the installed fedloom",
@@ -58,7 +58,7 @@ APP = {
     "tool": {
         "flwr": {
             "app": {
-                "publisher": "fedloom",
+                "publisher": PUBLISHER,
                 "components": COMPONENTS,
                 "config": {"run": "", "federation": ""},
             }
