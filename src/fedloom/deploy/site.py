@@ -23,7 +23,7 @@ from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData, Owner
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
-from fedloom.data.tables.sums import LabelSums
+from fedloom.data.tables.sums import MOST_GUESSED, LabelSums, TableSums
 from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
@@ -239,21 +239,43 @@ def facts_here(
         sums = table_sums(table, question.rules)
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
-    check_classes(sums.of_label, policy)
+    check_classes(sums.of_label, len(table), policy)
+    check_values(sums, len(table), policy)
     with locked_experiments(states):
         Surveys(states).tell(table, policy)
     return Facts.of_table(sums, len(table), device, policy.test)
 
 
-def check_classes(label: LabelSums, policy: Policy) -> None:
+def check_classes(label: LabelSums, rows: int, policy: Policy) -> None:
     """Raise an error if a table's label has more classes than the policy allows.
 
     The server names the column of labels, and the values of this column leave as names of classes.
     Without a limit it could ask for the values of any column, such as patients' numbers.
     """
-    if label.classes is not None and len(label.classes) > policy.classes:
+    if label.classes is None:
+        return
+    classes = len(label.classes)
+    advice = "name another --label, or --task regression"
+    if classes > policy.classes:
         rule = f"a table's label must have at most {policy.classes} classes here"
-        raise Refusal(rule, "this column has more", "name another --label, or --task regression")
+        raise Refusal(rule, "this column has more", advice)
+    if classes > MOST_GUESSED and classes > rows / 2:
+        rule = "a table's label must not differ in nearly every row"
+        raise Refusal(rule, "this column does, as patients' numbers would", advice)
+
+
+def check_values(sums: TableSums, rows: int, policy: Policy) -> None:
+    """Raise an error for a column with few values: sums of one value are this value.
+
+    The column's name stays here until its sums may leave.
+    """
+    for name, column in sums.columns.items():
+        values = rows - column.missing
+        if 0 < values < policy.min_part:
+            rule = f"a column must have at least {policy.min_part} values here, or none"
+            refusal = Refusal(rule, "one has fewer", "ask the site which, and --ignore it")
+            explanation = f"the column {name} has {values} values: {refusal}"
+            raise NoAnswer(Failure("refused", str(refusal), explanation))
 
 
 def own_table(data: DataConfig, size: ImageSize | None) -> Table | None:
