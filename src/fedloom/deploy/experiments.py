@@ -88,13 +88,15 @@ class Record(Closed):
     task: dict[str, Digest] = {}
     priced: Digest = ""  # of the task and the limits by which its network was last checked
 
-    def with_order(self, kind: Kind, digest: str) -> Record:
+    def with_order(self, kind: Kind, digest: str, size: int) -> Record:
         """This record after an order. One that was counted before counts as a repetition."""
         name = f"{kind}s"
+        exchanged = self.bytes + size
         counted: tuple[str, ...] = getattr(self, name)
         if digest[:DIGEST] in counted:
-            return self.model_copy(update={"repeats": self.repeats + 1})
-        return self.model_copy(update={name: (*counted, digest[:DIGEST])})
+            return self.model_copy(update={"repeats": self.repeats + 1, "bytes": exchanged})
+        orders = (*counted, digest[:DIGEST])
+        return self.model_copy(update={name: orders, "bytes": exchanged})
 
     def division(self, samples: int) -> Division:
         """How the experiment divides so many samples."""

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -341,8 +342,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))
-    record = counted(kit, order, digest_of_order(head, body), terms, source)
-    check_bytes_left(record, policy, len(head) + len(body))
+    record = counted(kit, order, Asked.of(head, body), terms, source)
     cuts = Cuts(states, record.division(len(source.y)), policy)
     data = parts_of(source, order.client, terms, record.test, cuts.owner)
     border = Border(policy)
@@ -359,17 +359,23 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     check_size(policy, size, "a reply")
     with locked_experiments(states) as experiments:
         now = experiments.get(stamp.experiment) or record
-        exchanged = now.bytes + len(head) + len(body) + size
-        record = now.model_copy(update={"bytes": exchanged, "priced": priced})
+        record = now.model_copy(update={"bytes": now.bytes + size, "priced": priced})
         check_limits(record, policy)
         experiments.put(stamp.experiment, record)
     return chunks, Envelope(envelope.seconds, macs=None, facts=None)
 
 
-def digest_of_order(head: bytes, body: bytes) -> str:
-    digest = hashlib.sha256(head)
-    digest.update(body)
-    return digest.hexdigest()
+class Asked(NamedTuple):
+    """What is counted of an order's bytes."""
+
+    digest: str
+    size: int
+
+    @classmethod
+    def of(cls, head: bytes, body: bytes) -> Asked:
+        digest = hashlib.sha256(head)
+        digest.update(body)
+        return cls(digest.hexdigest(), len(head) + len(body))
 
 
 def check_seeds(stamp: Stamp, terms: Terms) -> None:
@@ -430,7 +436,7 @@ class Cuts:
 def counted(
     kit: Kit,
     order: Order,
-    digest: str,
+    asked: Asked,
     terms: Terms,
     source: Source,
 ) -> Record:
@@ -445,14 +451,14 @@ def counted(
         record = experiments.get(experiment)
         if record is None:
             record = new_record(order, terms, policy)
-            check_limits(record.with_order(kind_of(order), digest), policy)
+            check_limits(record.with_order(kind_of(order), *asked), policy)
             experiments.check_new(policy)
         check_same_division(record, order, terms)
         # Of every order, because there may be other samples now.
         division = record.division(len(source.y))
         experiments.divide(division, policy, tells_sums=source.table is not None)
         record = record.with_task(order.stamp.task)
-        record = record.with_order(kind_of(order), digest)
+        record = record.with_order(kind_of(order), *asked)
         check_limits(record, policy)
         check_approved_trainings(record, policy, terms)
         experiments.put(experiment, record)
@@ -516,11 +522,6 @@ def kind_of(order: Order) -> Kind:
             if fields is not None and fields.beforehand:
                 return "evaluation"
     return "training"
-
-
-def check_bytes_left(record: Record, policy: Policy, size: int) -> None:
-    """Raise an error if an order alone would go beyond the bytes of an experiment."""
-    check_limits(record.model_copy(update={"bytes": record.bytes + size}), policy)
 
 
 def site_for(

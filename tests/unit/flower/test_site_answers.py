@@ -325,6 +325,15 @@ def test_evaluations_descriptions_and_bytes_are_counted(site):
     refused(site.ask("describe", tensors={}, hop=9), "must exchange at most")
 
 
+def test_the_bytes_of_an_order_that_fails_are_counted(site):
+    answer = site.ask(tensors={})
+    assert answer.code == "method"
+    exchanged = json.loads(record_of(site).read_text())["bytes"]
+    assert exchanged > 0
+    assert site.ask(tensors={}).code == "method"
+    assert json.loads(record_of(site).read_text())["bytes"] == 2 * exchanged
+
+
 def record_of(site):
     return site.kit / "state" / "experiments" / "0123456789abcdef.json"
 
@@ -607,11 +616,11 @@ def test_a_column_of_numbers_does_not_leave_as_names_of_classes(tmp_path):
     (tmp_path / "policy.toml").write_text(POLICY)
     policy = read_policy(tmp_path / "policy.toml")
     few = LabelSums(is_whole=True, classes=tuple(map(str, range(policy.classes))))
-    check_classes(few, policy)
+    check_classes(few, 1000, policy)
     check_classes(LabelSums(is_whole=True), policy)
     many = LabelSums(is_whole=True, classes=(*few.classes, "777"))
     with pytest.raises(Refusal, match="at most 100 classes here, but this column has more") as info:
-        check_classes(many, policy)
+        check_classes(many, 1000, policy)
     assert "777" not in str(info.value)
 
 
@@ -663,6 +672,15 @@ def test_only_so_many_experiments_wait_until_some_are_rejected(site, capsys):
     assert [line["event"] for line in site.lines()[-100:]] == ["rejected"] * 100
     refused(site.ask(experiment=f"{100:016x}", tensors={}), "is not approved yet")
     refused(site.ask(experiment=f"{7:016x}", tensors={}), "was rejected")
+    assert len(waiting_at(site, capsys)) == 1
+
+
+def test_long_experiments_do_not_fill_the_list(site, capsys):
+    """Seven of 41 MB made it longer than what is read, and the site refused everything."""
+    site.set(approve="ask")
+    labels = tuple(f"{number:0100d}" for number in range(11_000))
+    refused(site.ask(labels=labels, tensors={}), "must have at most 1,048,576 characters")
+    refused(site.ask(), "is not approved yet")
     assert len(waiting_at(site, capsys)) == 1
 
 
