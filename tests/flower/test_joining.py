@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from deployment import free_port, wait_for
 
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 
 pytest.importorskip("flwr")
@@ -90,6 +92,40 @@ def test_a_revoked_key_is_never_admitted_again(tmp_path, made):
         admitted(left, request)
     fresh, _ = joining.request(tmp_path / "kit", "c")
     assert admitted(left, fresh)[0].sites == ("a", "c")
+
+
+def test_a_key_that_is_revoked_while_the_server_starts_stays_out(made, monkeypatch):
+    """The server saves federation.json when it has started, with what it had read before."""
+    from fedloom.deploy import processes
+    from fedloom.deploy.kits import Federation
+
+    def revoke(*started):
+        assert main(["federation", "revoke", str(made.path), "--site", "a"]) == 0
+
+    monkeypatch.setattr(processes, "start_server", lambda *given, **options: None)
+    monkeypatch.setattr(processes, "wait_until_up", revoke)
+    monkeypatch.setattr(processes, "wait", lambda process: 0)
+    monkeypatch.setattr(processes, "stop", lambda process: None)
+    monkeypatch.setattr(processes.control, "nodes", lambda access: [])
+    monkeypatch.setattr(processes.control, "register", lambda *given: 7)
+    assert processes.serve(Federation.open(made.path)) == 0
+    left = Federation.open(made.path)
+    assert left.sites == () and [key.site for key in left.revoked] == ["a"]
+
+
+def test_commands_at_the_same_time_lose_no_change(tmp_path):
+    from fedloom.deploy.kits import Federation
+
+    sites = [f"s{number}" for number in range(8)]
+    made = Federation.create(tmp_path / "several", sites, "127.0.0.1", free_port())
+
+    def revoke(site):
+        return main(["federation", "revoke", str(made.path), "--site", site])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(revoke, sites)) == {0}
+    left = Federation.open(made.path)
+    assert left.sites == () and sorted(key.site for key in left.revoked) == sites
 
 
 # Keys that were replaced

@@ -4,8 +4,8 @@ KIT/audit.jsonl   one JSON object per line; each holds the SHA-256 of the line b
 KIT/audit.head    the number and the SHA-256 of the last line
 
 So a line that is changed, left out, added in between or moved is noticed at the next one, and lines
-cut off at the end are noticed by the head. Both files are written before an answer leaves: the log
-is synced to the disk line by line, so that not even a power cut loses what the server has seen. A
+cut off at the end are noticed by the head. Both files are on the disk before an answer leaves, so
+that not even a power cut loses what the server has seen, or leaves a head that is far behind. A
 line that a power cut left unfinished is cut off, because its answer never left, and so is one whose
 head a full disk did not take.
 
@@ -183,7 +183,7 @@ class AuditLog:
 
     def _write_head(self, head: Head) -> None:
         content = json.dumps(head.to_json()).encode()
-        write_whole(self.kit / HEAD, [content], durable=False)
+        write_whole(self.kit / HEAD, [content], durable=True)
 
     def verified(self) -> Iterator[tuple[Line, str]]:
         """Yield the lines and their digests, checking each.

@@ -28,7 +28,7 @@ from fedloom.config.models import DataConfig
 from fedloom.deploy import control, hello
 from fedloom.deploy.control import Access
 from fedloom.deploy.guard import COMPONENTS, PROGRAM, PUBLISHER, SECRET
-from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.kits import Federation, Kit, changing
 from fedloom.deploy.members import INSECURE, fingerprint_of
 from fedloom.deploy.private_files import write_private
 from fedloom.deploy.site_data import site_source, site_table, to_flags
@@ -117,11 +117,13 @@ def executor_secret(home: Path) -> str:
 def serve(federation: Federation, *, insecure: bool = False) -> int:
     """Run the SuperLink until it is stopped."""
     check_free(federation)
-    federation = with_recorded_keys(federation)
+    with changing(federation.path) as current:
+        federation = with_recorded_keys(current)
     process = start_server(federation, insecure=insecure)
     try:
         wait_until_up(federation, process)
-        federation = register(federation, insecure=insecure)
+        with changing(federation.path) as current:
+            federation = register(current, insecure=insecure)
         address = f"{federation.host}:{federation.port}"
         sites = ", ".join(federation.sites) or "sites that will join"
         print(f"fedloom: serving {address} for {sites}", flush=True)

@@ -617,7 +617,7 @@ def test_a_column_of_numbers_does_not_leave_as_names_of_classes(tmp_path):
     policy = read_policy(tmp_path / "policy.toml")
     few = LabelSums(is_whole=True, classes=tuple(map(str, range(policy.classes))))
     check_classes(few, 1000, policy)
-    check_classes(LabelSums(is_whole=True), policy)
+    check_classes(LabelSums(is_whole=True), 1000, policy)
     many = LabelSums(is_whole=True, classes=(*few.classes, "777"))
     with pytest.raises(Refusal, match="at most 100 classes here, but this column has more") as info:
         check_classes(many, 1000, policy)
