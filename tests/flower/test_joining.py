@@ -134,10 +134,15 @@ def test_commands_at_the_same_time_lose_no_change(tmp_path):
 def refusal_by_the_guard(folder, kit):
     """Why a call of a site that has this kit's key is refused."""
     from fedloom.deploy import hello
-    from fedloom.deploy.guard import SITE_KEY, Door
+    from fedloom.deploy.guard import SITE_KEY, SITE_MOMENT, SITE_SIGNATURE, Door
 
-    key = hello.signed(kit / "node.key")[hello.KEY]
-    return Door(None, folder).refusal_of_site({SITE_KEY: key})
+    signed = hello.signed(kit / "node.key")  # as Flower signs
+    headers = {
+        SITE_KEY: signed[hello.KEY],
+        SITE_MOMENT: signed[hello.MOMENT],
+        SITE_SIGNATURE: signed[hello.SIGNATURE],
+    }
+    return Door(None, folder).refusal_of_site(headers)
 
 
 def test_a_rotated_key_opens_nothing_any_more(tmp_path, made):
@@ -364,6 +369,36 @@ def greeting(folder, kit):
 
     raw = Door(None, folder).greeting(hello.signed(kit / "node.key"))
     return hello.Greeting.from_json(json.loads(raw))
+
+
+GREETING = {"fedloom": "0", "protocol": 1, "now": "2027-03-01T12:00:00+00:00", "refusal": None}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        None,
+        {**GREETING, "now": "2027-03-01T12:00:00"},
+        {**GREETING, "protocol": float("inf")},
+        {**GREETING, "protocol": "1"},
+    ],
+)
+def test_a_strange_greeting_is_none(said):
+    from fedloom.deploy import hello
+
+    with pytest.raises((ValueError, TypeError)):
+        hello.Greeting.from_json(said)
+
+
+def test_what_the_other_side_says_is_safe_for_a_terminal(tmp_path, made):
+    from fedloom.deploy import hello
+
+    raw = {**GREETING, "fedloom": "0.2\x1b[2J", "refusal": "no\x9b31m\n"}
+    greeting = hello.Greeting.from_json(raw)
+    assert (greeting.version, greeting.refusal) == ("0.2 [2J", "no 31m ")
+    headers = hello.signed(made.path / "kits" / "a" / "node.key")
+    assert hello.question_in(headers | {hello.VERSION: "0.2\x9b2J"}).version == "0.2 2J"
 
 
 def test_the_server_knows_who_greets_it(made):

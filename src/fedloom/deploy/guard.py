@@ -48,6 +48,8 @@ CONTROL = "/v1/control/"  # of all calls that submit runs and manage nodes
 RUNTIME = "/v1/runtime/"  # of calls by processes of this machine, which show a task's token
 START_RUN = "start-run"
 SITE_KEY = "flwr-public-key"  # the header in which a SuperNode shows its key
+SITE_MOMENT = "flwr-timestamp"  # the moment of the call
+SITE_SIGNATURE = "flwr-signature"  # of that moment
 MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one with a few lines
 MOST_CALL = 1 << 20  # bytes of a call that submits a run
 SETTINGS = {"run", "federation"}  # what a run may be told
@@ -122,9 +124,15 @@ class Door:
         return 403, "nothing here is open to it"
 
     def refusal_of_site(self, headers: dict[str, str]) -> Refusal | None:
-        """Why the key with which a site calls is not admitted. None: it is."""
-        if SITE_KEY not in headers or self.is_insecure:
-            return None  # Flower turns it away, unless the server was started with --insecure
+        """Why a site's call is refused. None: it is signed by a key that is admitted.
+
+        Flower checks the signature too, but only after it has read the call: strangers could fill
+        the server's memory.
+        """
+        if self.is_insecure:
+            return None
+        if SITE_KEY not in headers:
+            return 401, "the call has no key of a site"
         members = self.members.members.current()
         if members is None:
             return 403, "the server cannot read its federation.json"
@@ -133,9 +141,12 @@ class Door:
         except (binascii.Error, ValueError):
             return 401, "the site's key is malformed"
         reason = members.refusal_of(public_key)
-        if reason is None:
-            return None
-        return 401, reason  # at which a SuperNode ends, where it would go on after 403
+        if reason is not None:
+            return 401, reason  # at which a SuperNode ends, where it would go on after 403
+        moment = headers.get(SITE_MOMENT, "")
+        if not hello.is_signed(moment, headers.get(SITE_SIGNATURE, ""), public_key):
+            return 401, "the call is not signed by the site's key"
+        return None
 
     def greeting(self, headers: dict[str, str]) -> bytes:
         """The answer to a site's hello."""

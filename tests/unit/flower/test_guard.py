@@ -9,9 +9,12 @@ import zipfile
 
 import pytest
 import tomli_w
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedloom.deploy import guard, tokens
 from fedloom.deploy.guard import COMPONENTS, Door, is_ours, passes
+from fedloom.deploy.kits import pem_public
 from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of
 
 
@@ -101,6 +104,7 @@ class Call:
     def __init__(self, folder, path, headers=(), content=b"", host="127.0.0.1"):
         self.inside = []
         self.said = []
+        self.was_read = False
         scope = {
             "type": "http",
             "client": (host, 4711),
@@ -114,6 +118,7 @@ class Call:
 
     def receive(self, content):
         async def read():
+            self.was_read = True
             return {"type": "http.request", "body": content, "more_body": False}
 
         return read
@@ -174,21 +179,63 @@ def test_a_book_that_others_can_read_closes_it_too(folder):
     assert Call(folder, "/v1/control/list-nodes", headers).status == 403
 
 
-def test_a_revoked_key_reaches_nothing(folder):
-    key = b"-----BEGIN PUBLIC KEY-----"
-    revoked = RevokedKey("a", fingerprint_of(key), datetime.datetime.now(datetime.UTC))
-    admitted = KeyRecord(fingerprint_of(b"another"), None)
-    keys = {"b": admitted.to_json()}
-    content = json.dumps({"sites": ["b"], "keys": keys, "revoked": [revoked.to_json()]})
-    (folder / "federation.json").write_text(content)
-    header = [("flwr-public-key", base64.b64encode(key).decode())]
-    found = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
+class SitesKey:
+    """A site's key, and the headers with which its SuperNode calls."""
+
+    def __init__(self):
+        self.private = ec.generate_private_key(ec.SECP384R1())
+        self.public = pem_public(self.private.public_key())
+
+    def headers(self, signer=None):
+        moment = "2027-03-01T12:00:00+00:00"
+        signer = signer or self
+        signature = signer.private.sign(moment.encode(), ec.ECDSA(hashes.SHA256()))
+        return [
+            ("flwr-public-key", base64.b64encode(self.public).decode()),
+            ("flwr-timestamp", moment),
+            ("flwr-signature", base64.b64encode(signature).decode()),
+        ]
+
+
+@pytest.fixture
+def keys(folder):
+    """A key that was revoked, and one that is admitted."""
+    revoked, admitted = SitesKey(), SitesKey()
+    now = datetime.datetime.now(datetime.UTC)
+    book = {
+        "sites": ["b"],
+        "keys": {"b": KeyRecord(fingerprint_of(admitted.public), None).to_json()},
+        "revoked": [RevokedKey("a", fingerprint_of(revoked.public), now).to_json()],
+    }
+    (folder / "federation.json").write_text(json.dumps(book))
+    return revoked, admitted
+
+
+def test_a_revoked_key_reaches_nothing(folder, keys):
+    revoked, admitted = keys
+    found = Call(folder, "/v1/fleet/pull-messages", revoked.headers(), host="10.0.0.7")
     assert (found.status, found.inside) == (401, [])
-    stranger = [("flwr-public-key", base64.b64encode(b"stranger").decode())]
-    assert Call(folder, "/v1/fleet/pull-messages", stranger).status == 401
-    other = [("flwr-public-key", base64.b64encode(b"another").decode())]
-    assert Call(folder, "/v1/fleet/get-run", other, host="10.0.0.7").inside == [b""]
+    assert Call(folder, "/v1/fleet/pull-messages", SitesKey().headers()).status == 401
+    found = Call(folder, "/v1/fleet/get-run", admitted.headers(), host="10.0.0.7")
+    assert found.inside == [b""]
     assert Call(folder, "/v1/fleet/pull-messages", [("flwr-public-key", "ä")]).status == 401
+
+
+def test_what_strangers_send_is_not_even_read(folder, keys):
+    """Flower reads a call before it checks who signed it: anybody could fill the memory."""
+    _, admitted = keys
+    others = [
+        [],
+        admitted.headers(signer=SitesKey()),
+        admitted.headers()[:1],
+        [*admitted.headers()[:2], ("flwr-signature", "ä")],
+    ]
+    for headers in others:
+        found = Call(folder, "/v1/fleet/push-object", headers, b"x" * 1000, host="10.0.0.7")
+        assert (found.status, found.was_read, found.inside) == (401, False, [])
+    assert Call(folder, "/v1/fleet/push-object", admitted.headers(), b"x").was_read
+    (folder / "INSECURE").touch()
+    assert Call(folder, "/v1/fleet/push-object", [], b"x").was_read
 
 
 def test_sites_are_asked_seldom_unless_a_run_is_under_way(monkeypatch):
