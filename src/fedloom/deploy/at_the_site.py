@@ -102,6 +102,8 @@ def sentence_of(line: Line) -> str:
         text = f"to {content.get('order')}: {values}, {count} tensors, {content.get('bytes')} bytes"
     elif line.event == "refused":
         text = f"to {content.get('order')}: {content.get('code')}: {content.get('reason')}"
+        if "told" in content:
+            text = f"{text} (the server was told: {content['told']})"
     elif line.event == "facts":
         text = f"to {content.get('order')}: {content.get('bytes')} bytes of facts about the data"
     elif line.event in ("approved", "rejected"):

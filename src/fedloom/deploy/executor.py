@@ -165,7 +165,7 @@ def error_without_text(code: int, reason: str) -> Any:
     number = None
     try:
         line = {"order": None, "code": "method", "reason": shortened(reason, MOST_REASON)}
-        number = AuditLog(Path()).append("refused", line)  # the site's kit is where this runs
+        number = AuditLog(Path.cwd()).append("refused", line)  # this process runs in the kit
     except (FedloomError, OSError) as error:
         log.error("%s", error)
     log.error("number %s: %s", number, reason)

@@ -34,10 +34,12 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.deploy import hello, tokens
+from fedloom.deploy.audit import AuditLog
 from fedloom.deploy.member_list import MemberList
 from fedloom.deploy.members import INSECURE
 from fedloom.deploy.redelivery import Redelivery
 from fedloom.deploy.versions import note_versions
+from fedloom.errors import FedloomError
 from fedloom.version import __version__
 
 log = logging.getLogger("flwr")
@@ -377,7 +379,10 @@ def supernode() -> None:
         return run_id
 
     def verify(fab: Fab, _: object) -> bool:
-        return is_ours(fab.content)
+        if is_ours(fab.content):
+            return True
+        note_foreign_program(fab.content)
+        return False
 
     node._pull_and_store_message = guarded
     node._verify_fab = verify
@@ -386,6 +391,17 @@ def supernode() -> None:
     if SECRET in os.environ:
         start_warm_executor(os.environ[SECRET])
     flower_supernode()
+
+
+def note_foreign_program(content: bytes) -> None:
+    """Write to the site's audit log that its server has sent another program than ours."""
+    digest = hashlib.sha256(content).hexdigest()
+    reason = "the server sent a program that is not the installed fedloom"
+    line = {"order": None, "code": "refused", "reason": reason, "digest": digest}
+    try:
+        AuditLog(Path.cwd()).append("refused", line)  # this process runs in the site's kit
+    except (FedloomError, OSError) as error:
+        log.error("%s", error)
 
 
 def connect_again_after_broken_handshakes() -> None:

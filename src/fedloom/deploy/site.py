@@ -118,9 +118,13 @@ def handle(message: Message, context: Context) -> Message:
 
 def asked_by(message: Message) -> tuple[str, dict[str, object]]:
     """What was asked, for the audit log, whatever the message holds."""
-    if "survey" in message.content.config_records:
+    if is_survey(message):
         return "survey", asked_survey(message)
     return "order", asked_order(message)
+
+
+def is_survey(message: Message) -> bool:
+    return message.has_content() and "survey" in message.content.config_records
 
 
 def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
@@ -129,6 +133,8 @@ def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
         return None  # not even the order could be written
     explanation = shortened(failure.explanation, MOST_REASON)
     reason = {"order": asked, "code": failure.code, "reason": explanation}
+    if failure.sentence not in ("", failure.explanation):
+        reason["told"] = failure.sentence  # to the server
     try:
         return audit.append("refused", reason)
     except (AuditError, OSError) as error:
@@ -144,13 +150,14 @@ def answer(
     asked: int,
 ) -> Message:
     kit = opened(path)
-    if "survey" in message.content.config_records:
+    if is_survey(message):
         facts = survey(message, config, kit).to_json()
         audit.append("facts", {"order": asked, **answered_survey(facts)})
         record = ConfigRecord({"json": facts, "site": kit.site})
         return Message(RecordDict({"facts": record}), reply_to=message)
     chunks, envelope = work(message, config, kit)
-    audit.append("reply", {"order": asked, **replied_with(b"".join(chunks))})
+    left = {**replied_with(b"".join(chunks)), "seconds": envelope.seconds}
+    audit.append("reply", {"order": asked, **left})
     return replied(message, chunks, envelope)
 
 

@@ -95,6 +95,13 @@ def test_any_other_program_is_not(sent):
     assert not is_ours(sent)
 
 
+def test_a_program_that_is_not_ours_is_in_the_audit_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    guard.note_foreign_program(b"no archive")
+    line = json.loads((tmp_path / "audit.jsonl").read_text())
+    assert line["reason"] == "the server sent a program that is not the installed fedloom"
+
+
 # Calls on the server's own machine
 
 

@@ -523,7 +523,30 @@ def test_everything_that_was_asked_and_left_stands_in_the_log(site):
     assert reply["fields"] == dict(answer.reply.meta)
     shapes = {name: list(tensor.shape) for name, tensor in answer.reply.tensors.items()}
     assert reply["tensors"] == shapes
+    assert reply["seconds"] == answer.envelope["seconds"] > 0
     assert site.lines()[1]["facts"]["samples"] == 100
+
+
+def test_what_a_server_was_told_stands_in_the_log(site, capsys):
+    """Beside the reason, which stays at the site."""
+    from fedloom.cli import main
+
+    site.set(min_part=90)
+    answer = site.ask()
+    line = site.lines()[-1]
+    assert line["told"] in answer.text and line["told"] not in line["reason"]
+    assert main(["federation", "audit", str(site.kit)]) == 0
+    assert f"(the server was told: {line['told']})" in capsys.readouterr().out
+
+
+def test_a_message_without_content_stands_in_the_log(site):
+    from flwr.app import Error, Message
+
+    message = site.order()
+    damaged = Message(metadata=message.metadata, error=Error(code=1, reason="none"))
+    assert site.send(damaged).code == "method"
+    events = [line["event"] for line in site.lines()]
+    assert events == ["order", "refused"]
 
 
 def nested(depth):
