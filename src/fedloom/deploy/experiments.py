@@ -55,6 +55,7 @@ MOST_WAITING = 100  # experiments that may wait for approval at a time
 
 Content = TypeVar("Content")
 Absent = TypeVar("Absent")
+Item = TypeVar("Item")
 Kind = Literal["training", "evaluation", "description"]
 Digest = Annotated[str, Field(max_length=64)]
 
@@ -277,6 +278,11 @@ def read_memory(path: Path, parse: Callable[[str], Content], absent: Absent) -> 
             problem = str(error)
         advice = "restore it from a backup"
         raise FedloomError(f"{path} must be as the site wrote it", problem, advice) from None
+
+
+def union(first: tuple[Item, ...], second: tuple[Item, ...]) -> tuple[Item, ...]:
+    """What is in either, in the order in which it was counted."""
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def write_memory(path: Path, text: str) -> None:

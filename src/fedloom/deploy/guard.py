@@ -282,7 +282,7 @@ def is_ours(program: bytes) -> bool:
 
 
 def has_our_name(project: dict[str, Any], app: dict[str, Any]) -> bool:
-    """Whether a program has our name and a plain version. Flower makes the name of a folder of them."""
+    """Whether a program has our name and a plain version, of which Flower makes a folder's name."""
     name = (app.get("publisher", PUBLISHER), project.get("name", PROGRAM))
     version = VERSION.fullmatch(project.get("version", "0"))
     return name == (PUBLISHER, PROGRAM) and version is not None
