@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from fedloom.deploy.experiments import MOST_WAITING, Approvals, Experiments, Waiting
 from fedloom.deploy.failures import Refusal
+from fedloom.deploy.hello import printable
 from fedloom.deploy.terms import Terms
 from fedloom.errors import FedloomError, shortened
 from fedloom.federation.protocol.envelope import BASIC
@@ -211,11 +212,3 @@ def tuples_in(task: Mapping[str, Json]) -> dict[str, Json]:
 
 def tensors_of(fields: Fields) -> list[str]:
     return [*fields.tensors, *fields.optional, *fields.extra]
-
-
-def printable(text: str) -> str:
-    """A text from the server, safe for a terminal."""
-    characters = []
-    for character in text:
-        characters.append(character if character.isprintable() else " ")
-    return "".join(characters)

@@ -12,6 +12,7 @@ from fedloom.deploy import backup as backups
 from fedloom.deploy.control import Access
 from fedloom.deploy.counters import sentences_of
 from fedloom.deploy.given_certificates import GivenCertificates
+from fedloom.deploy.hello import printable
 from fedloom.deploy.kit_file import check_owner, is_port
 from fedloom.deploy.kits import Federation, Kit, changing
 from fedloom.deploy.policy import notices_of_policy
@@ -250,11 +251,11 @@ def show_server(options: argparse.Namespace, found: health.ServerHealth) -> int:
     run = found.run
     if run is not None:
         progress = f"round {run.round} of {run.rounds}, {run.state}"
-        print(f"{run.method}: {progress} ({run.run})")
+        print(printable(f"{run.method}: {progress} ({run.run})"))
         for claim in run.claims:
-            print(f"  {claim}")
+            print(f"  {printable(claim)}")
     if found.last_error is not None:
-        print(f"last error ({found.last_error.code}): {found.last_error.text}")
+        print(f"last error ({found.last_error.code}): {printable(found.last_error.text)}")
     print_disk(found.disk)
     for warning in found.warnings:
         print(f"warning: {warning}")
