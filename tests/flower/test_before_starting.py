@@ -450,7 +450,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(
         ("127.0.0.1", "/v1/control/list-nodes", False),  # it shows no token
         ("127.0.0.1", "/v1/runtime/acquire-task", True),  # Flower asks for a signature
         ("127.0.0.1", "/docs", False),
-        ("10.0.0.7", "/v1/fleet/pull-messages", True),
+        ("10.0.0.7", "/v1/fleet/pull-messages", False),  # it is signed by no site
         ("10.0.0.7", "/v1/control/start-run", False),
         ("10.0.0.7", "/v1/control/register-node", False),
         ("10.0.0.7", "/v1/runtime/acquire-task", False),
