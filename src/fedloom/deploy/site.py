@@ -29,7 +29,7 @@ from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
 from fedloom.deploy.audit_lines import answered_survey, asked_order, asked_survey, replied_with
-from fedloom.deploy.divisions import Cut, Division, PartOwner
+from fedloom.deploy.divisions import Cut, Division, PartOwner, check_number_of_samples
 from fedloom.deploy.experiments import (
     Kind,
     Record,
@@ -238,6 +238,8 @@ def facts_here(
     table = own_table(data, size)
     if table is None:
         source = own_source(data, size)
+        with locked_experiments(states) as experiments:
+            check_number_of_samples(len(source.y), experiments.divisions(), policy)
         return Facts.of(source, has_named_labels(source), device, policy.test)
     check_names((COLUMNS,), policy.fields, "fields")
     if len(table) < policy.min_part:

@@ -189,6 +189,16 @@ def test_samples_that_came_since_are_not_told_apart_by_figures(site):
     assert site.ask("evaluate", number=2).code is None
 
 
+def test_facts_of_images_do_not_leave_again_after_a_few_came(site):
+    """Mean and deviation of all images before and after one image tell of this image."""
+    site.write_data(100)
+    assert site.survey().code is None and site.ask().code is None
+    site.write_data(101)
+    refused(site.survey(), "must change by at least 20 samples, or not at all")
+    site.write_data(120)
+    assert site.survey().facts["samples"] == 120
+
+
 @pytest.mark.parametrize(("samples", "is_trained"), [(99, True), (24, False), (25, True)])
 def test_a_site_trains_on_at_least_min_part_samples(site, samples, is_trained):
     site.write_data(samples)
