@@ -462,7 +462,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(
         ("127.0.0.1", "/v1/control/list-nodes", False),  # it shows no token
         ("127.0.0.1", "/v1/runtime/acquire-task", True),  # Flower asks for a signature
         ("127.0.0.1", "/docs", False),
-        ("10.0.0.7", "/v1/fleet/pull-messages", True),
+        ("10.0.0.7", "/v1/fleet/pull-messages", False),  # it is signed by no site
         ("10.0.0.7", "/v1/control/start-run", False),
         ("10.0.0.7", "/v1/control/register-node", False),
         ("10.0.0.7", "/v1/runtime/acquire-task", False),
@@ -552,13 +552,15 @@ def test_a_site_runs_no_other_program(sent):
     assert not is_ours(sent)
 
 
-def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
+def test_a_supernode_asks_the_guard_about_every_program(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
     from flwr.supernode import cli, start_client_internal
 
     from fedloom.deploy import guard
+    from fedloom.deploy.audit import AuditLog
 
+    monkeypatch.chdir(tmp_path)  # as in a kit
     refused = []
     run = SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
     message = SimpleNamespace(
@@ -583,6 +585,8 @@ def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
         get_fab=lambda fab_hash, run_id: SimpleNamespace(content=b"evil"), trusted_entities=None,
     )  # fmt: skip
     assert refused == [start_client_internal.FAB_VERIFICATION_ERROR]
+    ((line, _),) = AuditLog(tmp_path).verified()
+    assert line.event == "refused" and "not the installed fedloom" in line.content["reason"]
 
 
 def test_a_server_that_does_not_run_is_named(tmp_path):

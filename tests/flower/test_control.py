@@ -173,3 +173,22 @@ def test_a_run_whose_method_is_in_a_file_is_refused_by_the_server_too(tmp_path):
     check_installed(Experiment(method="fedavg"))
     with pytest.raises(FedloomError, match=r"installed at every site, but /tmp/x\.py:Evil"):
         check_installed(Experiment(method="/tmp/x.py:Evil"))
+
+
+def test_a_link_in_a_runs_folder_leads_the_server_nowhere(tmp_path, monkeypatch):
+    """The folder is its submitter's, and the server would append to what the link points at."""
+    from types import SimpleNamespace
+
+    from fedloom.deploy import server
+    from fedloom.errors import FedloomError
+    from fedloom.records.folder import RunFolder
+
+    monkeypatch.setattr(server, "end_without_parent", lambda: None)
+    folder = RunFolder.create("run", "fedavg", tmp_path / "run").path
+    book = tmp_path / "tokens.json"
+    book.write_text("{}")
+    (folder / "events.jsonl").symlink_to(book)
+    context = SimpleNamespace(run_config={"run": str(folder), "federation": "-"}, run_id=1)
+    with pytest.raises(FedloomError, match=r"must have no links, .* but .*events\.jsonl is one"):
+        server.main(None, context)
+    assert book.read_text() == "{}"

@@ -68,6 +68,23 @@ def test_the_last_error_is_that_of_the_run_that_stopped(federation, tmp_path):
     assert last_error(federation) is None
 
 
+def test_what_a_submitter_wrote_is_safe_for_the_admins_terminal(federation, tmp_path, capsys):
+    from fedloom.cli import main
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+    from fedloom.deploy.server import note_current
+
+    config = validated(
+        Experiment, {"method": "fedavg", "engine": {"federation": str(federation.path)}}
+    )
+    folder = submission.create(config, tmp_path / "run")
+    note_current(federation, folder)
+    stopped = {"event": "stopped", "code": 3, "text": "\x1b[2Jall is well"}
+    (folder.path / "events.jsonl").write_text(json.dumps(stopped) + "\n")
+    assert main(["federation", "status", str(federation.path)]) == 3
+    assert "last error (3):  [2Jall is well\n" in capsys.readouterr().out
+
+
 def test_a_kit_tells_its_key_and_the_head_of_its_audit_log(federation, capsys):
     from fedloom.cli import main
     from fedloom.deploy.audit import AuditLog

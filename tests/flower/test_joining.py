@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from deployment import free_port, wait_for
 
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 
 pytest.importorskip("flwr")
@@ -94,16 +96,55 @@ def test_a_revoked_key_is_never_admitted_again(tmp_path, new_federation):
     assert admitted(left, fresh)[0].sites == ("a", "c")
 
 
+def test_a_key_that_is_revoked_while_the_server_starts_stays_out(new_federation, monkeypatch):
+    """The server saves federation.json when it has started, with what it had read before."""
+    from fedloom.deploy import processes
+    from fedloom.deploy.kits import Federation
+
+    def revoke(*started):
+        assert main(["federation", "revoke", str(new_federation.path), "--site", "a"]) == 0
+
+    monkeypatch.setattr(processes, "start_server", lambda *given, **options: None)
+    monkeypatch.setattr(processes, "wait_until_up", revoke)
+    monkeypatch.setattr(processes, "wait", lambda process: 0)
+    monkeypatch.setattr(processes, "stop", lambda process: None)
+    monkeypatch.setattr(processes.control, "nodes", lambda access: [])
+    monkeypatch.setattr(processes.control, "register", lambda *given: 7)
+    assert processes.serve(Federation.open(new_federation.path)) == 0
+    left = Federation.open(new_federation.path)
+    assert left.sites == () and [key.site for key in left.revoked] == ["a"]
+
+
+def test_commands_at_the_same_time_lose_no_change(tmp_path):
+    from fedloom.deploy.kits import Federation
+
+    sites = [f"s{number}" for number in range(8)]
+    new_federation = Federation.create(tmp_path / "several", sites, "127.0.0.1", free_port())
+
+    def revoke(site):
+        return main(["federation", "revoke", str(new_federation.path), "--site", site])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(revoke, sites)) == {0}
+    left = Federation.open(new_federation.path)
+    assert left.sites == () and sorted(key.site for key in left.revoked) == sites
+
+
 # Keys that were replaced
 
 
 def refusal_by_the_guard(folder, kit):
     """Why a call of a site that has this kit's key is refused."""
     from fedloom.deploy import hello
-    from fedloom.deploy.guard import SITE_KEY, Door
+    from fedloom.deploy.guard import SITE_KEY, SITE_MOMENT, SITE_SIGNATURE, Door
 
-    key = hello.signed(kit / "node.key")[hello.KEY]
-    return Door(None, folder).refusal_of_site({SITE_KEY: key})
+    signed = hello.signed(kit / "node.key")  # as Flower signs
+    headers = {
+        SITE_KEY: signed[hello.KEY],
+        SITE_MOMENT: signed[hello.MOMENT],
+        SITE_SIGNATURE: signed[hello.SIGNATURE],
+    }
+    return Door(None, folder).refusal_of_site(headers)
 
 
 def test_a_rotated_key_opens_nothing_any_more(tmp_path, new_federation):
@@ -332,6 +373,36 @@ def greeting(folder, kit):
 
     raw = Door(None, folder).greeting(hello.signed(kit / "node.key"))
     return hello.Greeting.from_json(json.loads(raw))
+
+
+GREETING = {"fedloom": "0", "protocol": 1, "now": "2027-03-01T12:00:00+00:00", "refusal": None}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        None,
+        {**GREETING, "now": "2027-03-01T12:00:00"},
+        {**GREETING, "protocol": float("inf")},
+        {**GREETING, "protocol": "1"},
+    ],
+)
+def test_a_strange_greeting_is_none(said):
+    from fedloom.deploy import hello
+
+    with pytest.raises((ValueError, TypeError)):
+        hello.Greeting.from_json(said)
+
+
+def test_what_the_other_side_says_is_safe_for_a_terminal(tmp_path, new_federation):
+    from fedloom.deploy import hello
+
+    raw = {**GREETING, "fedloom": "0.2\x1b[2J", "refusal": "no\x9b31m\n"}
+    greeting = hello.Greeting.from_json(raw)
+    assert (greeting.version, greeting.refusal) == ("0.2 [2J", "no 31m ")
+    headers = hello.signed(new_federation.path / "kits" / "a" / "node.key")
+    assert hello.question_in(headers | {hello.VERSION: "0.2\x9b2J"}).version == "0.2 2J"
 
 
 def test_the_server_knows_who_greets_it(new_federation):

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from fedloom.deploy.experiments import MOST_WAITING, Approvals, Experiments, Waiting
 from fedloom.deploy.failures import Refusal
+from fedloom.deploy.hello import printable
 from fedloom.deploy.terms import Terms
 from fedloom.errors import FedloomError, shortened
 from fedloom.federation.protocol.envelope import BASIC
@@ -28,6 +29,7 @@ from fedloom.types import Fields, Json, Stamp, Task
 log = logging.getLogger("fedloom")
 
 SHORT = 12  # characters of an id that name it in a sentence; the whole of it is approved
+MOST_CHARACTERS = 1 << 20  # of an experiment that waits; MOST_WAITING of them fit into their file
 MOST_VALUE = 60  # characters of an option's value that are shown
 TASK = TypeAdapter(Task)
 
@@ -56,6 +58,7 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
         advice = f"ask the site, whose `fedloom federation approve KIT {asked.id}` takes it back"
         raise Refusal(rule, found, advice)
     if asked.id not in [waiting.id for waiting in approvals.waiting]:
+        check_size(asked)
         if len(approvals.waiting) >= MOST_WAITING:
             rule = f"at most {MOST_WAITING} experiments may wait for this site's approval"
             advice = "ask the site to approve or reject them"
@@ -68,6 +71,15 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
         f"ask the site to run `fedloom federation approve KIT {asked.id[:SHORT]}`, then resume "
         "the run",
     )
+
+
+def check_size(asked: Waiting) -> None:
+    """Raise an error for an experiment that is too long to wait: nobody could read the list."""
+    characters = len(asked.model_dump_json())
+    if characters > MOST_CHARACTERS:
+        rule = f"an experiment that waits must have at most {MOST_CHARACTERS:,} characters"
+        found = f"its options, classes and terms have {characters:,}"
+        raise Refusal(rule, found, "name fewer classes, or ask the site for approve = policy")
 
 
 def waiting_for(experiments: Experiments, identity: str) -> Waiting:
@@ -200,11 +212,3 @@ def tuples_in(task: Mapping[str, Json]) -> dict[str, Json]:
 
 def tensors_of(fields: Fields) -> list[str]:
     return [*fields.tensors, *fields.optional, *fields.extra]
-
-
-def printable(text: str) -> str:
-    """A text from the server, safe for a terminal."""
-    characters = []
-    for character in text:
-        characters.append(character if character.isprintable() else " ")
-    return "".join(characters)

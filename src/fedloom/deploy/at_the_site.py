@@ -11,7 +11,6 @@ from typing import TextIO
 from fedloom.deploy.approval import (
     Shown,
     approve_waiting,
-    printable,
     reject_waiting,
     shown,
     take_back,
@@ -19,6 +18,7 @@ from fedloom.deploy.approval import (
 )
 from fedloom.deploy.audit import AuditError, AuditLog, Line
 from fedloom.deploy.experiments import FOLDER, locked_experiments
+from fedloom.deploy.hello import printable
 from fedloom.deploy.kit_file import KitFile, check_owner
 from fedloom.errors import FedloomError, shortened
 from fedloom.types import Json
@@ -102,6 +102,8 @@ def sentence_of(line: Line) -> str:
         text = f"to {content.get('order')}: {values}, {count} tensors, {content.get('bytes')} bytes"
     elif line.event == "refused":
         text = f"to {content.get('order')}: {content.get('code')}: {content.get('reason')}"
+        if "told" in content:
+            text = f"{text} (the server was told: {content['told']})"
     elif line.event == "facts":
         text = f"to {content.get('order')}: {content.get('bytes')} bytes of facts about the data"
     elif line.event in ("approved", "rejected"):

@@ -4,9 +4,10 @@ KIT/audit.jsonl   one JSON object per line; each holds the SHA-256 of the line b
 KIT/audit.head    the number and the SHA-256 of the last line
 
 So a line that is changed, left out, added in between or moved is noticed at the next one, and lines
-cut off at the end are noticed by the head. Both files are written before an answer leaves: the log
-is synced to the disk line by line, so that not even a power cut loses what the server has seen. A
-line that a power cut left unfinished is cut off, because its answer never left.
+cut off at the end are noticed by the head. Both files are on the disk before an answer leaves, so
+that not even a power cut loses what the server has seen, or leaves a head that is far behind. A
+line that a power cut left unfinished is cut off, because its answer never left, and so is one whose
+head a full disk did not take.
 
 Whoever can write in the kit can make a new log that is whole. Keep the head that `federation audit`
 prints somewhere else: `--head` then tells whether the log still contains it.
@@ -23,6 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -125,14 +127,17 @@ class AuditLog:
             line = Line(head.number + 1, head.digest, now, event, dict(content)).to_bytes()
             if len(line) > MOST_LINE:
                 raise ValueError(f"a line of the audit log would have {len(line):,} bytes")
-            file.seek(0, os.SEEK_END)
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            self._write_head(Head(head.number + 1, digest_of(line)))
+            end = file.seek(0, os.SEEK_END)
+            try:
+                write_all(file, line + b"\n")
+                os.fsync(file.fileno())
+                self._write_head(Head(head.number + 1, digest_of(line)))
+            except OSError:
+                file.truncate(end)  # such as on a full disk: neither the line nor its head counts
+                raise
         return head.number + 1
 
-    def _end(self, file: BinaryIO) -> Head:
+    def _end(self, file: FileIO) -> Head:
         """The last whole line, which must be the head's or the one after it.
 
         Appending checks no more than this, because it is done for every order.
@@ -178,7 +183,7 @@ class AuditLog:
 
     def _write_head(self, head: Head) -> None:
         content = json.dumps(head.to_json()).encode()
-        write_whole(self.kit / HEAD, [content], durable=False)
+        write_whole(self.kit / HEAD, [content], durable=True)
 
     def verified(self) -> Iterator[tuple[Line, str]]:
         """Yield the lines and their digests, checking each.
@@ -261,7 +266,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise AuditError(f"{path} must be readable", reason, "restore it") from None
 
 
-def last_line(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
+def last_line(file: BinaryIO | FileIO, size: int) -> tuple[bytes | None, int]:
     """The last whole line of a file without its end, and where the file's whole lines end."""
     begin = size
     tail = b""
@@ -288,10 +293,20 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
         yield raw
 
 
+def write_all(file: FileIO, content: bytes) -> None:
+    """Write to a file without a buffer, which may take a part at a time."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[BinaryIO]:
-    """A file that can be read and appended to, by one process at a time and its owner alone."""
+def locked(path: Path) -> Iterator[FileIO]:
+    """A file that can be read and appended to, by one process at a time and its owner alone.
+
+    It has no buffer: what could not be written would be tried again when the file is closed.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    with open(handle, "r+b") as file:
+    with open(handle, "r+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file

@@ -34,8 +34,9 @@ from typing import Any, BinaryIO
 
 from fedloom.deploy.audit import HEAD, LOG, AuditLog
 from fedloom.deploy.counters import Restored, merge_counters
-from fedloom.deploy.experiments import DRAWS, FOLDER, locked_experiments
+from fedloom.deploy.experiments import CUTS, DRAWS, FOLDER, locked_experiments
 from fedloom.deploy.kit_file import KitFile, check_owner
+from fedloom.deploy.surveys import FOLDER as SURVEYS
 from fedloom.errors import FedloomError, shortened
 from fedloom.reading import Unreadable, parse_json
 from fedloom.types import Json
@@ -165,8 +166,9 @@ def between_orders(folder: Path, kind: str) -> Iterator[None]:
 
 def is_counter(name: Path) -> bool:
     """Whether a file of a site must be of the same moment as its counters."""
-    inside_states = name.parts[:2] in (("state", FOLDER), ("state", DRAWS))
-    return inside_states or name.parts in ((LOG,), (HEAD,))
+    if name.parts[0] == "state":
+        return name.parts[1:2] in ((FOLDER,), (DRAWS,), (CUTS,), (SURVEYS,))
+    return name.parts in ((LOG,), (HEAD,))
 
 
 def kind_of(folder: Path) -> str:

@@ -12,8 +12,9 @@ from fedloom.deploy import backup as backups
 from fedloom.deploy.control import Access
 from fedloom.deploy.counters import sentences_of
 from fedloom.deploy.given_certificates import GivenCertificates
+from fedloom.deploy.hello import printable
 from fedloom.deploy.kit_file import check_owner, is_port
-from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.kits import Federation, Kit, changing
 from fedloom.deploy.policy import notices_of_policy
 from fedloom.deploy.site_data import OPTIONS, site_data
 from fedloom.deploy.units import write_units
@@ -87,13 +88,12 @@ def join(options: argparse.Namespace) -> int:
 
 
 def admit(options: argparse.Namespace) -> int:
-    federation, admission, fingerprint = joining.admit(
-        Federation.open(Path(options.path)),
-        Path(options.request),
-        days_of(options.days),
-        optional_path(options.ca_key),
-        replace=options.replace,
-    )
+    days = days_of(options.days)
+    ca_key = optional_path(options.ca_key)
+    with changing(Path(options.path)) as before:
+        federation, admission, fingerprint = joining.admit(
+            before, Path(options.request), days, ca_key, replace=options.replace
+        )
     path = Path(options.out or f"{admission.site}.admission")
     write_whole(path, [admission.model_dump_json(indent=1).encode()], durable=True)
     print(f"{path}: send this to {admission.site}; nothing in it is secret")
@@ -105,18 +105,18 @@ def admit(options: argparse.Namespace) -> int:
 
 
 def add(options: argparse.Namespace) -> int:
-    federation = Federation.open(Path(options.path))
     ca_key = optional_path(options.ca_key)
-    joining.add(federation, options.site, days_of(options.days), ca_key)
+    with changing(Path(options.path)) as federation:
+        joining.add(federation, options.site, days_of(options.days), ca_key)
     kit = federation.path / "kits" / options.site
     print(f"give {kit} to {options.site}, by a channel that nobody else can read")
     return 0
 
 
 def rotate(options: argparse.Namespace) -> int:
-    federation = Federation.open(Path(options.path))
     ca_key = optional_path(options.ca_key)
-    joining.rotate(federation, options.site, days_of(options.days), ca_key)
+    with changing(Path(options.path)) as federation:
+        joining.rotate(federation, options.site, days_of(options.days), ca_key)
     kit = federation.path / "kits" / options.site
     print(f"give node.key, site.key and site.crt of {kit} to {options.site}, for its kit")
     print("its old key is no longer accepted")
@@ -124,7 +124,8 @@ def rotate(options: argparse.Namespace) -> int:
 
 
 def revoke(options: argparse.Namespace) -> int:
-    joining.revoke(Federation.open(Path(options.path)), options.site)
+    with changing(Path(options.path)) as federation:
+        joining.revoke(federation, options.site)
     print(f"{options.site} is out, and its key may never come back")
     return 0
 
@@ -179,6 +180,9 @@ def token(options: argparse.Namespace) -> int:
         print(f"the token {options.withdraw} opens nothing any more")
         return 0
     name = options.name or options.role
+    if name == tokens.OWNER_NAME:
+        rule = f"--name must not be {name}"
+        raise FedloomError(rule, "it is that of the folder's own token", "name who will use it")
     days = days_of(options.days)
     server = f"127.0.0.1:{federation.local_port}"
     authority = federation.authority_file.read_text()
@@ -247,11 +251,11 @@ def show_server(options: argparse.Namespace, found: health.ServerHealth) -> int:
     run = found.run
     if run is not None:
         progress = f"round {run.round} of {run.rounds}, {run.state}"
-        print(f"{run.method}: {progress} ({run.run})")
+        print(printable(f"{run.method}: {progress} ({run.run})"))
         for claim in run.claims:
-            print(f"  {claim}")
+            print(f"  {printable(claim)}")
     if found.last_error is not None:
-        print(f"last error ({found.last_error.code}): {found.last_error.text}")
+        print(f"last error ({found.last_error.code}): {printable(found.last_error.text)}")
     print_disk(found.disk)
     for warning in found.warnings:
         print(f"warning: {warning}")

@@ -2,7 +2,7 @@
 
 A backup is older than the kit that it replaces. With the backup's counters alone, a server could
 train again as often as the site has trained since. So if the old kit can still be read, what it
-counted counts on, its divisions and approvals as well, and its audit log goes on.
+counted counts on, its divisions, surveys and approvals as well, and its audit log goes on.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from fedloom.deploy.audit import BEGINNING, HEAD, LOG, AuditError, AuditLog, Head
-from fedloom.deploy.experiments import Approvals, Experiments, Record, locked_experiments
+from fedloom.deploy.experiments import Approvals, Experiments, Record, locked_experiments, union
 from fedloom.deploy.private_files import write_private
+from fedloom.deploy.surveys import FOLDER as SURVEYS
+from fedloom.deploy.surveys import Surveys
 from fedloom.types import Json
-
-Counted = TypeVar("Counted")
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ def merge_counters(kit: Path, old: Path, made: str) -> Restored:
             for name in counted.names():
                 higher += merge_experiment(restored, name, counted.get(name))
             merge_others(restored, counted)
+            if (old / "state" / SURVEYS).is_dir():
+                Surveys(states).take(Surveys(old / "state"))
         take_secret(states, old / "state")
     lines = take_audit_log(kit, old)
     return Restored("site", made, with_counters=True, experiments=higher, audit_lines=lines)
@@ -62,9 +63,9 @@ def merge_experiment(restored: Experiments, name: str, old: Record | None) -> in
         return 1
     merged = old.model_copy(
         update={
-            "trainings": united(record.trainings, old.trainings),
-            "evaluations": united(record.evaluations, old.evaluations),
-            "descriptions": united(record.descriptions, old.descriptions),
+            "trainings": union(record.trainings, old.trainings),
+            "evaluations": union(record.evaluations, old.evaluations),
+            "descriptions": union(record.descriptions, old.descriptions),
             "repeats": max(record.repeats, old.repeats),
             "bytes": max(record.bytes, old.bytes),
         }
@@ -74,8 +75,12 @@ def merge_experiment(restored: Experiments, name: str, old: Record | None) -> in
 
 
 def merge_others(restored: Experiments, old: Experiments) -> None:
-    """Divisions of either side count. The operator's last word about approvals is the old kit's."""
-    restored.put_divisions(united(restored.divisions(), old.divisions()))
+    """Divisions and cuts of either side count.
+
+    The operator's last word about approvals is the old kit's.
+    """
+    restored.put_divisions(union(restored.divisions(), old.divisions()))
+    restored.put_cuts(union(restored.cuts(), old.cuts()))
     if old.approvals() != Approvals():
         restored.put_approvals(old.approvals())
 
@@ -87,11 +92,6 @@ def take_secret(states: Path, old: Path) -> None:
     """
     if (old / "secret").exists() and not (states / "secret").exists():
         write_private(states / "secret", (old / "secret").read_bytes())
-
-
-def united(first: tuple[Counted, ...], second: tuple[Counted, ...]) -> tuple[Counted, ...]:
-    """What is in either, in the order in which it was counted."""
-    return tuple(dict.fromkeys((*first, *second)))
 
 
 def take_audit_log(kit: Path, old: Path) -> int:

@@ -10,11 +10,16 @@ It does not wait for a child before it asks for more work. A message of a run th
 as one that was on its way when the server was killed, never arrives whole, and its child would wait
 for the rest forever.
 
+Flower would unpack the program that a server sends, load what that names from a folder that the
+server names too, and send the text of an error back. Here nothing of it is unpacked or loaded, and
+no text leaves.
+
     python -m fedloom.deploy.executor ADDRESS SECRET-FILE PARENT
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -25,13 +30,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedloom.deploy.audit import AuditLog
 from fedloom.deploy.processes import end_with_parent
+from fedloom.errors import FedloomError, shortened
 
 log = logging.getLogger("flwr")
 
 POLL = 0.1  # seconds between two questions for work
 MOST_CHILDREN = 8  # at a time; the oldest is ended for another one
-CLIENT_APP = "flwr-clientapp"
+# What a site does not leave to Flower when it answers a message.
+FLOWERS = ("install_from_fab", "get_project_dir", "get_load_client_app_fn", "Error")
+MOST_REASON = 2000  # characters of an error in the audit log
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
@@ -109,10 +118,9 @@ class Children:
 
 def answer_one(address: str, token: str) -> int:
     """What `flwr-clientapp` does, without starting Python again."""
-    from flwr.supernode.runtime.run_clientapp import run_clientapp
-
+    runtime = runtime_with_our_program()
     try:
-        run_clientapp(
+        runtime.run_clientapp(
             runtime_api_address=address,
             token=token,
             insecure=True,
@@ -125,10 +133,52 @@ def answer_one(address: str, token: str) -> int:
     return 0
 
 
+def runtime_with_our_program() -> Any:
+    """Flower's module that answers a message, where every program is the installed fedloom."""
+    from fedloom.deploy.site import app
+
+    runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    for name in FLOWERS:
+        if not callable(getattr(runtime, name)):  # they are internal to Flower
+            raise TypeError(f"Flower's {name} is not what it was")
+
+    def not_installed(content: bytes, **options: Any) -> Path:
+        return Path()
+
+    def nowhere(*program: str) -> Path:
+        return Path()
+
+    def load_ours(**options: Any) -> Callable[..., Any]:
+        return lambda *program: app
+
+    runtime.install_from_fab = not_installed
+    runtime.get_project_dir = nowhere
+    runtime.get_load_client_app_fn = load_ours
+    runtime.Error = error_without_text
+    return runtime
+
+
+def error_without_text(code: int, reason: str) -> Any:
+    """Flower's own error reply. Its text, such as that of a full disk with a path, stays here."""
+    from flwr.app import Error
+
+    number = None
+    try:
+        line = {"order": None, "code": "method", "reason": shortened(reason, MOST_REASON)}
+        number = AuditLog(Path.cwd()).append("refused", line)  # this process runs in the kit
+    except (FedloomError, OSError) as error:
+        log.error("%s", error)
+    log.error("number %s: %s", number, reason)
+    where = "the site's own log says why"
+    if number is not None:
+        where = f"number {number} in the site's audit log says why"
+    return Error(code=code, reason=where)
+
+
 def import_everything() -> None:
     """Import now what every message needs. No thread may start here: the process will fork."""
 
-    import fedloom.deploy.site  # noqa: F401
+    runtime_with_our_program()
 
 
 def main() -> None:

@@ -48,6 +48,7 @@ MOST_WAITING = 100  # experiments that may wait for approval at a time
 
 Content = TypeVar("Content")
 Absent = TypeVar("Absent")
+Item = TypeVar("Item")
 Kind = Literal["training", "evaluation", "description"]
 Digest = Annotated[str, Field(max_length=64)]
 
@@ -81,13 +82,15 @@ class Record(Closed):
     task: dict[str, Digest] = {}
     priced: Digest = ""  # of the task and the limits by which its network was last checked
 
-    def with_order(self, kind: Kind, digest: str) -> Record:
+    def with_order(self, kind: Kind, digest: str, size: int) -> Record:
         """This record after an order. One that was counted before counts as a repetition."""
         name = f"{kind}s"
+        exchanged = self.bytes + size
         counted: tuple[str, ...] = getattr(self, name)
         if digest[:DIGEST] in counted:
-            return self.model_copy(update={"repeats": self.repeats + 1})
-        return self.model_copy(update={name: (*counted, digest[:DIGEST])})
+            return self.model_copy(update={"repeats": self.repeats + 1, "bytes": exchanged})
+        orders = (*counted, digest[:DIGEST])
+        return self.model_copy(update={name: orders, "bytes": exchanged})
 
     def division(self, samples: int) -> Division:
         """How the experiment divides so many samples."""
@@ -268,6 +271,11 @@ def read_memory(path: Path, parse: Callable[[str], Content], absent: Absent) -> 
             problem = str(error)
         advice = "restore it from a backup"
         raise FedloomError(f"{path} must be as the site wrote it", problem, advice) from None
+
+
+def union(first: tuple[Item, ...], second: tuple[Item, ...]) -> tuple[Item, ...]:
+    """What is in either, in the order in which it was counted."""
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def write_memory(path: Path, text: str) -> None:

@@ -22,6 +22,7 @@ import io
 import json
 import logging
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -33,10 +34,12 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.deploy import hello, tokens
+from fedloom.deploy.audit import AuditLog
 from fedloom.deploy.member_list import MemberList
 from fedloom.deploy.members import INSECURE
 from fedloom.deploy.redelivery import Redelivery
 from fedloom.deploy.versions import note_versions
+from fedloom.errors import FedloomError
 from fedloom.version import __version__
 
 log = logging.getLogger("flwr")
@@ -47,10 +50,14 @@ CONTROL = "/v1/control/"  # of all calls that submit runs and manage nodes
 RUNTIME = "/v1/runtime/"  # of calls by processes of this machine, which show a task's token
 START_RUN = "start-run"
 SITE_KEY = "flwr-public-key"  # the header in which a SuperNode shows its key
+SITE_MOMENT = "flwr-timestamp"  # the moment of the call
+SITE_SIGNATURE = "flwr-signature"  # of that moment
 MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one with a few lines
 MOST_CALL = 1 << 20  # bytes of a call that submits a run
 SETTINGS = {"run", "federation"}  # what a run may be told
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
+PUBLISHER, PROGRAM = "fedloom", "fedloom-app"
+VERSION = re.compile("[0-9A-Za-z.+-]{1,40}")
 FILES = [".info/CONTENT", "pyproject.toml"]  # the files of our program, which has no code
 SECRET = "FEDLOOM_EXECUTOR_SECRET"  # names the file with which executors identify themselves
 BUSY = 60.0  # seconds after a message in which a site asks often for the next one
@@ -119,9 +126,15 @@ class Door:
         return 403, "nothing here is open to it"
 
     def refusal_of_site(self, headers: dict[str, str]) -> Refusal | None:
-        """Why the key with which a site calls is not admitted. None: it is."""
-        if SITE_KEY not in headers or self.is_insecure:
-            return None  # Flower turns it away, unless the server was started with --insecure
+        """Why a site's call is refused. None: it is signed by a key that is admitted.
+
+        Flower checks the signature too, but only after it has read the call: strangers could fill
+        the server's memory.
+        """
+        if self.is_insecure:
+            return None
+        if SITE_KEY not in headers:
+            return 401, "the call has no key of a site"
         members = self.members.members.current()
         if members is None:
             return 403, "the server cannot read its federation.json"
@@ -130,9 +143,12 @@ class Door:
         except (binascii.Error, ValueError):
             return 401, "the site's key is malformed"
         reason = members.refusal_of(public_key)
-        if reason is None:
-            return None
-        return 401, reason  # at which a SuperNode ends, where it would go on after 403
+        if reason is not None:
+            return 401, reason  # at which a SuperNode ends, where it would go on after 403
+        moment = headers.get(SITE_MOMENT, "")
+        if not hello.is_signed(moment, headers.get(SITE_SIGNATURE, ""), public_key):
+            return 401, "the call is not signed by the site's key"
+        return None
 
     def greeting(self, headers: dict[str, str]) -> bytes:
         """The answer to a site's hello."""
@@ -256,12 +272,20 @@ def is_ours(program: bytes) -> bool:
         components = project["tool"]["flwr"]["app"]["components"]
         dependencies = project["project"]["dependencies"]
         protocol = project["tool"].get("fedloom", {}).get("protocol", hello.PROTOCOL)
+        is_named_ours = has_our_name(project["project"], project["tool"]["flwr"]["app"])
     except Exception:  # whatever is wrong with it, it is not ours
         return False
     if protocol != hello.PROTOCOL:
         log.error("the server speaks protocol %s, this site %s", protocol, hello.PROTOCOL)
         return False
-    return bool(components == COMPONENTS and dependencies == [])
+    return bool(is_named_ours and components == COMPONENTS and dependencies == [])
+
+
+def has_our_name(project: dict[str, Any], app: dict[str, Any]) -> bool:
+    """Whether a program has our name and a plain version, of which Flower makes a folder's name."""
+    name = (app.get("publisher", PUBLISHER), project.get("name", PROGRAM))
+    version = VERSION.fullmatch(project.get("version", "0"))
+    return name == (PUBLISHER, PROGRAM) and version is not None
 
 
 def superlink() -> None:
@@ -355,7 +379,10 @@ def supernode() -> None:
         return run_id
 
     def verify(fab: Fab, _: object) -> bool:
-        return is_ours(fab.content)
+        if is_ours(fab.content):
+            return True
+        note_foreign_program(fab.content)
+        return False
 
     node._pull_and_store_message = guarded
     node._verify_fab = verify
@@ -364,6 +391,17 @@ def supernode() -> None:
     if SECRET in os.environ:
         start_warm_executor(os.environ[SECRET])
     flower_supernode()
+
+
+def note_foreign_program(content: bytes) -> None:
+    """Write to the site's audit log that its server has sent another program than ours."""
+    digest = hashlib.sha256(content).hexdigest()
+    reason = "the server sent a program that is not the installed fedloom"
+    line = {"order": None, "code": "refused", "reason": reason, "digest": digest}
+    try:
+        AuditLog(Path.cwd()).append("refused", line)  # this process runs in the site's kit
+    except (FedloomError, OSError) as error:
+        log.error("%s", error)
 
 
 def connect_again_after_broken_handshakes() -> None:

@@ -8,7 +8,6 @@ versions before 0.2 do not know the question; a site then simply goes on.
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime
 import http.client
 import json
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedloom.deploy.members import moment_in
 from fedloom.errors import FedloomError
 from fedloom.types import Json
 from fedloom.version import __version__
@@ -51,13 +51,19 @@ class Greeting:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json]) -> Greeting:
+        """What a server said, which may be anybody's. Raises ValueError, KeyError or TypeError."""
         refusal = raw["refusal"]
-        return cls(
-            version=str(raw["fedloom"])[:40],
-            protocol=int(raw["protocol"]),
-            now=datetime.datetime.fromisoformat(str(raw["now"])),
-            refusal=None if refusal is None else str(refusal)[:300],
-        )
+        if refusal is not None:
+            refusal = printable(str(refusal)[:300])
+        protocol = raw["protocol"]
+        if type(protocol) is not int:
+            raise TypeError("a protocol is a whole number")
+        return cls(printable(str(raw["fedloom"])[:40]), protocol, moment_in(raw["now"]), refusal)
+
+
+def printable(text: str) -> str:
+    """A text from the other side, safe for a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 # The site
@@ -79,7 +85,7 @@ def greet(server: str, authority: Path | None, node_key: Path) -> Greeting | Non
         if response.status != 200:
             return None
         return Greeting.from_json(json.loads(content))
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
         return None
     finally:
         connection.close()
@@ -150,28 +156,29 @@ class Question:
 
 def question_in(headers: Mapping[str, str]) -> Question | None:
     """The question in a call's headers. None: it is malformed, or signed by another key."""
+    try:
+        public_key = base64.b64decode(headers[KEY], validate=True)
+        text = headers[MOMENT]
+        if not is_signed(text, headers[SIGNATURE], public_key):
+            return None
+        version = printable(headers.get(VERSION, "?")[:40])
+        return Question(public_key, version, moment_in(text))
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def is_signed(text: str, signature: str, public_key: bytes) -> bool:
+    """Whether a site has signed a text with this key, as its calls are signed."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
-        public_key = base64.b64decode(headers[KEY], validate=True)
-        signature = base64.b64decode(headers[SIGNATURE], validate=True)
-        text = headers[MOMENT]
         loaded: Any = serialization.load_pem_public_key(public_key)
         if not isinstance(loaded, ec.EllipticCurvePublicKey):
-            return None
-        loaded.verify(signature, text.encode(), ec.ECDSA(hashes.SHA256()))
-        moment = datetime.datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            return None
-        return Question(public_key, headers.get(VERSION, "?")[:40], moment)
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        binascii.Error,
-        InvalidSignature,
-        UnsupportedAlgorithm,
-    ):
-        return None
+            return False
+        raw = base64.b64decode(signature, validate=True)
+        loaded.verify(raw, text.encode(), ec.ECDSA(hashes.SHA256()))
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True

@@ -20,9 +20,12 @@ its owner can read it.
 from __future__ import annotations
 
 import datetime
+import fcntl
 import ipaddress
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,7 @@ from fedloom.files import write_whole
 from fedloom.types import Json
 
 YEARS = 2
+LOCK = ".federation.lock"
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,22 @@ class Federation:
             facts["listen"] = self.listen
         content = json.dumps(facts, indent=1).encode()
         write_whole(self.path / "federation.json", [content], durable=True)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[Federation]:
+    """A federation that nobody else changes meanwhile.
+
+    A command reads federation.json, and writes it as a whole. Without the lock, a key that is
+    revoked while a server starts, or while another site is admitted, would come back.
+    """
+    Federation.open(path)
+    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield Federation.open(path)
+    finally:
+        os.close(handle)
 
 
 def check_new(path: Path, sites: Sequence[str], host: str, *, may_be_empty: bool) -> None:

@@ -27,8 +27,8 @@ import tomli_w
 from fedloom.config.models import DataConfig
 from fedloom.deploy import control, hello
 from fedloom.deploy.control import Access
-from fedloom.deploy.guard import COMPONENTS, SECRET
-from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.guard import COMPONENTS, PROGRAM, PUBLISHER, SECRET
+from fedloom.deploy.kits import Federation, Kit, changing
 from fedloom.deploy.members import INSECURE, fingerprint_of
 from fedloom.deploy.private_files import write_private
 from fedloom.deploy.site_data import site_source, site_table, to_flags
@@ -49,7 +49,7 @@ FEDERATION = "FEDLOOM_FEDERATION"  # tells the server's programs which federatio
 # The app that Flower sends to sites. It only points at the installed package.
 APP = {
     "project": {
-        "name": "fedloom-app",
+        "name": PROGRAM,
         "version": __version__,
         "license": "Apache-2.0",
         "description": "Runs the installed fedloom",
@@ -58,7 +58,7 @@ APP = {
     "tool": {
         "flwr": {
             "app": {
-                "publisher": "fedloom",
+                "publisher": PUBLISHER,
                 "components": COMPONENTS,
                 "config": {"run": "", "federation": ""},
             }
@@ -117,11 +117,13 @@ def executor_secret(home: Path) -> str:
 def serve(federation: Federation, *, insecure: bool = False) -> int:
     """Run the SuperLink until it is stopped."""
     check_free(federation)
-    federation = with_recorded_keys(federation)
+    with changing(federation.path) as current:
+        federation = with_recorded_keys(current)
     process = start_server(federation, insecure=insecure)
     try:
         wait_until_up(federation, process)
-        federation = register(federation, insecure=insecure)
+        with changing(federation.path) as current:
+            federation = register(current, insecure=insecure)
         address = f"{federation.host}:{federation.port}"
         sites = ", ".join(federation.sites) or "sites that will join"
         print(f"fedloom: serving {address} for {sites}", flush=True)

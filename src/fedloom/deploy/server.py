@@ -75,6 +75,7 @@ def main(grid: Grid, context: Context) -> None:
     """Carry out the submitted run, and write its events to the run folder."""
     end_without_parent()
     folder = RunFolder.open(Path(str(context.run_config["run"])))
+    check_no_links(folder.path)
     with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
 
         def tell(message: Json) -> None:
@@ -100,6 +101,19 @@ def main(grid: Grid, context: Context) -> None:
 def served(settings: Mapping[str, object]) -> Path:
     """The federation that this server serves, whatever the submitter calls it."""
     return Path(os.environ.get(FEDERATION) or str(settings["federation"]))
+
+
+def check_no_links(folder: Path) -> None:
+    """Raise an error for a link in a run's folder.
+
+    The folder is its submitter's. Through a link, the server would write into its own files.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                rule = f"the folder {folder} must have no links, because the server writes into it"
+                raise FedloomError(rule, f"{path} is one", "replace it by what it points at")
 
 
 def note_current(federation: Federation, folder: RunFolder) -> None:

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -23,12 +24,12 @@ from fedloom.data.labels import with_labels
 from fedloom.data.samples import ClientData, Owner
 from fedloom.data.source import Source
 from fedloom.data.tables.samples import table_sums
-from fedloom.data.tables.sums import LabelSums
+from fedloom.data.tables.sums import MOST_GUESSED, LabelSums, TableSums
 from fedloom.data.tables.table import Table
 from fedloom.deploy.approval import check_approved
 from fedloom.deploy.audit import AuditError, AuditLog
 from fedloom.deploy.audit_lines import answered_survey, asked_order, asked_survey, replied_with
-from fedloom.deploy.divisions import Cut, Division, PartOwner
+from fedloom.deploy.divisions import Cut, Division, PartOwner, check_number_of_samples
 from fedloom.deploy.experiments import (
     Kind,
     Record,
@@ -117,9 +118,13 @@ def handle(message: Message, context: Context) -> Message:
 
 def asked_by(message: Message) -> tuple[str, dict[str, object]]:
     """What was asked, for the audit log, whatever the message holds."""
-    if "survey" in message.content.config_records:
+    if is_survey(message):
         return "survey", asked_survey(message)
     return "order", asked_order(message)
+
+
+def is_survey(message: Message) -> bool:
+    return message.has_content() and "survey" in message.content.config_records
 
 
 def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
@@ -128,6 +133,8 @@ def noted(audit: AuditLog, asked: int | None, failure: Failure) -> int | None:
         return None  # not even the order could be written
     explanation = shortened(failure.explanation, MOST_REASON)
     reason = {"order": asked, "code": failure.code, "reason": explanation}
+    if failure.sentence not in ("", failure.explanation):
+        reason["told"] = failure.sentence  # to the server
     try:
         return audit.append("refused", reason)
     except (AuditError, OSError) as error:
@@ -143,13 +150,14 @@ def answer(
     asked: int,
 ) -> Message:
     kit = opened(path)
-    if "survey" in message.content.config_records:
+    if is_survey(message):
         facts = survey(message, config, kit).to_json()
         audit.append("facts", {"order": asked, **answered_survey(facts)})
         record = ConfigRecord({"json": facts, "site": kit.site})
         return Message(RecordDict({"facts": record}), reply_to=message)
     chunks, envelope = work(message, config, kit)
-    audit.append("reply", {"order": asked, **replied_with(b"".join(chunks))})
+    left = {**replied_with(b"".join(chunks)), "seconds": envelope.seconds}
+    audit.append("reply", {"order": asked, **left})
     return replied(message, chunks, envelope)
 
 
@@ -230,6 +238,8 @@ def facts_here(
     table = own_table(data, size)
     if table is None:
         source = own_source(data, size)
+        with locked_experiments(states) as experiments:
+            check_number_of_samples(len(source.y), experiments.divisions(), policy)
         return Facts.of(source, has_named_labels(source), device, policy.test)
     check_names((COLUMNS,), policy.fields, "fields")
     if len(table) < policy.min_part:
@@ -239,21 +249,43 @@ def facts_here(
         sums = table_sums(table, question.rules)
     except Exception as error:
         raise DataFailed(f"{type(error).__name__}: {error}") from error
-    check_classes(sums.of_label, policy)
+    check_classes(sums.of_label, len(table), policy)
+    check_values(sums, len(table), policy)
     with locked_experiments(states):
         Surveys(states).tell(table, policy)
     return Facts.of_table(sums, len(table), device, policy.test)
 
 
-def check_classes(label: LabelSums, policy: Policy) -> None:
+def check_classes(label: LabelSums, rows: int, policy: Policy) -> None:
     """Raise an error if a table's label has more classes than the policy allows.
 
     The server names the column of labels, and the values of this column leave as names of classes.
     Without a limit it could ask for the values of any column, such as patients' numbers.
     """
-    if label.classes is not None and len(label.classes) > policy.classes:
+    if label.classes is None:
+        return
+    classes = len(label.classes)
+    advice = "name another --label, or --task regression"
+    if classes > policy.classes:
         rule = f"a table's label must have at most {policy.classes} classes here"
-        raise Refusal(rule, "this column has more", "name another --label, or --task regression")
+        raise Refusal(rule, "this column has more", advice)
+    if classes > MOST_GUESSED and classes > rows / 2:
+        rule = "a table's label must not differ in nearly every row"
+        raise Refusal(rule, "this column does, as patients' numbers would", advice)
+
+
+def check_values(sums: TableSums, rows: int, policy: Policy) -> None:
+    """Raise an error for a column with few values: sums of one value are this value.
+
+    The column's name stays here until its sums may leave.
+    """
+    for name, column in sums.columns.items():
+        values = rows - column.missing
+        if 0 < values < policy.min_part:
+            rule = f"a column must have at least {policy.min_part} values here, or none"
+            refusal = Refusal(rule, "one has fewer", "ask the site which, and --ignore it")
+            explanation = f"the column {name} has {values} values: {refusal}"
+            raise NoAnswer(Failure("refused", str(refusal), explanation))
 
 
 def own_table(data: DataConfig, size: ImageSize | None) -> Table | None:
@@ -319,8 +351,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))
-    record = counted(kit, order, digest_of_order(head, body), terms, source)
-    check_bytes_left(record, policy, len(head) + len(body))
+    record = counted(kit, order, Asked.of(head, body), terms, source)
     cuts = Cuts(states, record.division(len(source.y)), policy)
     data = parts_of(source, order.client, terms, record.test, cuts.owner)
     border = Border(policy)
@@ -337,17 +368,23 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     check_size(policy, size, "a reply")
     with locked_experiments(states) as experiments:
         now = experiments.get(stamp.experiment) or record
-        exchanged = now.bytes + len(head) + len(body) + size
-        record = now.model_copy(update={"bytes": exchanged, "priced": priced})
+        record = now.model_copy(update={"bytes": now.bytes + size, "priced": priced})
         check_limits(record, policy)
         experiments.put(stamp.experiment, record)
     return chunks, Envelope(envelope.seconds, macs=None, facts=None)
 
 
-def digest_of_order(head: bytes, body: bytes) -> str:
-    digest = hashlib.sha256(head)
-    digest.update(body)
-    return digest.hexdigest()
+class Asked(NamedTuple):
+    """What is counted of an order's bytes."""
+
+    digest: str
+    size: int
+
+    @classmethod
+    def of(cls, head: bytes, body: bytes) -> Asked:
+        digest = hashlib.sha256(head)
+        digest.update(body)
+        return cls(digest.hexdigest(), len(head) + len(body))
 
 
 def check_seeds(stamp: Stamp, terms: Terms) -> None:
@@ -408,7 +445,7 @@ class Cuts:
 def counted(
     kit: Kit,
     order: Order,
-    digest: str,
+    asked: Asked,
     terms: Terms,
     source: Source,
 ) -> Record:
@@ -423,14 +460,14 @@ def counted(
         record = experiments.get(experiment)
         if record is None:
             record = new_record(order, terms, policy)
-            check_limits(record.with_order(kind_of(order), digest), policy)
+            check_limits(record.with_order(kind_of(order), *asked), policy)
             experiments.check_new(policy)
         check_same_division(record, order, terms)
         # Of every order, because there may be other samples now.
         division = record.division(len(source.y))
         experiments.divide(division, policy, tells_sums=source.table is not None)
         record = record.with_task(order.stamp.task)
-        record = record.with_order(kind_of(order), digest)
+        record = record.with_order(kind_of(order), *asked)
         check_limits(record, policy)
         check_approved_trainings(record, policy, terms)
         experiments.put(experiment, record)
@@ -494,11 +531,6 @@ def kind_of(order: Order) -> Kind:
             if fields is not None and fields.beforehand:
                 return "evaluation"
     return "training"
-
-
-def check_bytes_left(record: Record, policy: Policy, size: int) -> None:
-    """Raise an error if an order alone would go beyond the bytes of an experiment."""
-    check_limits(record.model_copy(update={"bytes": record.bytes + size}), policy)
 
 
 def site_for(

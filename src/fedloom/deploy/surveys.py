@@ -19,7 +19,7 @@ import numpy as np
 
 from fedloom.data.tables.table import GAP, Column, Numbers, Table
 from fedloom.deploy.divisions import Closed, Count
-from fedloom.deploy.experiments import DIGEST, Digest, read_memory, write_memory
+from fedloom.deploy.experiments import DIGEST, Digest, read_memory, union, write_memory
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.terms import ImageSize
@@ -101,13 +101,30 @@ class Surveys:
                 found = f"{changed} rows came, went or changed since they left"
                 advice = "ask the site to take the table from then, or add more rows"
                 raise Refusal(rule, found, advice)
-        buffer = io.BytesIO()
-        np.save(buffer, marks)
-        write_whole(self._marks_path(digest), [buffer.getvalue()], durable=True)
+        self._put_marks(digest, marks)
         self._put(answered.model_copy(update={"tables": (*answered.tables, digest)}))
+
+    def take(self, other: Surveys) -> None:
+        """Remember what another memory of this site remembers, too."""
+        answered, others = self.answered(), other.answered()
+        for digest in others.tables:
+            if digest not in answered.tables:
+                self._put_marks(digest, other._marks(digest))
+        changes = {
+            "questions": union(answered.questions, others.questions),
+            "repeats": max(answered.repeats, others.repeats),
+            "tables": union(answered.tables, others.tables),
+            "sizes": union(answered.sizes, others.sizes),
+        }
+        self._put(answered.model_copy(update=changes))
 
     def _put(self, answered: AnsweredSurveys) -> None:
         write_memory(self.path, answered.model_dump_json(exclude_defaults=True))
+
+    def _put_marks(self, digest: str, marks: np.ndarray) -> None:
+        buffer = io.BytesIO()
+        np.save(buffer, marks)
+        write_whole(self._marks_path(digest), [buffer.getvalue()], durable=True)
 
     def _marks_path(self, digest: str) -> Path:
         return self.folder / f"{digest}.npy"

@@ -13,9 +13,13 @@ The server keeps no token itself, only its SHA-256. All of these files have mode
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
+import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -27,6 +31,7 @@ from fedloom.errors import FedloomError
 from fedloom.reading import Unreadable, read_json
 
 BOOK = "tokens.json"
+LOCK = ".tokens.lock"
 OWNER = "owner.token"
 OWNER_NAME = "owner"
 DAYS = 30  # for which a token is valid, unless its owner says otherwise
@@ -162,8 +167,9 @@ def issue(folder: Path, name: str, role: Role, days: int, server: str, authority
     if not 0 < days <= MOST_DAYS:
         rule = f"--days must be a number from 1 to {MOST_DAYS}"
         raise FedloomError(rule, f"got {days}", f"try {DAYS}")
-    book, entry, secret = book_of(folder).with_new(name, role, days)
-    book.write(folder)
+    with locked(folder):
+        book, entry, secret = book_of(folder).with_new(name, role, days)
+        book.write(folder)
     return TokenFile(
         federation=book.federation,
         name=name,
@@ -177,11 +183,24 @@ def issue(folder: Path, name: str, role: Role, days: int, server: str, authority
 
 def withdraw(folder: Path, name: str) -> None:
     """Make a token unusable. The guard reads the book again at the next call."""
-    book = book_of(folder)
-    if name not in {entry.name for entry in book.tokens}:
-        names = ", ".join(sorted(entry.name for entry in book.tokens)) or "none"
-        raise FedloomError("--withdraw must name a token", f"got {name!r}", f"known: {names}")
-    book.without(name).write(folder)
+    with locked(folder):
+        book = book_of(folder)
+        names = sorted(entry.name for entry in book.tokens)
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise FedloomError("--withdraw must name a token", f"got {name!r}", f"known: {known}")
+        book.without(name).write(folder)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let no other command change the tokens: one that is withdrawn would come back."""
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def owners_token(folder: Path, server: str, authority: str) -> TokenFile:

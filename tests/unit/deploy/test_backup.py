@@ -10,13 +10,19 @@ import tarfile
 import threading
 import tracemalloc
 
+import numpy as np
 import pytest
 
+from fedloom.data.tables.table import Numbers, table_of
 from fedloom.deploy import backup as backups
 from fedloom.deploy.audit import HEAD, LOG, AuditLog
 from fedloom.deploy.backup import backup, restore
 from fedloom.deploy.counters import sentences_of
+from fedloom.deploy.divisions import Cut
 from fedloom.deploy.experiments import Division, Experiments, Record, locked_experiments
+from fedloom.deploy.failures import Refusal
+from fedloom.deploy.policy import Policy
+from fedloom.deploy.surveys import Surveys
 from fedloom.errors import FedloomError
 
 
@@ -308,6 +314,31 @@ def test_the_higher_counters_of_the_old_kit_count_on(tmp_path, kit):
     events = [line.event for line, _ in AuditLog(again).verified()]
     assert events == ["order", "order", "restored"]
     assert len(list(AuditLog(kit).verified())) == 2  # the old kit stays as it is
+
+
+def answered(kit, ages, question):
+    """Let a site answer a survey about a table with these ages."""
+    policy = Policy(methods=["*"], fields=["*"], rounds=1, megabytes=1)
+    table = table_of("patients.csv", {"age": Numbers(np.array(ages, np.float64))})
+    surveys = Surveys(kit / "state")
+    surveys.count([question], policy)
+    surveys.tell(table, policy)
+
+
+def test_cuts_and_surveys_of_the_old_kit_count_on(tmp_path, kit):
+    """Otherwise sums before and after one more row would leave."""
+    answered(kit, range(100), "before")
+    backup(kit, tmp_path / "kit.tar")
+    answered(kit, range(200), "after")
+    cut = Cut(seed=1, client=0, samples=100, begin=20, at=60, end=100)
+    with locked_experiments(kit / "state") as experiments:
+        experiments.put_cuts((cut,))
+    again = tmp_path / "again"
+    restore(tmp_path / "kit.tar", again, kit)
+    assert Experiments(again / "state").cuts() == (cut,)
+    assert Surveys(again / "state").answered() == Surveys(kit / "state").answered()
+    with pytest.raises(Refusal, match="1 rows came"):
+        answered(again, range(201), "once more")
 
 
 def test_an_older_kit_lowers_no_counter(tmp_path, kit):

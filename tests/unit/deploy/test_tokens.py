@@ -1,6 +1,7 @@
 """Tokens: who may call the control interface, as what, and until when. No Flower is needed."""
 
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,6 +95,17 @@ def test_a_withdrawn_or_replaced_token_opens_nothing(tmp_path):
     assert refusal(tmp_path, second) == (401, "the token is unknown here, or was withdrawn")
     with pytest.raises(FedloomError, match="must name a token, but got 'anna'; known: none"):
         tokens.withdraw(tmp_path, "anna")
+
+
+def test_commands_at_the_same_time_lose_no_change(tmp_path):
+    """A token that is withdrawn while another is made would come back."""
+    names = [f"user-{number}" for number in range(16)]
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda name: issued(tmp_path, name=name), names))
+    assert sorted(entry.name for entry in TokenBook.read(tmp_path).tokens) == sorted(names)
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda name: tokens.withdraw(tmp_path, name), names))
+    assert TokenBook.read(tmp_path).tokens == ()
 
 
 def test_the_owners_token_is_made_once_and_renewed_when_it_expired(tmp_path, clock):

@@ -100,6 +100,23 @@ def test_a_log_without_its_head_is_not_whole(tmp_path):
         log.append("order", {})
 
 
+def test_a_full_disk_is_no_tampering(tmp_path, monkeypatch):
+    """Lines still fitted, but not their heads: after two such orders the log seemed changed."""
+    log = written(tmp_path / "kit")
+
+    def full(path, *content, **options):
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audit, "write_whole", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                log.append("order", {})
+    assert len(list(log.verified())) == 4
+    assert log.append("order", {}) == 5
+    assert len(list(log.verified())) == 5
+
+
 def test_nothing_is_added_to_a_log_whose_end_was_changed(tmp_path):
     log = written(tmp_path / "kit")
     log.path.write_bytes(b"".join(last_changed(lines_of(log))))

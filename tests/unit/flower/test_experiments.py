@@ -157,12 +157,13 @@ def test_the_fewest_samples_that_sums_tell_apart(cells):
 
 
 def test_a_record_counts_what_was_not_counted_before():
-    once = RECORD.with_order("training", "a" * 64)
-    again = once.with_order("training", "a" * 64)
+    once = RECORD.with_order("training", "a" * 64, 10)
+    again = once.with_order("training", "a" * 64, 10)
     assert (again.trainings, again.repeats) == (once.trainings, once.repeats + 1)
-    twice = once.with_order("training", "b" * 64).with_order("evaluation", "a" * 64)
+    twice = once.with_order("training", "b" * 64, 10).with_order("evaluation", "a" * 64, 10)
     counts = (len(twice.trainings), len(twice.evaluations), len(twice.descriptions))
     assert counts == (2, 1, 0)
+    assert (once.bytes, again.bytes, twice.bytes) == (10, 20, 30)
 
 
 def test_what_is_remembered_is_found_again(tmp_path):
@@ -220,7 +221,7 @@ APPROVALS = Approvals(
     waiting=(Waiting(id="b" * 12, experiment=ID, task={"seed": 1}, terms={"test": 0.2}),),
 )
 WHOLE = {
-    "record": (RECORD.with_order("training", "a" * 64).model_dump_json(), Record),
+    "record": (RECORD.with_order("training", "a" * 64, 10).model_dump_json(), Record),
     "approvals": (APPROVALS.model_dump_json(), Approvals),
     "terms": (Terms(seed=1, test=0.2, hold=0.1, trainings=9).to_json(), Terms),
 }

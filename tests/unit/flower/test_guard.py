@@ -9,9 +9,12 @@ import zipfile
 
 import pytest
 import tomli_w
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedloom.deploy import guard, tokens
 from fedloom.deploy.guard import COMPONENTS, Door, is_ours, passes
+from fedloom.deploy.kits import pem_public
 from fedloom.deploy.members import KeyRecord, RevokedKey, fingerprint_of
 
 
@@ -67,6 +70,8 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         program(project(), **{"surprise.py": ""}),
         program(project(), **{"fedloom/deploy/site.py": ""}),
         program({**project(), "large": "#" * (1 << 17)}),
+        program({**project(), "project": {"dependencies": [], "version": "1/../../../../tmp/x"}}),
+        program({**project(), "project": {"dependencies": [], "name": "other"}}),
         program({"tool": {}}),
         b"",
         b"no archive",
@@ -79,6 +84,8 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         "file",
         "our file",
         "large",
+        "path in its version",
+        "other name",
         "nothing said",
         "empty",
         "no archive",
@@ -86,6 +93,13 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
 )
 def test_any_other_program_is_not(sent):
     assert not is_ours(sent)
+
+
+def test_a_program_that_is_not_ours_is_in_the_audit_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    guard.note_foreign_program(b"no archive")
+    line = json.loads((tmp_path / "audit.jsonl").read_text())
+    assert line["reason"] == "the server sent a program that is not the installed fedloom"
 
 
 # Calls on the server's own machine
@@ -97,6 +111,7 @@ class Call:
     def __init__(self, folder, path, headers=(), content=b"", host="127.0.0.1"):
         self.inside = []
         self.said = []
+        self.was_read = False
         scope = {
             "type": "http",
             "client": (host, 4711),
@@ -110,6 +125,7 @@ class Call:
 
     def receive(self, content):
         async def read():
+            self.was_read = True
             return {"type": "http.request", "body": content, "more_body": False}
 
         return read
@@ -170,21 +186,63 @@ def test_a_book_that_others_can_read_closes_it_too(folder):
     assert Call(folder, "/v1/control/list-nodes", headers).status == 403
 
 
-def test_a_revoked_key_reaches_nothing(folder):
-    key = b"-----BEGIN PUBLIC KEY-----"
-    revoked = RevokedKey("a", fingerprint_of(key), datetime.datetime.now(datetime.UTC))
-    admitted = KeyRecord(fingerprint_of(b"another"), None)
-    keys = {"b": admitted.to_json()}
-    content = json.dumps({"sites": ["b"], "keys": keys, "revoked": [revoked.to_json()]})
-    (folder / "federation.json").write_text(content)
-    header = [("flwr-public-key", base64.b64encode(key).decode())]
-    call = Call(folder, "/v1/fleet/pull-messages", header, host="10.0.0.7")
-    assert (call.status, call.inside) == (401, [])
-    stranger = [("flwr-public-key", base64.b64encode(b"stranger").decode())]
-    assert Call(folder, "/v1/fleet/pull-messages", stranger).status == 401
-    other = [("flwr-public-key", base64.b64encode(b"another").decode())]
-    assert Call(folder, "/v1/fleet/get-run", other, host="10.0.0.7").inside == [b""]
+class SitesKey:
+    """A site's key, and the headers with which its SuperNode calls."""
+
+    def __init__(self):
+        self.private = ec.generate_private_key(ec.SECP384R1())
+        self.public = pem_public(self.private.public_key())
+
+    def headers(self, signer=None):
+        moment = "2027-03-01T12:00:00+00:00"
+        signer = signer or self
+        signature = signer.private.sign(moment.encode(), ec.ECDSA(hashes.SHA256()))
+        return [
+            ("flwr-public-key", base64.b64encode(self.public).decode()),
+            ("flwr-timestamp", moment),
+            ("flwr-signature", base64.b64encode(signature).decode()),
+        ]
+
+
+@pytest.fixture
+def keys(folder):
+    """A key that was revoked, and one that is admitted."""
+    revoked, admitted = SitesKey(), SitesKey()
+    now = datetime.datetime.now(datetime.UTC)
+    book = {
+        "sites": ["b"],
+        "keys": {"b": KeyRecord(fingerprint_of(admitted.public), None).to_json()},
+        "revoked": [RevokedKey("a", fingerprint_of(revoked.public), now).to_json()],
+    }
+    (folder / "federation.json").write_text(json.dumps(book))
+    return revoked, admitted
+
+
+def test_a_revoked_key_reaches_nothing(folder, keys):
+    revoked, admitted = keys
+    found = Call(folder, "/v1/fleet/pull-messages", revoked.headers(), host="10.0.0.7")
+    assert (found.status, found.inside) == (401, [])
+    assert Call(folder, "/v1/fleet/pull-messages", SitesKey().headers()).status == 401
+    found = Call(folder, "/v1/fleet/get-run", admitted.headers(), host="10.0.0.7")
+    assert found.inside == [b""]
     assert Call(folder, "/v1/fleet/pull-messages", [("flwr-public-key", "ä")]).status == 401
+
+
+def test_what_strangers_send_is_not_even_read(folder, keys):
+    """Flower reads a call before it checks who signed it: anybody could fill the memory."""
+    _, admitted = keys
+    others = [
+        [],
+        admitted.headers(signer=SitesKey()),
+        admitted.headers()[:1],
+        [*admitted.headers()[:2], ("flwr-signature", "ä")],
+    ]
+    for headers in others:
+        found = Call(folder, "/v1/fleet/push-object", headers, b"x" * 1000, host="10.0.0.7")
+        assert (found.status, found.was_read, found.inside) == (401, False, [])
+    assert Call(folder, "/v1/fleet/push-object", admitted.headers(), b"x").was_read
+    (folder / "INSECURE").touch()
+    assert Call(folder, "/v1/fleet/push-object", [], b"x").was_read
 
 
 def test_sites_are_asked_seldom_unless_a_run_is_under_way(monkeypatch):

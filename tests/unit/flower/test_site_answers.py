@@ -190,6 +190,16 @@ def test_samples_that_came_since_are_not_told_apart_by_figures(site):
     assert site.ask("evaluate", number=2).code is None
 
 
+def test_facts_of_images_do_not_leave_again_after_a_few_came(site):
+    """Mean and deviation of all images before and after one image tell of this image."""
+    site.write_data(100)
+    assert site.survey().code is None and site.ask().code is None
+    site.write_data(101)
+    refused(site.survey(), "must change by at least 20 samples, or not at all")
+    site.write_data(120)
+    assert site.survey().facts["samples"] == 120
+
+
 @pytest.mark.parametrize(("samples", "is_trained"), [(99, True), (24, False), (25, True)])
 def test_a_site_trains_on_at_least_min_part_samples(site, samples, is_trained):
     site.write_data(samples)
@@ -325,6 +335,15 @@ def test_evaluations_descriptions_and_bytes_are_counted(site):
     exchanged = json.loads(record_of(site).read_text())["bytes"]
     site.set(gigabytes=(exchanged + 100) / (1 << 30), evaluations=100)
     refused(site.ask("describe", tensors={}, hop=9), "must exchange at most")
+
+
+def test_the_bytes_of_an_order_that_fails_are_counted(site):
+    answer = site.ask(tensors={})
+    assert answer.code == "method"
+    exchanged = json.loads(record_of(site).read_text())["bytes"]
+    assert exchanged > 0
+    assert site.ask(tensors={}).code == "method"
+    assert json.loads(record_of(site).read_text())["bytes"] == 2 * exchanged
 
 
 def record_of(site):
@@ -516,7 +535,30 @@ def test_everything_that_was_asked_and_left_stands_in_the_log(site):
     assert reply["fields"] == dict(answer.reply.meta)
     shapes = {name: list(tensor.shape) for name, tensor in answer.reply.tensors.items()}
     assert reply["tensors"] == shapes
+    assert reply["seconds"] == answer.envelope["seconds"] > 0
     assert site.lines()[1]["facts"]["samples"] == 100
+
+
+def test_what_a_server_was_told_stands_in_the_log(site, capsys):
+    """Beside the reason, which stays at the site."""
+    from fedloom.cli import main
+
+    site.set(min_part=90)
+    answer = site.ask()
+    line = site.lines()[-1]
+    assert line["told"] in answer.text and line["told"] not in line["reason"]
+    assert main(["federation", "audit", str(site.kit)]) == 0
+    assert f"(the server was told: {line['told']})" in capsys.readouterr().out
+
+
+def test_a_message_without_content_stands_in_the_log(site):
+    from flwr.app import Error, Message
+
+    message = site.order()
+    damaged = Message(metadata=message.metadata, error=Error(code=1, reason="none"))
+    assert site.send(damaged).code == "method"
+    events = [line["event"] for line in site.lines()]
+    assert events == ["order", "refused"]
 
 
 def nested(depth):
@@ -612,11 +654,11 @@ def test_a_column_of_numbers_does_not_leave_as_names_of_classes(tmp_path):
     (tmp_path / "policy.toml").write_text(POLICY)
     policy = read_policy(tmp_path / "policy.toml")
     few = LabelSums(is_whole=True, classes=tuple(map(str, range(policy.classes))))
-    check_classes(few, policy)
-    check_classes(LabelSums(is_whole=True), policy)
+    check_classes(few, 1000, policy)
+    check_classes(LabelSums(is_whole=True), 1000, policy)
     many = LabelSums(is_whole=True, classes=(*few.classes, "777"))
     with pytest.raises(Refusal, match="at most 100 classes here, but this column has more") as info:
-        check_classes(many, policy)
+        check_classes(many, 1000, policy)
     assert "777" not in str(info.value)
 
 
@@ -668,6 +710,15 @@ def test_only_so_many_experiments_wait_until_some_are_rejected(site, capsys):
     assert [line["event"] for line in site.lines()[-100:]] == ["rejected"] * 100
     refused(site.ask(experiment=f"{100:016x}", tensors={}), "is not approved yet")
     refused(site.ask(experiment=f"{7:016x}", tensors={}), "was rejected")
+    assert len(waiting_at(site, capsys)) == 1
+
+
+def test_long_experiments_do_not_fill_the_list(site, capsys):
+    """Seven of 41 MB made it longer than what is read, and the site refused everything."""
+    site.set(approve="ask")
+    labels = tuple(f"{number:0100d}" for number in range(11_000))
+    refused(site.ask(labels=labels, tensors={}), "must have at most 1,048,576 characters")
+    refused(site.ask(), "is not approved yet")
     assert len(waiting_at(site, capsys)) == 1
 
 

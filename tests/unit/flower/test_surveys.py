@@ -55,6 +55,39 @@ def test_sums_before_and_after_one_more_row_do_not_leave(site):
     refused(site.survey(), "11 rows came")
 
 
+def add_column(site, name, values):
+    lines = site.data.read_text().splitlines()
+    rows = [f"{name},{lines[0]}"]
+    for row, line in enumerate(lines[1:]):
+        rows.append(f"{values.get(row, '')},{line}")
+    site.data.write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("value", ["4711.5", "a-rare-disease"])
+def test_sums_of_a_column_with_few_values_do_not_leave(site, value):
+    """The sum of one value is this value."""
+    add_column(site, "rare", {17: value})
+    answer = site.survey()
+    refused(answer, "a column must have at least 20 values here, or none", "--ignore it")
+    assert value not in answer.text and "rare" not in answer.text
+    assert "the column rare has 1 values" in site.lines()[-1]["reason"]
+    columns = site.survey({"ignore": ["rare"]}).facts["table"]["columns"]
+    assert set(columns) == {"age", "ward"}
+
+
+def test_a_column_with_enough_values_or_none_leaves(site):
+    add_column(site, "known", dict.fromkeys(range(20), 1.5))
+    add_column(site, "empty", {})
+    columns = site.survey().facts["table"]["columns"]
+    assert (columns["known"]["count"], columns["empty"]["count"]) == (20, 0)
+
+
+def test_numbers_that_differ_in_nearly_every_row_are_no_classes(site):
+    """They could be patients' numbers."""
+    answer = site.survey({"label": "age", "task": "classification"})
+    refused(answer, "a table's label must not differ in nearly every row")
+
+
 def test_the_same_survey_is_answered_only_so_often(site):
     site.set(evaluations=2)
     codes = [site.survey().code for _ in range(4)]
