@@ -13,7 +13,7 @@ times as long). Both are rewritten here as convolutions that have a fast kernel:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,7 +21,23 @@ from torch.nn import functional
 
 from fedloom.nets.recomputed import is_transformed, recompute, recomputing_node
 
-Gradients = tuple[torch.Tensor | None, torch.Tensor | None]  # of the input and of the weight
+
+class Wanted(NamedTuple):
+    """Which gradients autograd asks for."""
+
+    x: bool
+    weight: bool
+
+
+class Gradients(NamedTuple):
+    """The gradients of the input and of the weight; None: not wanted."""
+
+    x: torch.Tensor | None
+    weight: torch.Tensor | None
+
+
+ONLY_X = Wanted(x=True, weight=False)
+ONLY_WEIGHT = Wanted(x=False, weight=True)
 
 
 class DepthwiseConv(nn.Conv2d):
@@ -46,8 +62,9 @@ class DepthwiseConv(nn.Conv2d):
 def depthwise(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
     """Computes a depthwise convolution, padded like `DepthwiseConv`."""
     kernel = weight.shape[-1]
-    pays = is_slow(x, kernel, stride, dilation) or can_recompute_input(x, stride, dilation)
-    if pays and can_differentiate(x, weight):
+    is_faster = is_slow(x, kernel, stride, dilation)
+    saves_memory = can_recompute_input(x, stride, dilation)
+    if (is_faster or saves_memory) and can_differentiate(x, weight):
         return with_fast_backward(x, weight, stride, dilation)
     padding = kernel // 2 * dilation
     return functional.conv2d(x, weight, None, stride, padding, dilation, weight.shape[0])
@@ -116,9 +133,8 @@ class FastBackward(torch.autograd.Function):
         else:
             (weight,) = ctx.saved_tensors
             x = recompute(ctx.input_node)
-        x_grad, weight_grad = gradients(
-            outer[0], x, weight, ctx.stride, ctx.dilation, ctx.needs_input_grad[:2]
-        )
+        wanted = Wanted(*ctx.needs_input_grad[:2])
+        x_grad, weight_grad = gradients(outer[0], x, weight, ctx.stride, ctx.dilation, wanted)
         return x_grad, weight_grad, None, None
 
 
@@ -137,7 +153,7 @@ def gradients(
     weight: torch.Tensor,
     stride: int,
     dilation: int,
-    wanted: tuple[bool, bool],
+    wanted: Wanted,
 ) -> Gradients:
     """Computes the wanted gradients of the input and of the weight in the fastest way.
 
@@ -151,15 +167,15 @@ def gradients(
 
 
 def first_map_gradients(
-    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, step: int, wanted: tuple[bool, bool]
+    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, step: int, wanted: Wanted
 ) -> Gradients:
     """The case that stride = dilation: only every `step`-th row and column is used."""
     used_grad, weight_grad = undilated(outer, x[:, :, ::step, ::step], weight, wanted)
     if used_grad is None or step == 1:
-        return used_grad, weight_grad
+        return Gradients(used_grad, weight_grad)
     x_grad = torch.zeros_like(x)
     x_grad[:, :, ::step, ::step] = used_grad
-    return x_grad, weight_grad
+    return Gradients(x_grad, weight_grad)
 
 
 def all_maps_gradients(
@@ -167,7 +183,7 @@ def all_maps_gradients(
     x: torch.Tensor,
     weight: torch.Tensor,
     dilation: int,
-    wanted: tuple[bool, bool],
+    wanted: Wanted,
 ) -> Gradients:
     """The case of stride 1: all `dilation`² maps are used, side by side in the batch."""
     height, width = x.shape[-2:]
@@ -175,12 +191,13 @@ def all_maps_gradients(
     outer_maps = split_by_phase(padded(outer, -height % dilation, -width % dilation), dilation)
     maps_grad, weight_grad = undilated(outer_maps, maps, weight, wanted)
     if maps_grad is None:
-        return None, weight_grad
-    return joined_phases(maps_grad, dilation)[:, :, :height, :width], weight_grad
+        return Gradients(None, weight_grad)
+    x_grad = joined_phases(maps_grad, dilation)[:, :, :height, :width]
+    return Gradients(x_grad, weight_grad)
 
 
 def undilated(
-    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]
+    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted
 ) -> Gradients:
     """Computes the gradients of a convolution with stride 1 that keeps the map's size.
 
@@ -191,22 +208,22 @@ def undilated(
     kernel = weight.shape[-1]
     rows = max(kernel - x.shape[-2], 0)
     columns = max(kernel - x.shape[-1], 0)
-    if not wanted[1] or rows == columns == 0:
+    if not wanted.weight or rows == columns == 0:
         return torch_gradients(outer, x, weight, wanted)
     x_grad = None
-    if wanted[0]:
-        x_grad, _ = torch_gradients(outer, x, weight, (True, False))
-    _, weight_grad = torch_gradients(
-        padded(outer, rows, columns), padded(x, rows, columns), weight, (False, True)
-    )
-    return x_grad, weight_grad
+    if wanted.x:
+        x_grad = torch_gradients(outer, x, weight, ONLY_X).x
+    padded_outer = padded(outer, rows, columns)
+    padded_x = padded(x, rows, columns)
+    weight_grad = torch_gradients(padded_outer, padded_x, weight, ONLY_WEIGHT).weight
+    return Gradients(x_grad, weight_grad)
 
 
 def torch_gradients(
     outer: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    wanted: tuple[bool, bool],
+    wanted: Wanted,
     stride: int = 1,
     dilation: int = 1,
 ) -> Gradients:
@@ -215,16 +232,16 @@ def torch_gradients(
         outer,
         x,
         weight,
-        None,
+        None,  # no bias
         [stride, stride],
         [padding, padding],
         [dilation, dilation],
-        False,
-        [0, 0],
-        weight.shape[0],
-        [*wanted, False],
+        False,  # not transposed,
+        [0, 0],  # so there is no output padding
+        weight.shape[0],  # a group for each channel
+        [wanted.x, wanted.weight, False],
     )
-    return x_grad, weight_grad
+    return Gradients(x_grad, weight_grad)
 
 
 def padded(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:

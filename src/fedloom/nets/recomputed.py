@@ -91,11 +91,7 @@ class NormRelu(torch.autograd.Function):
         y = recompute(ctx)
         ctx.recomputed = None
         norm_grad = torch.ops.aten.threshold_backward(outer[0], y, 0)
-        wanted = list(ctx.needs_input_grad[:3])
-        x_grad, weight_grad, bias_grad = torch.ops.aten.native_batch_norm_backward(
-            norm_grad, x, weight, None, None, mean, deviation, True, ctx.eps, wanted
-        )
-        return x_grad, weight_grad, bias_grad, None, None, None, None
+        return norm_gradients(ctx, norm_grad, x, weight, mean, deviation)
 
 
 class Norm(torch.autograd.Function):
@@ -120,11 +116,26 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, mean, deviation = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[:3])
-        x_grad, weight_grad, bias_grad = torch.ops.aten.native_batch_norm_backward(
-            outer[0], x, weight, None, None, mean, deviation, True, ctx.eps, wanted
-        )
-        return x_grad, weight_grad, bias_grad, None, None, None, None
+        return norm_gradients(ctx, outer[0], x, weight, mean, deviation)
+
+
+def norm_gradients(
+    ctx: Any,
+    outer: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    mean: torch.Tensor,
+    deviation: torch.Tensor,
+) -> tuple[torch.Tensor | None, ...]:
+    """Returns a gradient, or None, for each argument of `NormRelu` and `Norm`.
+
+    `outer` is the gradient of the BN's result.
+    """
+    wanted = list(ctx.needs_input_grad[:3])
+    x_grad, weight_grad, bias_grad = torch.ops.aten.native_batch_norm_backward(
+        outer, x, weight, None, None, mean, deviation, True, ctx.eps, wanted
+    )
+    return x_grad, weight_grad, bias_grad, None, None, None, None
 
 
 def norm(

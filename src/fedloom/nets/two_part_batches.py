@@ -149,18 +149,25 @@ class DepthwiseConvs(Convs):
     def input_grad(
         self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        x_grad, _ = depthwise.gradients(outer, x, weight, self.stride, self.dilation, (True, False))
-        assert x_grad is not None
-        return x_grad
+        gradients = self._gradients(outer, x, weight, depthwise.ONLY_X)
+        assert gradients.x is not None
+        return gradients.x
 
     def weight_grad(
         self, outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        _, weight_grad = depthwise.gradients(
-            outer, x, weight, self.stride, self.dilation, (False, True)
-        )
-        assert weight_grad is not None
-        return weight_grad
+        gradients = self._gradients(outer, x, weight, depthwise.ONLY_WEIGHT)
+        assert gradients.weight is not None
+        return gradients.weight
+
+    def _gradients(
+        self,
+        outer: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        wanted: depthwise.Wanted,
+    ) -> depthwise.Gradients:
+        return depthwise.gradients(outer, x, weight, self.stride, self.dilation, wanted)
 
 
 @dataclass(frozen=True)
