@@ -99,7 +99,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A `Run` (spaces/edges.py) over `State`s: first the training samples, then all others."""
+    """Computes the steps of a supernet's `flow`, in place of the usual `Run` (spaces/edges.py).
+
+    Its maps are `State`s, which hold the training samples first, then all others.
+    """
 
     trained: int  # the number of training samples
     training_statistics: list[TrainingStatistics] = field(default_factory=list)
@@ -113,8 +116,8 @@ class SideBySide:
             return State(self._linear(work, states[0].map), inward)
         if isinstance(work, Op):
             (state,) = states
-            together = [Waiting(work, state, None)]
-            return self.compute(kind_of(work, state), together)[0]
+            (result,) = self.compute(kind_of(work, state), [Waiting(work, state, None)])
+            return result
         arguments = [value.map if isinstance(value, State) else value for value in inputs]
         return State(work(*arguments), inward)
 
@@ -124,20 +127,20 @@ class SideBySide:
 
     def compute(self, kind: Kind, waiting: Sequence[Waiting]) -> list[State]:
         """Returns the result of each waiting operation on its source."""
-        ops: list[Any] = [entry.op for entry in waiting]
-        inputs: dict[int, torch.Tensor] = {}  # by the source: the edges that leave it share them
+        input_of: dict[int, torch.Tensor] = {}  # by the source: the edges that leave it share it
+        inputs = []
         for op, source, _ in waiting:
-            if id(source) not in inputs:
-                inputs[id(source)] = convolution_input(op, source.map)
-        scales = None
+            if id(source) not in input_of:
+                input_of[id(source)] = convolution_input(op, source.map)
+            inputs.append(input_of[id(source)])
+        scales = [entry.scale for entry in waiting if entry.scale is not None]
+        blocks = blocks_of([entry.op for entry in waiting])
+        reach = Reach(self.trained, kind.inward)
+        sequence = BlockSequence(blocks, reach, self.training_statistics)
+        y = sequence(joined(inputs, dim=1), scales or None)
         inward = kind.inward
-        if waiting[0].scale is not None:
-            scales = [entry.scale for entry in waiting if entry.scale is not None]
+        if scales:
             inward = kind.size[0]  # α learns from all samples
-        sequence = BlockSequence(
-            blocks_of(ops), Reach(self.trained, kind.inward), self.training_statistics
-        )
-        y = sequence(joined([inputs[id(entry.source)] for entry in waiting], dim=1), scales)
         if len(waiting) == 1:
             return [State(y, inward)]
         return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
