@@ -23,22 +23,17 @@ from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import Owner, TooFewSamples
+from fedloom.deploy.closed import Closed
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 NO_PART = 0  # the number of the cell of samples that are in no part
-
-
-class Closed(BaseModel):
-    """A schema that allows no other fields than those it names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class Ordering(NamedTuple):

@@ -28,7 +28,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedloom.config.models import Fit
-from fedloom.deploy.divisions import Closed, Count, Cut, Division, Share, check_cut, check_division
+from fedloom.deploy.closed import Closed
+from fedloom.deploy.divisions import Count, Cut, Division, Share, check_cut, check_division
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy
 from fedloom.errors import FedloomError

@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 
 from fedloom.data.tables.table import GAP, Column, Numbers, Table
-from fedloom.deploy.divisions import Closed, Count
+from fedloom.deploy.closed import Closed
+from fedloom.deploy.divisions import Count
 from fedloom.deploy.experiments import DIGEST, Digest, read_memory, union, write_memory
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.policy import Policy

@@ -14,7 +14,7 @@ from math import prod
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fedloom.config.models import LEAST_SIDE, MOST_SIDE, DataConfig, Fit, TableTask
 from fedloom.cost.limits import DeviceLimit, Limit
@@ -29,6 +29,7 @@ from fedloom.data.split import Split
 from fedloom.data.tables.encoding import Encoding
 from fedloom.data.tables.rules import TableRules
 from fedloom.data.tables.sums import Agreement, TableSums, agreement
+from fedloom.deploy.closed import Closed
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.strict_json import read_json
 from fedloom.types import Json, Task
@@ -51,12 +52,6 @@ NAMES = "names"
 Label = Annotated[str, Field(max_length=1000)]
 
 
-class Closed(BaseModel):
-    """A schema that allows no other fields than those it names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
 class ImageSize(Closed):
     """The size to which every site of a run resizes its images."""
 
@@ -69,12 +64,6 @@ class ImageSize(Closed):
         if data.resize is None:
             return None
         return cls(resize=data.resize, fit=data.fit)
-
-    @classmethod
-    def read(cls, text: str) -> ImageSize:
-        size = cls.model_validate_json(text)
-        read_json(text)  # refuses an object with the same key twice
-        return size
 
 
 class Terms(Closed):
@@ -96,12 +85,6 @@ class Terms(Closed):
         """The terms without unset fields, which sites of earlier versions would not know."""
         return self.model_dump_json(exclude_none=True)
 
-    @classmethod
-    def read(cls, text: str) -> Terms:
-        terms = cls.model_validate_json(text)
-        read_json(text)  # refuses an object with the same key twice
-        return terms
-
 
 class TableQuestion(Closed):
     """The roles of a table's columns, as the run's configuration gives them."""
@@ -122,12 +105,6 @@ class TableQuestion(Closed):
 
     def to_json(self) -> str:
         return self.model_dump_json(exclude_none=True)
-
-    @classmethod
-    def read(cls, text: str) -> TableQuestion:
-        question = cls.model_validate_json(text)
-        read_json(text)  # refuses an object with the same key twice
-        return question
 
     @property
     def rules(self) -> TableRules:
