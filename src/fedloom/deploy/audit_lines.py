@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from flwr.app import Message
 
 MOST_WORD = 100  # characters of a name that a server chose
-MOST_QUESTIONS = 20  # of a survey that are kept
+MOST_QUESTIONS = 20  # entries of a survey's question that are kept
 MOST_VALUE = 2000  # characters of a value that left, as JSON; a longer one is only measured
-MOST_NESTED = 20  # lists and objects inside one another; Python reads no line of many hundreds
+MOST_NESTED = 20  # lists and objects inside one another; Python cannot read back many hundreds
 MOST_FACTS = 1 << 16  # characters of facts that are kept as they left
 
 
@@ -35,6 +35,7 @@ def asked_by(message: Message) -> dict[str, Json]:
 
 
 def asked_survey(message: Message) -> dict[str, Json]:
+    """A survey's question about the site's data."""
     question = {}
     asked = message.content.config_records["survey"]
     for name, value in islice(asked.items(), MOST_QUESTIONS):
@@ -62,6 +63,7 @@ def asked_order(message: Message) -> dict[str, Json]:
 
 
 def of_stamp(stamp: Stamp) -> dict[str, Json]:
+    """The experiment and the round that an order belongs to."""
     task = json.dumps(task_fields(stamp.task), sort_keys=True)
     return {
         "experiment": word(stamp.experiment),

@@ -1,9 +1,9 @@
 """What work on an order may cost at a site: seconds, memory, and the size of its networks.
 
-An order is priced before any of it is built. Its networks are built without memory, on torch's meta
-device, and counted while they are: building stops at the first parameter beyond the limit. What is
-only known during the work (networks that an order describes in its values, memory, seconds) is
-bounded while it happens.
+An order is priced before the work begins. For that its networks are built without memory, on
+torch's meta device, and counted meanwhile: building stops at the first parameter beyond the limit.
+What is only known during the work (networks that an order describes in its values, memory, seconds)
+is limited while it happens.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from fedloom.version import __version__
 log = logging.getLogger("fedloom")
 
 MOST_MODULES = 50_000  # of an order's networks; the largest supernet of a paper has a fifth of it
-PRICING = 20.0  # seconds that pricing may take
+PRICING_SECONDS = 20.0  # that pricing may take
 # No machine is as fast as this. What would take too long even on such a machine is refused at once.
 WEIGHTS_A_SECOND = 1e12
 SAMPLES_A_SECOND = 1e7
 COPIES = 3  # of a trained network's parameters: weights, gradients, momentum
-BYTES = 4  # of a parameter
-AGAIN = 1.0  # seconds after which work is interrupted again, if it went on regardless
+BYTES_OF_PARAMETER = 4
+ALARM_INTERVAL = 1.0  # seconds after which work is interrupted again, if it went on regardless
 STATUS = Path("/proc/self/status")
 DATA_SIZE = b"\nVmData:"
 
@@ -65,7 +65,7 @@ class Networks:
         self.sizes: dict[int, int] = {}  # by the identity of a parameter
         self.parameters = 0
         self.largest = 0  # the most parameters that existed at a time
-        self.modules = 0  # that were built altogether
+        self.modules = 0  # how many were built altogether
         self.refusal: BeyondLimit | None = None
         self.counts_modules = False
 
@@ -109,16 +109,16 @@ class Networks:
             rule = f"networks must have at most {self.most_parameters:,.0f} parameters here"
             self._refuse(rule, f"the order's have at least {self.parameters:,}")
 
-    def _refuse(self, rule: str, found: str) -> None:
-        self.refusal = BeyondLimit(rule, found, "ask the site")
+    def _refuse(self, rule: str, problem: str) -> None:
+        self.refusal = BeyondLimit(rule, problem, "ask the site")
         raise self.refusal
 
 
-# Before anything is built
+# Before the work
 
 
 def price_key(task: Task, policy: Policy, samples: int) -> str:
-    """Names everything that the price of a task depends on."""
+    """A digest of everything that the price of a task depends on."""
     content = [
         __version__,
         task_fields(task),
@@ -137,17 +137,18 @@ def check_price(task: Task, policy: Policy, samples: int) -> None:
     """
     networks = Networks(policy.parameters)
     networks.counts_modules = True
-    with TimeLimit(PRICING, too_complex), networks.watched(), torch.device("meta"):
+    with TimeLimit(PRICING_SECONDS, too_complex), networks.watched(), torch.device("meta"):
         method = first_method(task)
         build_without_memory(task, method)
     if networks.refusal is not None:
         raise networks.refusal
-    memory = networks.largest * BYTES * COPIES
+    memory = networks.largest * BYTES_OF_PARAMETER * COPIES
     if memory > policy.memory:
         rule = f"work on an order must take at most {policy.memory:,.0f} bytes here"
-        found = f"training {networks.largest:,} parameters takes at least {memory:,}"
-        raise BeyondLimit(rule, found, "ask the site")
-    check_seconds(networks.largest, samples * epochs_in(getattr(method, "options", None)), policy)
+        problem = f"training {networks.largest:,} parameters takes at least {memory:,}"
+        raise BeyondLimit(rule, problem, "ask the site")
+    epochs = epochs_in(getattr(method, "options", None))
+    check_seconds(networks.largest, samples * epochs, policy)
 
 
 def first_method(task: Task) -> Method:
@@ -167,16 +168,16 @@ def check_seconds(parameters: int, passes: int, policy: Policy) -> None:
     seconds = max(parameters * passes / WEIGHTS_A_SECOND, passes / SAMPLES_A_SECOND)
     if seconds > policy.seconds:
         rule = f"work on an order must take at most {policy.seconds:g} s here"
-        found = f"{passes:,} passes of samples take at least {seconds:,.0f} s"
-        raise BeyondLimit(rule, found, "ask for fewer epochs, or ask the site")
+        problem = f"{passes:,} passes of samples take at least {seconds:,.0f} s"
+        raise BeyondLimit(rule, problem, "ask for fewer epochs, or ask the site")
 
 
 def build_without_memory(task: Task, method: Method) -> None:
     """Build the networks of a task on the meta device, for the hooks that count them.
 
-    A method then makes its first state of their tensors, which have no values here: it fails, but
-    its networks have been counted. Methods with tiers need those of a run before they build
-    anything, so the network that their options name is built as well.
+    Making a method's first state builds its networks. It may then fail, because their tensors have
+    no values here, but they have been counted. Methods with tiers need the tiers of a run before
+    they build anything, so the network that their options name is built as well.
     """
     options = getattr(method, "options", None)
     network = getattr(options, "network", None)
@@ -204,7 +205,7 @@ def suppressed() -> Iterator[None]:
 
 
 class Work:
-    """The bounds of the work on one order. `refusal` is the first that was passed."""
+    """The limits of the work on one order. `refusal` is the first that it went beyond."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -259,26 +260,26 @@ class TimeLimit:
 
     Only a process's main thread can be interrupted. In another thread nothing happens here.
 
-    The alarm may ring at any moment, also between the end of the work and its disarming. It must
-    not raise an error then: the timer would stay armed, and ring again in somebody else's work.
+    The alarm may ring at any moment, also after the work has ended and before the timer is stopped.
+    It must not raise an error then: the timer would keep running, and ring again in other work.
     """
 
     def __init__(self, seconds: float, error_after: Callable[[float], BaseException]) -> None:
         self.seconds = seconds
         self.error_after = error_after
-        self.is_here = threading.current_thread() is threading.main_thread()
+        self.is_main_thread = threading.current_thread() is threading.main_thread()
         self.is_over = False
         self.handler_before: Any = None
 
     def __enter__(self) -> None:
-        if not self.is_here:
+        if not self.is_main_thread:
             return
         self.handler_before = signal.signal(signal.SIGALRM, self.interrupt)
-        signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds, ALARM_INTERVAL)
 
     def __exit__(self, *error: object) -> None:
         self.is_over = True  # first: from here on the alarm raises nothing
-        if not self.is_here:
+        if not self.is_main_thread:
             return
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, self.handler_before)
