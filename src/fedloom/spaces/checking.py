@@ -73,6 +73,14 @@ def build_network(space: Space, shape: tuple[int, ...], classes: int, size: Size
     return net
 
 
+def made_up(kind: str, shape: tuple[int, ...], classes: int) -> torch.Tensor:
+    """Returns a batch of random samples of this kind and shape."""
+    generator = torch_rng(0, "made up")
+    if kind == "text":
+        return torch.randint(0, classes, (SAMPLES, *shape), generator=generator)
+    return torch.randn(SAMPLES, *shape, generator=generator)
+
+
 def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
     if not is_tuple_of(Slot, slots):
         raise wrong_type(name, "slots", "a tuple of fedloom.spaces.space.Slot", slots)
@@ -81,6 +89,26 @@ def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
             raise wrong_type(name, "slots", "slots whose name is a str", slot)
         if not is_tuple_of(str, slot.options):
             raise wrong_type(name, "slots", "slots whose options are a tuple of names", slot)
+
+
+def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
+    if not slots:
+        rule = f"the search space {shown(name)} must have a slot to choose in"
+        raise FedloomError(rule, "it has none", GUIDE)
+    for slot in slots:
+        if not slot.options:
+            rule = f"every slot of search space {shown(name)} must have options"
+            raise FedloomError(rule, f"slot {shortened(slot.name, 80)} has none", GUIDE)
+        if len(set(slot.options)) != len(slot.options):
+            rule = f"the options of a slot of search space {shown(name)} must have different names"
+            raise FedloomError(
+                rule,
+                f"slot {shortened(slot.name, 80)} has a name twice",
+                "rename one",
+            )
+    if len({slot.name for slot in slots}) != len(slots):
+        rule = f"the slots of search space {shown(name)} must have different names"
+        raise FedloomError(rule, "two have the same", "rename one")
 
 
 def check_name(space: Space) -> None:
@@ -116,6 +144,7 @@ def check_together(space: Space) -> None:
     name = space.family
     slots = range(len(space.slots))
     grouped = asked(name, "say which slots go together", flattened)
+    # By `repr`, because a faulty `together` may return anything, also what cannot be compared.
     if sorted(grouped, key=repr) != sorted(slots, key=repr):
         question = f"`together` of search space {shown(name)}"
         rule = f"{question} must name every slot once, 0 to {slots.stop - 1}"
@@ -140,26 +169,6 @@ def check_rivals(space: Space) -> None:
     if any(slot not in slots for slot in rivalling):
         rule = f"`rivals` of search space {shown(name)} must name slots from 0 to {slots.stop - 1}"
         raise FedloomError(rule, f"it names {shortened(repr(rivalling), 80)}", "fix it")
-
-
-def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
-    if not slots:
-        rule = f"the search space {shown(name)} must have a slot to choose in"
-        raise FedloomError(rule, "it has none", GUIDE)
-    for slot in slots:
-        if not slot.options:
-            rule = f"every slot of search space {shown(name)} must have options"
-            raise FedloomError(rule, f"slot {shortened(slot.name, 80)} has none", GUIDE)
-        if len(set(slot.options)) != len(slot.options):
-            rule = f"the options of a slot of search space {shown(name)} must have different names"
-            raise FedloomError(
-                rule,
-                f"slot {shortened(slot.name, 80)} has a name twice",
-                "rename one",
-            )
-    if len({slot.name for slot in slots}) != len(slots):
-        rule = f"the slots of search space {shown(name)} must have different names"
-        raise FedloomError(rule, "two have the same", "rename one")
 
 
 def check_connected(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
@@ -210,7 +219,7 @@ def gradients_of(
 
 
 def check_architectures(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
-    """Architectures that it samples and derives must fit the space, be cut out and be computed."""
+    """An architecture that is sampled or derived must fit the space, and its network must work."""
     name = space.family
     drawn = asked(name, "draw an architecture", lambda: space.sample(rng(0, "first look")))
     strength = [even_strength(slot) for slot in space.slots]
@@ -222,7 +231,7 @@ def check_architectures(space: Space, net: Supernet, x: torch.Tensor, classes: i
         scores = asked(
             name,
             f"cut out and compute what its `{question}` gave",
-            partial(cut_answer, net, arch, x),
+            partial(scores_of_cut, net, arch, x),
         )
         network = f"the network that search space {shown(name)} cuts out of its own"
         checked_scores(network, scores, len(x), classes)
@@ -242,56 +251,9 @@ def even_strength(slot: Slot) -> np.ndarray:
     return np.full(len(slot.options), 1 / len(slot.options))
 
 
-def cut_answer(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
+def scores_of_cut(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
     scores: torch.Tensor = net.cut(arch)(x)
     return scores
-
-
-def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> None:
-    """The cost formula must return whole numbers: searches under a limit and all results use it."""
-    for arch in (space.full(), space.sample(rng(0, "first look"))):
-        question = partial(space.cost, shape, classes, arch, size)
-        cost: object = asked(space.family, "say what it costs", question)
-        if not isinstance(cost, Cost) or not is_tuple_of(int, tuple(cost)):
-            raise wrong_type(
-                space.family,
-                "cost",
-                "a fedloom.spaces.space.Cost of whole numbers",
-                cost,
-            )
-
-
-def check_paths(
-    space: Space,
-    net: Supernet,
-    shape: tuple[int, ...],
-    classes: int,
-    size: Size,
-) -> None:
-    """A space with a cost table must have a cost for every option of every slot, and path layers.
-
-    A search for tiers of devices needs both: it scores paths layer by layer. A space without such a
-    table cannot be searched in that way, and is not refused here.
-    """
-    question = partial(space.cost_table, shape, classes, size)
-    table: object = asked(space.family, "say what its operations cost", question)
-    if table is None:
-        return
-    if not isinstance(table, CostTable):
-        kind = "a fedloom.spaces.cost_table.CostTable or None"
-        raise wrong_type(space.family, "cost_table", kind, table)
-    costs = [len(row) for row in table.rows]
-    options = [len(slot.options) for slot in space.slots]
-    if costs != options:
-        rule = (
-            f"`cost_table` of search space {shown(space.family)} must have a cost for each option"
-        )
-        problem = f"its rows have {costs} costs, and the slots {options} options"
-        raise FedloomError(rule, problem, "fix it")
-    if not isinstance(net, PathNetwork):
-        network = f"the network of search space {shown(space.family)}, which has a `cost_table`,"
-        rule = f"{network} must be a fedloom.spaces.paths.PathNetwork"
-        raise FedloomError(rule, f"it is {shortened(type(net).__name__, 80)}", GUIDE)
 
 
 def check_owners(space: Space, net: Supernet) -> None:
@@ -356,9 +318,48 @@ def not_owned(space: Space, key: str, owner: OpId | None, arch: Arch) -> Fedloom
     return FedloomError(rule, problem, "fix its `owner`, or build only what `arch` names")
 
 
-def made_up(kind: str, shape: tuple[int, ...], classes: int) -> torch.Tensor:
-    """Returns a batch of random samples of this kind and shape."""
-    generator = torch_rng(0, "made up")
-    if kind == "text":
-        return torch.randint(0, classes, (SAMPLES, *shape), generator=generator)
-    return torch.randn(SAMPLES, *shape, generator=generator)
+def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> None:
+    """The cost formula must return whole numbers: searches under a limit and all results use it."""
+    for arch in (space.full(), space.sample(rng(0, "first look"))):
+        question = partial(space.cost, shape, classes, arch, size)
+        cost: object = asked(space.family, "say what it costs", question)
+        if not isinstance(cost, Cost) or not is_tuple_of(int, tuple(cost)):
+            raise wrong_type(
+                space.family,
+                "cost",
+                "a fedloom.spaces.space.Cost of whole numbers",
+                cost,
+            )
+
+
+def check_paths(
+    space: Space,
+    net: Supernet,
+    shape: tuple[int, ...],
+    classes: int,
+    size: Size,
+) -> None:
+    """A space with a cost table must have a cost for every option of every slot, and path layers.
+
+    A search for tiers of devices needs both: it scores paths layer by layer. A space without such a
+    table cannot be searched in that way, and is not refused here.
+    """
+    question = partial(space.cost_table, shape, classes, size)
+    table: object = asked(space.family, "say what its operations cost", question)
+    if table is None:
+        return
+    if not isinstance(table, CostTable):
+        kind = "a fedloom.spaces.cost_table.CostTable or None"
+        raise wrong_type(space.family, "cost_table", kind, table)
+    costs = [len(row) for row in table.rows]
+    options = [len(slot.options) for slot in space.slots]
+    if costs != options:
+        rule = (
+            f"`cost_table` of search space {shown(space.family)} must have a cost for each option"
+        )
+        problem = f"its rows have {costs} costs, and the slots {options} options"
+        raise FedloomError(rule, problem, "fix it")
+    if not isinstance(net, PathNetwork):
+        network = f"the network of search space {shown(space.family)}, which has a `cost_table`,"
+        rule = f"{network} must be a fedloom.spaces.paths.PathNetwork"
+        raise FedloomError(rule, f"it is {shortened(type(net).__name__, 80)}", GUIDE)

@@ -57,7 +57,7 @@ class FoundArchitecture(BaseModel):
         arch = Arch(self.space, tuple(tuple(live) for live in self.choice))
         family, _ = split_name(self.space)
         if is_file(family) and Path(family.partition(".py:")[0]).is_absolute():
-            open_family(family)  # the user named this file, and it names the space's file
+            open_family(family)  # its code runs: the user named a file that names it
         space = space_of(arch.space)
         asked(family, "check an architecture", lambda: space.check(arch))
         return arch
@@ -89,9 +89,9 @@ class FixedArchitecture:
         *,
         head: HeadChoice = "auto",
     ) -> Supernet:
-        """Builds the network, with the head that the file names unless `head` asks for another.
+        """Builds the network, with the head that the file names unless `head` is another choice.
 
-        Before there was a choice of heads (`old`), it was the mean.
+        `head="old"`, for runs from before heads could be chosen, is the mean.
         """
         space = space_of(self.arch.space)
         arch = self.arch
@@ -143,23 +143,6 @@ def arch_in(raw: Mapping[str, Any]) -> Arch | None:
     return published(raw)
 
 
-def recall(options: Mapping[str, Any]) -> None:
-    """Opens the file of the space that a run's own options name, for the run's architectures.
-
-    A file that is gone or no longer works is ignored, and the architectures cannot be described:
-    not everybody who reads a run needs that.
-    """
-    space = options.get("space")
-    network = options.get("network")
-    with suppress(FedloomError):
-        if space is not None and is_file(split_name(str(space))[0]):
-            family_in(str(space))
-        if isinstance(network, str):
-            file = network.removeprefix(CELLS)
-            if file != network or file.endswith(".json"):
-                read(Path(file))
-
-
 def published(raw: Mapping[str, Any]) -> Arch | None:
     """Reads an architecture in the form that the papers of some space print.
 
@@ -178,6 +161,24 @@ def published(raw: Mapping[str, Any]) -> Arch | None:
             if isinstance(arch, Arch):
                 return arch
     return None
+
+
+def recall(options: Mapping[str, Any]) -> None:
+    """Opens the file of a space that a run's options name, so that its architectures are known.
+
+    The options may name it directly (`space`) or by a genotype's file (`network`). If the file is
+    gone or no longer works, nothing is opened, and the run's architectures cannot be described: not
+    everybody who reads a run needs that.
+    """
+    space = options.get("space")
+    network = options.get("network")
+    with suppress(FedloomError):
+        if space is not None and is_file(split_name(str(space))[0]):
+            family_in(str(space))
+        if isinstance(network, str):
+            file = network.removeprefix(CELLS)
+            if file != network or file.endswith(".json"):
+                read(Path(file))
 
 
 def scaled(size: Size, width: float) -> Size:

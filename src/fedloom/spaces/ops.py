@@ -382,7 +382,7 @@ def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], *, aff
     if name == NONE:
         return Cost()
     if name == "noise":
-        return Cost(0, 0, channels * out)
+        return Cost(activations=channels * out)
     if name == "skip_connect" and stride == 1:
         return Cost()
     if name == "skip_connect":
@@ -390,14 +390,20 @@ def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], *, aff
     norm = norm_params(channels, affine=affine)
     kind, kernel = OpName.parse(name)
     if kind in ("max_pool", "avg_pool"):
-        return Cost(norm, 0, 2 * channels * out)
+        return Cost(params=norm, activations=2 * channels * out)  # the pooled map and BN
     if kind == "nor_conv":
         return conv_cost(channels, channels, kernel, stride, size, affine=affine)
     if kind == CROSSED:
         return crossed_cost(channels, kernel, stride, size, affine=affine)
+    repetitions = 1  # of depthwise convolution, 1×1 convolution and BN
+    if kind == "sep_conv":
+        repetitions = 2
     weights = channels * kernel**2 + channels * channels
-    times = 2 if kind == "sep_conv" else 1
-    return Cost(times * (weights + norm), times * weights * out, times * 3 * channels * out)
+    return Cost(
+        params=repetitions * (weights + norm),
+        macs=repetitions * weights * out,
+        activations=repetitions * 3 * channels * out,
+    )
 
 
 def conv_cost(

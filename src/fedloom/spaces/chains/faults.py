@@ -25,10 +25,8 @@ class Fault(Exception):
     @classmethod
     def unknown(cls, place: Place, role: str, name: str, names: Iterable[str]) -> Fault:
         """Returns the fault of an unknown name, with its nearest match."""
-        sentence = str(unknown(role, name, names))
-        rule, _, found_and_advice = sentence.partition(", but ")
-        problem, _, advice = found_and_advice.partition("; ")
-        return cls(place, rule, problem, advice.removesuffix("."))
+        error = unknown(role, name, names)
+        return cls(place, error.rule, error.found, error.advice)
 
     def at(self, where: str) -> FedloomError:
         return FedloomError(f"{where}: {self.rule}", self.problem, self.advice)
@@ -51,7 +49,7 @@ def line_of(text: str, place: Place) -> int:
     lines = text.splitlines()
     keys = [part for part in place if isinstance(part, str)][:2]
     table = ""  # the table that the current line belongs to
-    numbers: dict[str, int] = {}  # the index of the current table among those of its name
+    numbers: dict[str, int] = {}  # how many tables of a name came before its latest one
     nearest = max(1, len(lines))
     for number, line in enumerate(lines, 1):
         header = re.match(r"\s*\[+\s*([\w-]+)\s*\]+", line)
