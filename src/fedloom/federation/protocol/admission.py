@@ -1,8 +1,8 @@
 """Admission: every reply is checked here before anything reads it as a model.
 
 Its size is checked before memory is allocated, then the closed schema, then declared fields and
-their types, keys, shapes, dtypes, finiteness, the growth of counters, and the bounds of its weight.
-The result is the reason for a refusal, or None.
+their types, the bounds of its weight, the names, shapes and dtypes of its tensors, their finiteness
+and the growth of counters. The result is the reason for a refusal, or None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import (
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
@@ -65,17 +62,19 @@ def refuse(
     most_weight: float,
     most_steps: int | None = None,
 ) -> str | None:
-    """Why this reply may not be used, or None. Without `most_steps`, integers are not checked."""
+    """Why this reply may not be used, or None if it may.
+
+    It may come with any weight up to `most_weight`, and its integers, which count steps, may rise
+    by `most_steps`. Without `most_steps` they are not checked.
+    """
     if reply.client != order.client:
         return f"it says it comes from client {reply.client}"
-    reason = _refuse_meta(reply, expected.fields)
-    if reason is None:
-        reason = _refuse_state(reply, order, expected.fields)
-    if reason is None:
-        reason = _refuse_weight(reply, order, expected, most_weight)
-    if reason is None:
-        reason = _refuse_tensors(reply, expected, most_steps)
-    return reason
+    return (
+        _refuse_meta(reply, expected.fields)
+        or _refuse_state(reply, order, expected.fields)
+        or _refuse_weight(reply, order, expected, most_weight)
+        or _refuse_tensors(reply, expected, most_steps)
+    )
 
 
 def refuse_by_method(method: Method, order: Order, reply: Reply, samples: int) -> str | None:
@@ -157,45 +156,6 @@ def _refuse_types(reply: Reply, types: Mapping[str, Any]) -> str | None:
 @cache
 def adapter_of(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
-
-
-def check_fields(method: Method) -> None:
-    """Raise an error if the fields that a method declares for its replies cannot be checked.
-
-    Call this before anything is sent.
-    """
-    name_of_method = type(method).__name__
-    advice = "see docs/add-a-method.md"
-    declared = getattr(method, "fields", None)
-    if not isinstance(declared, Mapping):
-        rule = f"{name_of_method} must declare `fields`, a dict of Fields by kind of order"
-        problem = "it declares none"
-        if declared is not None:
-            problem = f"it is a {type(declared).__name__}"
-        raise FedloomError(rule, problem, advice)
-    for kind, fields in declared.items():
-        declaration = f"{name_of_method} must declare the fields of {kind!r}"
-        if not isinstance(fields, Fields):
-            rule = f"{declaration} as Fields(…)"
-            raise FedloomError(rule, f"it is a {type(fields).__name__}", advice)
-        for name in ("tensors", "optional", "extra", "largest"):
-            patterns = getattr(fields, name)
-            if isinstance(patterns, str):  # its letters would be patterns, "*" among them
-                rule = f"{declaration} with a tuple of patterns for `{name}`"
-                correct = f'write {name}=("{patterns}",)'
-                raise FedloomError(rule, f"it is the string {patterns!r}", correct)
-        rule = f"{declaration} as names, or as names with types"
-        if isinstance(fields.meta, str):
-            correct = f'write meta=("{fields.meta}",)'
-            raise FedloomError(rule, f"meta is the string {fields.meta!r}", correct)
-        if not isinstance(fields.meta, Mapping):
-            continue
-        for name, annotation in fields.meta.items():
-            try:
-                adapter_of(annotation)
-            except (PydanticUserError, TypeError) as error:
-                problem = f"{name} has {annotation!r} ({str(error).splitlines()[0]})"
-                raise FedloomError(rule, problem, advice) from None
 
 
 def _refuse_state(reply: Reply, order: Order, fields: Fields) -> str | None:
@@ -326,3 +286,45 @@ def _refuse_values(tensors: Packed) -> str | None:
 
 def all_finite(numbers: np.ndarray) -> bool:
     return bool(np.isfinite(numbers).all())  # in one pass, whereas torch needs several
+
+
+# Before anything is sent
+
+
+def check_fields(method: Method) -> None:
+    """Raise an error if the fields that a method declares for its replies cannot be checked.
+
+    Call this before anything is sent.
+    """
+    name_of_method = type(method).__name__
+    advice = "see docs/add-a-method.md"
+    declared = getattr(method, "fields", None)
+    if not isinstance(declared, Mapping):
+        rule = f"{name_of_method} must declare `fields`, a dict of Fields by kind of order"
+        problem = "it declares none"
+        if declared is not None:
+            problem = f"it is a {type(declared).__name__}"
+        raise FedloomError(rule, problem, advice)
+    for kind, fields in declared.items():
+        declaration = f"{name_of_method} must declare the fields of {kind!r}"
+        if not isinstance(fields, Fields):
+            rule = f"{declaration} as Fields(…)"
+            raise FedloomError(rule, f"it is a {type(fields).__name__}", advice)
+        for name in ("tensors", "optional", "extra", "largest"):
+            patterns = getattr(fields, name)
+            if isinstance(patterns, str):  # its letters would be patterns, "*" among them
+                rule = f"{declaration} with a tuple of patterns for `{name}`"
+                correct = f'write {name}=("{patterns}",)'
+                raise FedloomError(rule, f"it is the string {patterns!r}", correct)
+        rule = f"{declaration} as names, or as names with types"
+        if isinstance(fields.meta, str):
+            correct = f'write meta=("{fields.meta}",)'
+            raise FedloomError(rule, f"meta is the string {fields.meta!r}", correct)
+        if not isinstance(fields.meta, Mapping):
+            continue
+        for name, annotation in fields.meta.items():
+            try:
+                adapter_of(annotation)
+            except (PydanticUserError, TypeError) as error:
+                problem = f"{name} has {annotation!r} ({str(error).splitlines()[0]})"
+                raise FedloomError(rule, problem, advice) from None

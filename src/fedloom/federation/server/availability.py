@@ -20,7 +20,7 @@ from fedloom.rng import rng
 
 ALWAYS = "always"
 DUTY = "duty"
-# Seconds. Rounding may put a sum of floats this far beside the beginning or end of an interval.
+# Seconds. A sum of floats is rounded, and may miss the beginning or end of an interval by this.
 ROUNDING = 1e-6
 
 
@@ -128,7 +128,7 @@ class Attendance:
         return seconds
 
     def departures(self, number: int, clients: Iterable[int], hops: int) -> dict[int, Departure]:
-        """By client, who leaves while working in a round of this many hops, and when."""
+        """Which clients leave while they work in a round of this many hops, and when."""
         leaving = {}
         for client in clients:
             departure = self._departure(number, client, hops)
@@ -137,17 +137,22 @@ class Attendance:
         return leaving
 
     def _departure(self, number: int, client: int, hops: int) -> Departure | None:
+        """When a client leaves, by its fault or by chance, whichever comes first."""
+        drawn = self._drawn_departure(number, client, hops)
         fault = self.faults.get((number, client))
-        drawn = None
-        if self.dropout > 0:
-            draws = rng(self.seed, number, "dropout", client)
-            if draws.random() < self.dropout:
-                drawn = Departure(int(draws.integers(hops)), float(draws.random()))
         if fault is None:
             return drawn
         if drawn is not None and drawn.hop <= fault:
             return drawn
         return Departure(fault)  # it leaves after its work in that hop
+
+    def _drawn_departure(self, number: int, client: int, hops: int) -> Departure | None:
+        if self.dropout == 0:
+            return None
+        draws = rng(self.seed, number, "dropout", client)
+        if draws.random() >= self.dropout:
+            return None
+        return Departure(int(draws.integers(hops)), float(draws.random()))
 
 
 # The options of the command line
@@ -192,16 +197,17 @@ def duty_in(availability: str, clients: int, seed: int) -> Schedule:
     name, _, value = availability.partition(":")
     if name != DUTY:
         raise unknown("--availability, unless it is a .csv file,", availability, (ALWAYS, DUTY))
-    on, comma, off = value.partition(",")
-    seconds = (seconds_in(on), seconds_in(off))
-    if not comma or None in seconds or not seconds[0]:
+    on_text, _, off_text = value.partition(",")
+    on = seconds_in(on_text)
+    off = seconds_in(off_text)
+    if on is None or off is None or on == 0:
         raise FedloomError(
             f"--availability {availability} must give the seconds for which a client is "
             "available, above 0, and those for which it is not",
             f"got {value!r}",
             "try duty:600,300",
         )
-    return duty(float(on), float(off), clients, seed)
+    return duty(on, off, clients, seed)
 
 
 def duty(on: float, off: float, clients: int, seed: int) -> Schedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
@@ -24,7 +25,8 @@ from fedloom.federation.server.topology import (
 )
 from fedloom.types import Asking, Draw, Order, Reply, Round, State
 
-# The view of a round that begins at this time with these clients; None: with all clients.
+# Returns a method's view of a round that begins at this time, while these clients are available
+# (None: all are).
 ViewOf = Callable[[float, Collection[int] | None], Round]
 
 
@@ -41,7 +43,7 @@ class Planner:
         return planned_round(
             exchange.stage.method,
             checkpoint.state,
-            lambda now, present: self._view(checkpoint, exchange, now, present),
+            partial(self._view, checkpoint, exchange),
             self.settings.attendance,
             checkpoint.totals.simulated,
             self.settings.population,
@@ -187,19 +189,25 @@ class Questions:
 
 
 def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
-    """The clients that a plan could ask later, if none of those that it wants is available now."""
+    """The clients that a plan could ask later, if none of those that it wants is available now.
+
+    They are those of its orders and, if nobody could be drawn from a pool, the whole pool.
+    """
     clients = {order.client for order in orders}
     for draw in draws:
         if draw.clients:
             return clients
-        clients |= set(draw.pool)
+        clients.update(draw.pool)
     return clients
 
 
 def spare_in(draws: Sequence[Draw]) -> int:
-    """How many more clients were drawn than replies that the round waits for."""
-    spare = {draw.clients: len(draw.clients) - draw.wanted for draw in draws}
-    return sum(spare.values())
+    """How many more clients were drawn than replies that the round waits for.
+
+    A method may draw the same clients several times in one plan. They count once.
+    """
+    spare_of = {draw.clients: len(draw.clients) - draw.wanted for draw in draws}
+    return sum(spare_of.values())
 
 
 def clock_of(
