@@ -23,9 +23,9 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
 
-# flags that describe the network to measure
+# The flags that describe the network to measure, and all flags of the measurement.
 SIZE = ("space", "cells", "channels", "head", "shape", "data", "data_dir", "classes")
-MEASURING = (*SIZE, "like", "device", "name", "out", "repeats")
+MEASURING = (*SIZE, "like", "device", "name", "out", "repeats")  # `like` is --run
 REPEATS = 50
 
 
@@ -80,6 +80,7 @@ def network_flags(profile: Parser) -> None:
     profile.add_argument("--data-dir", metavar="DIR", help=help_dir)
     help_classes = "classes, or symbols of a text (default: the space's usual number)"
     profile.add_argument("--classes", metavar="N", help=help_classes)
+    # Not as `run`, which is the command's function.
     help_run = "measure the operations that the networks of this run use"
     profile.add_argument("--run", metavar="RUN", dest="like", help=help_run)
 

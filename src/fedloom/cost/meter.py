@@ -96,11 +96,11 @@ class Meter:
         OPEN_METERS.remove(self)
         LISTENERS.remove(self)
 
-    def _add(self, macs: int) -> None:
+    def _add_if_open(self, macs: int) -> None:
         if self._handle is not None:  # a backward pass after closing counts nothing
-            self._book(macs)
+            self._add(macs)
 
-    def _book(self, macs: int) -> None:
+    def _add(self, macs: int) -> None:
         self.macs += macs
         if OPEN_SEARCHES:
             self.search_macs += macs
@@ -117,17 +117,20 @@ class Meter:
         inputs = args or tuple(named.values())
         macs = _macs(module, inputs, output)
         if macs:
-            self._add(macs)
+            self._add_if_open(macs)
             self._watch(module, macs, _wants_gradient(inputs), _made_by(output))
 
-    def _watch(self, module: nn.Module, macs: int, inward: bool, node: Node | None) -> None:
-        """Count the backward pass through `node`, which made the output, as far as it happens."""
+    def _watch(self, module: nn.Module, macs: int, needs_x_grad: bool, node: Node | None) -> None:
+        """Count the backward pass through `node`, which made the output, as far as it happens.
+
+        `needs_x_grad`: whether the input needs a gradient.
+        """
         if node is None:
             return
         product = _product(node, isinstance(module, nn.Linear))
         if product is None:  # not a single product that autograd knows: rely on requires_grad
-            products = int(inward) + int(_trains(module))
-            node.register_prehook(lambda _: self._add(macs * products))
+            products = int(needs_x_grad) + int(_trains(module))
+            node.register_prehook(lambda _: self._add_if_open(macs * products))
             return
         slots = SLOTS[product.name()]
 
@@ -136,16 +139,16 @@ class Meter:
 
             requires_grad does not tell: grad(loss, [α]) skips the weights.
             """
-            if inward and gradients[slots.input] is not None:
-                self._add(macs)
+            if needs_x_grad and gradients[slots.input] is not None:
+                self._add_if_open(macs)
             if gradients[slots.weight] is not None:
-                self._add(macs)
+                self._add_if_open(macs)
 
         product.register_hook(count)
 
     def add_reported(self, macs: int) -> None:
         """Add the MACs of products that were computed without calling a module."""
-        self._add(macs)
+        self._add_if_open(macs)
 
 
 @contextmanager
@@ -157,7 +160,7 @@ def known_to_cost(macs: int) -> Iterator[None]:
     with _all_detached() as meters:
         yield
     for meter in meters:
-        meter._book(macs)
+        meter._add(macs)
 
 
 @contextmanager
@@ -171,7 +174,7 @@ def second_derivatives() -> Iterator[None]:
         yield
     macs = counter.get_total_flops() // 2  # a MAC is two operations: a product and a sum
     for meter in meters:
-        meter._book(macs)
+        meter._add(macs)
 
 
 @contextmanager

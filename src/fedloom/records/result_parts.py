@@ -74,12 +74,12 @@ class Traffic(Record):
 
     @property
     def of_training(self) -> int:
-        """The bytes of all links for the work."""
+        """The bytes on all links without evaluation."""
         return self.down + self.up + self.inside_clusters
 
 
 class Simulated(Record):
-    """The run by the simulated clock."""
+    """What the simulated clock showed, and what was lost by it."""
 
     seconds: Seconds
     devices: str  # the name of the table of devices
@@ -91,7 +91,7 @@ class Simulated(Record):
     late: Count
     wasted_bytes: Count  # by `dropped` and `late` clients
     wasted_macs: Count
-    replaced: Count  # aggregators
+    replaced: Count  # aggregators that another client replaced
     over: OverLimit | None = None  # the last round that was dropped, if any
 
     @property
@@ -160,12 +160,16 @@ class Versions(Record):
 
 
 class Phase(Record):
+    """A phase of the method's schedule, and how many rounds of the run it had."""
+
     phase: str
     rounds: PositiveCount
     paper: Figure | None  # its share of the budget in the method's paper
 
 
 class LostState(Record):
+    """A client whose private state was damaged or missing."""
+
     client: Count
     round: Count
     how: Literal["fresh", "refused"]  # it continued with a fresh state, or missed the round
@@ -186,14 +190,17 @@ class Capped(Record):
 
 
 class Uphill(Record):
-    """Rounds in which η₁‖g‖² exceeded 1: there the outer product of Eq. 5 makes steps ascend."""
+    """Rounds of FedPNAS in which η₁‖g‖² exceeded 1.
+
+    There the outer product of the paper's Eq. 5 makes steps ascend.
+    """
 
     rounds: PositiveCount
     largest: float
 
 
 class PersonalGain(Record):
-    """What clients' own models gain over the shared one, at the clients that have both."""
+    """What personal models gain over the shared one, at the clients that have both."""
 
     clients: Count
     own: Figure  # mean over these clients

@@ -27,11 +27,13 @@ from fedloom.spaces import full_name, open_space
 from fedloom.spaces.options import AUTO
 from fedloom.types import Arch
 
-OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that are not taken over
+# Options that a run with given paths does not take over from the old one: they are about the search
+# or about the paths themselves.
+NOT_TAKEN_OVER = ("paths", "start", "eligible", "tune_top", "cache")
 
 
 def with_given_paths(config: Experiment) -> Experiment:
-    """The configuration with the paths themselves, if its options name a run or file of paths."""
+    """A simulation's configuration with the paths themselves, if --paths names a run or a file."""
     source = recipe(absolute(config.method)).options.run_named(config.options)
     if source is None:
         return config
@@ -42,7 +44,10 @@ def with_given_paths(config: Experiment) -> Experiment:
 
 
 def with_paths_for_sites(config: Experiment) -> Experiment:
-    """The same for a federation, whose sites do not have another run's data."""
+    """A federation's configuration with the paths themselves, if --paths names a file.
+
+    A run is refused, because the sites do not have its data.
+    """
     source = recipe(absolute(config.method)).options.run_named(config.options)
     if source is None:
         return config
@@ -131,14 +136,14 @@ def options_of(config: Experiment, before: Experiment, result: RunResult) -> dic
     """The options of the old run, overridden by those of the user."""
     options_before = {}
     for name, value in before.options.items():
-        if name not in OWN:
+        if name not in NOT_TAKEN_OVER:
             options_before[name] = value
     paths = [tier.path for tier in result.tiers]
     return {**options_before, **config.options, "paths": paths}
 
 
 def data_of(given: DataConfig, before: DataConfig, folder: RunFolder) -> DataConfig:
-    """The old run's data with its very split. Options of data that are given must be the same."""
+    """The old run's data and its exact split. Data options that the user gives must be the same."""
     for name in sorted(given.model_fields_set):
         value = getattr(with_absolute_paths(given), name)
         value_before = getattr(before, name)

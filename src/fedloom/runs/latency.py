@@ -8,7 +8,7 @@ do not change the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -88,17 +88,25 @@ def check(
     check_machine(measured_profile, profile)
     networks = networks_in(run, model, tier, search)
     estimator = Estimator(model, measured_profile, f"profile {profile}")
-    sums = [estimator.latency_ms(network.arch) for network in networks]
     archs = [network.arch for network in networks]
-    times = measure(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
+    # Before measuring, which takes long: the profile may lack an operation.
+    estimates_ms = [estimator.latency_ms(arch) for arch in archs]
+    timings = measure(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
     lines = []
-    for network, latency_ms, timing in zip(networks, sums, times, strict=True):
-        figures = Figures(network.params, network.macs, latency_ms)
+    for network, estimated_ms, timing in zip(networks, estimates_ms, timings, strict=True):
+        figures = Figures(network.params, network.macs, estimated_ms)
         over: tuple[str, ...] = ()
         if limit is not None:
             over = tuple(limit.over(figures))
-        line = LatencyLine(network.client, figures, timing.ms, timing.spread_ms, over)
-        lines.append(replace(line, model=network.model))
+        line = LatencyLine(
+            client=network.client,
+            figures=figures,
+            measured_ms=timing.ms,
+            spread_ms=timing.spread_ms,
+            over=over,
+            model=network.model,
+        )
+        lines.append(line)
     return LatencyCheck(run.path, profile, limit, tuple(lines))
 
 
@@ -126,7 +134,8 @@ def networks_in(
         return [network_of_tier(run, tier, model)]
     if search is not None:
         answer = read_answer(run.path, search)
-        arch = checked_arch(answer.architecture, model, run.path / SEARCHES / search / ANSWER)
+        file = run.path / SEARCHES / search / ANSWER
+        arch = checked_arch(answer.architecture, model, file)
         return [FoundNetwork(None, arch, answer.params, answer.macs, f"search {search}")]
     return [network_of(client, model, run.path) for client in searched_clients(run)]
 
@@ -144,33 +153,33 @@ def network_of_tier(run: FinishedRun, tier: int, model: Model) -> FoundNetwork:
     raise FedloomError(rule, f"got {tier}", "choose one of them")
 
 
-def checked_arch(architecture: Json, model: Model, file: Path) -> Arch:
-    """The architecture of a tier or a search, which must be of the run's own space."""
-    assert isinstance(model.net, Supernet)
-    try:
-        arch = Arch.from_plain(architecture)
-        model.net.space.check(arch)
-    except FedloomError as error:
-        rule = f"{file} must contain an architecture of {model.net.space.title}"
-        raise FedloomError(rule, str(error).rstrip("."), "restore it, or create it again") from None
-    return arch
-
-
 def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:
-    assert isinstance(model.net, Supernet)
     advice = f"delete the file, and `fedloom resume {run}` writes it again"
     if client.params is None:
         network = f"the network of client {client.client}"
         rule = f"{run / RESULT} must say how many parameters {network} has"
         raise FedloomError(rule, "it says null", advice)
+    owner = f" for client {client.client}"
+    arch = checked_arch(client.architecture, model, run / RESULT, owner, advice)
+    return FoundNetwork(client.client, arch, client.params, client.macs)
+
+
+def checked_arch(
+    architecture: Json,
+    model: Model,
+    file: Path,
+    owner: str = "",
+    advice: str = "restore it, or create it again",
+) -> Arch:
+    """An architecture that a file of the run contains; it must be of the run's own space."""
+    assert isinstance(model.net, Supernet)
     try:
-        arch = Arch.from_plain(client.architecture)
+        arch = Arch.from_plain(architecture)
         model.net.space.check(arch)
     except FedloomError as error:
-        architecture = f"an architecture of {model.net.space.title} for client {client.client}"
-        rule = f"{run / RESULT} must contain {architecture}"
+        rule = f"{file} must contain an architecture of {model.net.space.title}{owner}"
         raise FedloomError(rule, str(error).rstrip("."), advice) from None
-    return FoundNetwork(client.client, arch, client.params, client.macs)
+    return arch
 
 
 def task_of(path: Path | str) -> Task:

@@ -1,6 +1,6 @@
 """Checks before training that a run's budget and limits are large enough.
 
-A limit must allow the first round, and budget and limits must allow what the method needs at least.
+Budget and limits must allow the least that the method needs, and every limit one round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from fedloom.runs.rehearsal import Rehearsal
 from fedloom.threads import one_thread
 from fedloom.types import active_of
 
-ENOUGH = 1.01  # the least amount is an estimate; this much more suffices, rounded to three digits
+# The least amount is an estimate, and advice prints it with three digits: this many times as much
+# suffices.
+ENOUGH = 1.01
 
 
 def check_amount(prepared: Prepared) -> None:
@@ -71,7 +73,7 @@ def first_round(prepared: Prepared) -> dict[Limit, float]:
 
 
 def check_limits(prepared: Prepared) -> None:
-    """Refuse limits that do not allow a round, or not what the method needs."""
+    """Refuse a limit that does not allow what the method needs, or not even one round."""
     budget = prepared.config.budget
     limits = budget.limits or {}
     if not limits or prepared.config.is_federated:
@@ -104,8 +106,8 @@ def check_limit(prepared: Prepared, name: Limit, limit: float, least: float) -> 
     )
 
 
-def rounded_up(amount: float) -> str:
-    """Round up to a whole number, or to hundredths if the amount is small."""
-    if amount < 100:
-        return f"{ceil(100 * amount) / 100:g}"
-    return str(ceil(amount))
+def rounded_up(cost: float) -> str:
+    """Round up to a whole number, or to hundredths if the cost is small."""
+    if cost < 100:
+        return f"{ceil(100 * cost) / 100:g}"
+    return str(ceil(cost))
