@@ -30,12 +30,15 @@ from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
 SHOWN = 20  # samples that a printed table shows
-NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "mae": "MAE"}  # in a sentence
+IN_WORDS = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "mae": "MAE"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)  # arrays have no truth value
 class Predictions:
-    """The predictions for some samples; a subclass holds the answers themselves."""
+    """The predictions for some samples, printed and written alike whatever they are.
+
+    A subclass holds the predicted classes or numbers.
+    """
 
     path: Path  # of the run
     client: int | None
@@ -43,7 +46,7 @@ class Predictions:
     labels: tuple[str, ...]
     truth: np.ndarray | None
     measured: Figures | None  # None: there are no labels
-    trained: TrainedOn  # how many of the samples the run was trained on
+    trained: TrainedOn  # whether the run was trained on these samples
     skipped: tuple[SkippedFile, ...] = ()  # unreadable files, with --skip-bad
     files: tuple[str, ...] = ()  # the file of each sample, if the data are files without labels
     written: Path | None = None
@@ -72,7 +75,7 @@ class Predictions:
             return self.files[number]
         return number
 
-    def named(self, number: int, answer: dict[str, Json]) -> dict[str, Json]:
+    def with_file(self, number: int, answer: dict[str, Json]) -> dict[str, Json]:
         """The answer for a sample, with the sample's file if it has one."""
         if self.files:
             return {"file": self.files[number], **answer}
@@ -191,7 +194,7 @@ class ClassPredictions(Predictions):
                 "probability": float(chances.max()),
                 "probabilities": chances.tolist(),
             }
-            predictions.append(self.named(number, prediction))
+            predictions.append(self.with_file(number, prediction))
         return predictions
 
 
@@ -221,7 +224,7 @@ class NumberPredictions(Predictions):
     def answers(self) -> list[dict[str, Json]]:
         predictions = []
         for number, answer in enumerate(self.numbers.tolist()):
-            predictions.append(self.named(number, {"value": answer}))
+            predictions.append(self.with_file(number, {"value": answer}))
         return predictions
 
 
@@ -252,7 +255,7 @@ def beside_text(metric: Metric, beside: Mapping[str, float | None], classes: int
         value = beside.get(name)
         if value is None or (name == "auc" and classes != 2):
             continue
-        text += f", {NAMED[name]} {metric.text_beside(value)}{metric.unit_beside}"
+        text += f", {IN_WORDS[name]} {metric.text_beside(value)}{metric.unit_beside}"
     return text
 
 

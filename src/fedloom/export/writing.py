@@ -27,6 +27,8 @@ INPUTS = ("x", "y", "z", "u", "v", "w")
 
 @dataclass(frozen=True)
 class Program:
+    """A network as plain torch."""
+
     classes: str  # Python source
     weights: Mapping[str, torch.Tensor]
 
@@ -35,10 +37,10 @@ def program(traced: fx.GraphModule) -> Program:
     """The classes of a traced network, and the weights under the names used in these classes."""
     in_order = blocks(folded(traced).graph)
     copied = standing_alone(traced)
-    parts = {block.name: inner(traced, block) for block in in_order if block.name != TOP}
+    parts = {block.name: part_of_block(traced, block) for block in in_order if block.name != TOP}
     classes = shared_classes(parts, [kind.__name__ for kind in copied])
     calls = {name: classes[part.shape].call(part) for name, part in parts.items()}
-    whole = outer(traced, in_order, parts, calls)
+    whole = part_of_network(traced, in_order, parts, calls)
     texts = [inspect.getsource(kind).strip() for kind in copied]
     texts += [shared.text() for shared in classes.values()]
     texts.append(SharedClass("Network", [whole]).text())
@@ -70,7 +72,7 @@ class Number:
 
 @dataclass
 class Part:
-    """A class while it is being written: a block, or the whole network."""
+    """The class of a block, or of the whole network, while it is being written."""
 
     layers: list[str] = field(default_factory=list)  # lines that create layers, with marked numbers
     lines: list[str] = field(default_factory=list)  # of its forward
@@ -94,7 +96,7 @@ class Part:
         return numbers
 
 
-def inner(traced: fx.GraphModule, block: Block) -> Part:
+def part_of_block(traced: fx.GraphModule, block: Block) -> Part:
     """The class of a block."""
     part = Part(inputs=input_names(len(block.inputs)))
     attributes = Names()
@@ -117,7 +119,7 @@ def input_names(number: int) -> list[str]:
     return [names.new(name) for name in wanted]
 
 
-def outer(
+def part_of_network(
     traced: fx.GraphModule,
     in_order: Sequence[Block],
     parts: Mapping[str, Part],
@@ -247,18 +249,7 @@ class SharedClass:
     def __init__(self, name: str, parts: Sequence[Part]) -> None:
         self.name = name
         self.first = parts[0]
-        # The parameters' names, by their place among the numbers: where the parts differ.
-        self.parameters: dict[int, str] = {}
-        names = Names(["self"])
-        # Numbers that are equal in every part share one parameter.
-        name_of_values: dict[tuple[str, ...], str] = {}
-        for place, column in enumerate(zip(*(part.numbers for part in parts), strict=True)):
-            values = tuple(number.value for number in column)
-            if len(set(values)) == 1:
-                continue
-            if values not in name_of_values:
-                name_of_values[values] = names.new(column[0].name or "size")
-            self.parameters[place] = name_of_values[values]
+        self.parameters = parameters_of(parts)
 
     def call(self, part: Part) -> str:
         """The expression that creates an object of this class for a part."""
@@ -298,3 +289,21 @@ class SharedClass:
             return self.parameters.get(next(places), match[2])
 
         return [NUMBER.sub(written, line) for line in self.first.layers]
+
+
+def parameters_of(parts: Sequence[Part]) -> dict[int, str]:
+    """The names of a class's parameters, by their place among its numbers: where parts differ.
+
+    Numbers that are equal to each other in every part share one parameter.
+    """
+    parameters = {}
+    names = Names(["self"])
+    name_of_values: dict[tuple[str, ...], str] = {}
+    for place, column in enumerate(zip(*(part.numbers for part in parts), strict=True)):
+        values = tuple(number.value for number in column)
+        if len(set(values)) == 1:
+            continue
+        if values not in name_of_values:
+            name_of_values[values] = names.new(column[0].name or "size")
+        parameters[place] = name_of_values[values]
+    return parameters
