@@ -25,7 +25,12 @@ FLAGS = (
         "data set: a name (`fedloom list data`), a file or folder of your own, or file.py:Name",
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
-    Flag("resize", "data.resize", "N", "resize images to N×N: by area, or bilinear if they grow"),
+    Flag(
+        "resize",
+        "data.resize",
+        "N",
+        "resize images to N×N: averaged by area, or bilinear if they grow",
+    ),
     Flag(
         "fit",
         "data.fit",
@@ -94,7 +99,7 @@ FLAGS = (
         "equal",
         "budget.equal",
         "UNIT",
-        "budget in rounds, macs, bytes, wan or seconds (default rounds; at most 4 × --rounds)",
+        "the budget's unit: rounds (default), macs, bytes, wan or seconds (at most 4 × --rounds)",
     ),
     Flag(
         "budget",

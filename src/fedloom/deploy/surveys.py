@@ -1,9 +1,9 @@
 """What a site remembers of the surveys that it answered, in KIT/state/surveys.
 
-The answer about a table holds sums of its columns. The sums before and after a row came tell this
-row, so a site keeps a mark of every row of each table that it told of. It tells nothing of a table
-that differs from one of these by fewer rows than the policy's `min_part`. Marks are digests of 64
-bits that never leave the site.
+The answer about a table holds sums of its columns. Sums from before and after a row was added would
+reveal this row. So a site keeps a mark of every row of each table whose sums have left, and refuses
+the sums of a table that differs from one of these by fewer rows than the policy's `min_part`. Marks
+are digests of 64 bits that never leave the site.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class AnsweredSurveys(Closed):
     """state/surveys/answered.json."""
 
     format: Literal[1] = 1
-    questions: tuple[Digest, ...] = ()  # that differ
-    repeats: Count = 0  # of questions that were answered already
-    tables: tuple[Digest, ...] = ()  # of whose rows there are marks, in a file of this name
-    sizes: tuple[ImageSize, ...] = ()  # to which images were resized, in a file of the cache each
+    questions: tuple[Digest, ...] = ()  # the different ones that were answered
+    repeats: Count = 0  # how often a question was asked that had been answered already
+    tables: tuple[Digest, ...] = ()  # those whose sums left; the marks are in a file of this name
+    sizes: tuple[ImageSize, ...] = ()  # to which images were resized; each has a file in the cache
 
 
 class Surveys:
@@ -88,7 +88,7 @@ class Surveys:
         self._put(answered.model_copy(update={"sizes": (*answered.sizes, size)}))
 
     def tell(self, table: Table, policy: Policy) -> None:
-        """Remember that sums of this table leave. Raises an error if they tell few rows."""
+        """Remember that sums of this table leave. Raises an error if they reveal a few rows."""
         marks = np.sort(marks_of(table))
         digest = hashlib.sha256(marks.tobytes()).hexdigest()[:DIGEST]
         answered = self.answered()
