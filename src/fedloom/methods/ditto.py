@@ -94,6 +94,9 @@ class Ditto(FedAvg):
             weights = weights_in(own)
             diverged = own.meta["diverged"]
         keeps_momentum = options.optimizer_state == "keep"
+        momentum = {}
+        if keeps_momentum:
+            momentum = momentum_in(own)
         v = model(run.task, options, weights)
         before = weights_of(v)
         try:
@@ -103,12 +106,13 @@ class Ditto(FedAvg):
                 options.model_copy(update={"epochs": options.v_epochs or options.epochs}),
                 options.personal_rate(order.meta["lr"]),
                 run,
-                momentum=momentum_in(own) if keeps_momentum else {},
+                momentum=momentum,
                 after_backward=pull_towards(order.tensors, options.lam),
             )
         except FloatingPointError:  # a refused reply would reveal this, so v just stays as it was
             return State(before, {"diverged": diverged + 1})
-        momentum = trained.momentum if keeps_momentum else {}
+        if keeps_momentum:
+            momentum = trained.momentum
         return State(own_state(v, momentum).tensors, {"diverged": diverged})
 
     def observe(self, own: State, number: int) -> Json:

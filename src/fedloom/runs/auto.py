@@ -51,7 +51,7 @@ from fedloom.report.notebook import table_html
 from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.report.versus import write_comparison
-from fedloom.runs.auto_plan import budget_of, contest_of, number_after_rung
+from fedloom.runs.auto_plan import UNNAMED, budget_of, contest_of, number_after_rung
 from fedloom.runs.comparison import Comparison, ComparisonRunner, comparison_runner
 from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run
@@ -186,7 +186,7 @@ class ContestRunner:
 
     def _rung(self, split: Split) -> Rung:
         """Run all named variants with a share of the budget, if they are many."""
-        variants = self.plan.methods[2:]
+        variants = self.plan.methods[UNNAMED:]
         if self.contest.rung is None:
             return Rung(variants)
         runs: dict[str, Run] = {}

@@ -45,6 +45,7 @@ MAIN_OF_TIERS = "auto-tiers"  # the same with several widths in one network
 FIRST_RUNG = 0.25  # of the budget
 SIZES = (1.0, 0.7, 0.5, 0.35)  # that `auto` tries if the user names none
 ALL_GO_ON = 2  # so many named variants need no rung
+UNNAMED = 2  # contestants of every plan, before those that the user names: the control, and `auto`
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ def plan_of(request: AutoRequest) -> Plan:
     request = with_fast_sizes(request)
     plan = plan_without_budget(request)
     contest = contest_of(plan)
-    variants = len(plan.methods) - 2
-    whole_budgets = 2.0 + variants
+    control = plan.methods[0]
+    variants = len(plan.methods) - UNNAMED
+    # How many times the budget of one contestant all runs take together.
+    whole_budgets = float(UNNAMED + variants)
     least_share = 1.0
     if contest.rung is not None:
-        whole_budgets = 2 + variants * contest.rung + number_after_rung(variants)
+        whole_budgets = UNNAMED + variants * contest.rung + number_after_rung(variants)
         least_share = contest.rung
-    control = plan.methods[0]
     prepared = prepare(experiment(plan, control, plan.seeds[0], {}))
     check(prepared)
     pace = pace_of(plan.name_of(control), prepared)
@@ -153,7 +155,7 @@ def limits_of_main(request: AutoRequest) -> dict[str, str]:
 
 
 def variant_with(method: str, options: Mapping[str, str]) -> str:
-    """The method as a variant that has these options, too."""
+    """The method as a variant that has these options in addition to its own."""
     parts = []
     for name, value in options.items():
         if name == "network":
@@ -163,6 +165,19 @@ def variant_with(method: str, options: Mapping[str, str]) -> str:
         return method
     variant = Variant.parse(method)
     return f"{variant.name}:{','.join([*variant.parts, *parts])}"
+
+
+def main_contestant(options: Mapping[str, str]) -> str:
+    """The main contestant that has these options."""
+    if "widths" not in options:
+        return MAIN
+    if "sizes" in options:
+        raise FedloomError(
+            "either sizes are tried or widths are trained together",
+            "--sizes and --widths are both given",
+            "leave one of them out",
+        )
+    return MAIN_OF_TIERS
 
 
 def with_fast_sizes(request: AutoRequest) -> AutoRequest:
@@ -287,21 +302,8 @@ def check_first_rung(plan: Plan) -> None:
     if contest.rung is None:
         return
     split = None
-    for method in plan.methods[2:]:
+    for method in plan.methods[UNNAMED:]:
         changes = {"budget": budget_of(plan, contest.rung)}
         prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
         split = prepared.split
         check(prepared)
-
-
-def main_contestant(options: Mapping[str, str]) -> str:
-    """The main contestant that has these options."""
-    if "widths" not in options:
-        return MAIN
-    if "sizes" in options:
-        raise FedloomError(
-            "either sizes are tried or widths are trained together",
-            "--sizes and --widths are both given",
-            "leave one of them out",
-        )
-    return MAIN_OF_TIERS

@@ -80,7 +80,7 @@ def most_joined(request: PartitionRequest, sizes: np.ndarray) -> int:
     fails = len(sizes)
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        samples = np.bincount(joined(request, sizes, middle), weights=sizes)
+        samples = np.bincount(clients_of_groups(request, sizes, middle), weights=sizes)
         if samples.min() >= request.min_samples:
             fits = middle
         else:
@@ -89,13 +89,14 @@ def most_joined(request: PartitionRequest, sizes: np.ndarray) -> int:
 
 
 def join(request: PartitionRequest, sizes: np.ndarray, clients: int) -> np.ndarray:
-    owner = joined(request, sizes, clients)
+    """Joins whole groups, and returns the client of each. Refuses clients with too few samples."""
+    owner = clients_of_groups(request, sizes, clients)
     if np.bincount(owner, weights=sizes, minlength=clients).min() < request.min_samples:
         raise too_small(request, sizes)
     return owner
 
 
-def joined(request: PartitionRequest, sizes: np.ndarray, clients: int) -> np.ndarray:
+def clients_of_groups(request: PartitionRequest, sizes: np.ndarray, clients: int) -> np.ndarray:
     """Returns the client of each group.
 
     The largest groups come first, and each goes to the client that has the fewest samples so far.

@@ -21,6 +21,7 @@ from fedloom.types import Arch
 
 NODES = 3  # after the cell's input
 STAGES = 3
+DIVISOR = 4  # of the sides of images: the map is halved before the second and the third stage
 
 
 class BenchCell(nn.Module):
@@ -67,12 +68,12 @@ class BenchNetwork(StackedCells):
         arch: Arch | None = None,
         affine: bool = True,
     ) -> None:
-        if min(shape[1:]) < 4 or any(side % 4 for side in shape[1:]):
-            rule = "images for NAS-Bench-201 must have sides divisible by 4"
+        if any(side < DIVISOR or side % DIVISOR for side in shape[1:]):
+            rule = f"images for NAS-Bench-201 must have sides divisible by {DIVISOR}"
             raise FedloomError(rule, f"these are {shape[1]}×{shape[2]}", "crop or pad them")
         check_counts(size.cells, size.channels)
         super().__init__(space, shape, classes, size, arch, affine)
-        cells = 3 * size.cells
+        cells = STAGES * size.cells
         operations = cells * sum(len(live) for live in self.arch.choice)
         check_weights(operations, cells, size.channels)
         channels = size.channels
