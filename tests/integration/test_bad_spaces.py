@@ -93,21 +93,15 @@ FAULTS = [
 ]
 
 
+def small_run(images):
+    data = ["--data", str(images), "--clients", "3", "--partition", "iid"]
+    return [*data, "--rounds", "8", "--workers", "0"]
+
+
 @pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=[fault for fault, _ in FAULTS])
 def test_a_run_does_not_begin(fault, sentence, images, tmp_path, capsys):
     method = "spider" if fault == "Empty" else "fednas"  # the check is the same for both
-    words = [
-        "--data",
-        str(images),
-        "--clients",
-        "3",
-        "--partition",
-        "iid",
-        "--rounds",
-        "8",
-        "--workers",
-        "0",
-    ]
+    words = small_run(images)
     out = tmp_path / "run"
     assert (
         cli.main(["run", method, "--space", f"{FAULTY}:{fault}", *SIZE, *words, "--out", str(out)])
@@ -164,18 +158,7 @@ FEDORAS = [
 
 @pytest.mark.parametrize(("fault", "sentence"), FEDORAS, ids=[fault for fault, _ in FEDORAS])
 def test_a_run_of_tiers_does_not_begin(fault, sentence, images, tmp_path, capsys):
-    words = [
-        "--data",
-        str(images),
-        "--clients",
-        "3",
-        "--partition",
-        "iid",
-        "--rounds",
-        "8",
-        "--workers",
-        "0",
-    ]
+    words = small_run(images)
     out = tmp_path / "run"
     space = ["--space", f"{FAULTY}:{fault}", "--depth", "3"]
     assert cli.main(["run", "fedoras", *space, *words, "--out", str(out)]) == 2
