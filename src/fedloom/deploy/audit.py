@@ -277,11 +277,12 @@ def last_line(file: BinaryIO | FileIO, size: int) -> tuple[bytes | None, int]:
         tail = file.read(step) + tail
         if tail.count(b"\n") >= 2:
             break
-    lines = tail.split(b"\n")
-    end = size - len(lines[-1])
-    if len(lines) < 2:
-        return None, 0 if begin == 0 else size
-    return lines[-2], end
+    *whole_lines, unfinished = tail.split(b"\n")
+    if whole_lines:
+        return whole_lines[-1], size - len(unfinished)
+    if begin == 0:
+        return None, 0
+    return None, size  # no line that a site writes is so long: nothing is cut off
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:

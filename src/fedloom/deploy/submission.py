@@ -252,7 +252,7 @@ class CurrentRun:
     state: str  # "running", or as its folder says
     round: int  # that it is in
     rounds: int  # of its budget
-    claims: list[str]  # of sites that told of many more samples than before
+    claims: list[str]  # of sites that reported many more samples than before
 
     def to_json(self) -> dict[str, Json]:
         return asdict(self)
@@ -289,9 +289,9 @@ def current(federation: Federation) -> CurrentRun | None:
 
 
 def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: Listener) -> None:
-    """Pass on what the server's process tells, until it ends.
+    """Pass on the events that the server's process writes, until it ends.
 
-    What another process told in the same folder is not ours to hear.
+    Events that another process wrote in the same folder are left out: their `number` differs.
     """
     heard = time.monotonic()
     while True:
