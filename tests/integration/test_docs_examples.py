@@ -117,6 +117,13 @@ def test_the_data_set_has_the_samples_of_the_file(drawn_digits):
     assert np.bincount(source.official).tolist() == [90, 0, 30]
 
 
+def test_the_page_makes_a_file_to_try_it_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(python_blocks("add-a-data-set.md")[1], {})
+    source = open_source(DATA, tmp_path)
+    assert len(source.y) == 1797 and len(source.group_names) == 8
+
+
 def test_a_client_for_each_writer(drawn_digits, tmp_path, capsys):
     run = [
         "run",
@@ -158,7 +165,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_the_table_of_the_page_is_one(tmp_path):
-    (tmp_path / "stays.py").write_text(python_blocks("add-a-data-set.md")[1])
+    (tmp_path / "stays.py").write_text(python_blocks("add-a-data-set.md")[2])
     source = open_source(f"{tmp_path}/stays.py:stays")
     assert source.kind == "regression"
     assert source.x.shape == (200, 3)  # the age, and a column for each ward
@@ -167,7 +174,7 @@ def test_the_table_of_the_page_is_one(tmp_path):
 def test_the_test_of_the_data_page_passes(tmp_path, monkeypatch):
     monkeypatch.chdir(DOCS.parent)
     scope: dict = {}
-    exec(python_blocks("add-a-data-set.md")[2], scope)
+    exec(python_blocks("add-a-data-set.md")[3], scope)
     scope["test_it_can_be_read"](tmp_path)
 
 
