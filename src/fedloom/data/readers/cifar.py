@@ -58,6 +58,18 @@ class Kind:
         return self.label_bytes + PIXELS
 
 
+CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 TEN = Kind(
     name="cifar10",
     files=(
@@ -72,18 +84,7 @@ TEN = Kind(
     pickled="cifar-10-batches-py",
     label_bytes=1,
     names_file="batches.meta.txt",
-    names=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
+    names=CIFAR10_CLASSES,
     mean=(125.307, 122.950, 113.865),
     std=(62.993, 62.089, 66.705),
 )

@@ -19,6 +19,7 @@ import numpy as np
 from fedloom.data.image_rules import AS_THEY_ARE, ImageRules
 from fedloom.data.labels import class_order, label_notices
 from fedloom.data.readers.bad_files import unknown_format
+from fedloom.data.readers.cifar import CIFAR10_CLASSES
 from fedloom.data.readers.image_files import SUFFIXES, is_picture
 from fedloom.data.readers.pictures import picture_source
 from fedloom.data.source import Source
@@ -27,18 +28,6 @@ from fedloom.errors import FedloomError
 PARTS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 LAYOUTS = "folder/CLASS/image, folder/train|valid|test/CLASS/image or folder/SITE/CLASS/image"
 CINIC_PARTS = ("train", "valid", "test")
-CINIC = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
 # Those of the training images, as its own page gives them, for pixels from 0 to 1.
 CINIC_MEAN = (0.47889522, 0.47227842, 0.43047404)
 CINIC_STD = (0.24205776, 0.23828046, 0.25874835)
@@ -63,7 +52,7 @@ def cinic10(directory: Path | None = None, skip_bad: bool = False) -> Source:
     """270,000 colour images of 32×32 in 10 classes (Darlow et al. 2018), from under --data-dir."""
     folder = cinic_folder(directory or Path())
     source = read_folder(folder, ImageRules(skip_bad=skip_bad))
-    if source.labels != CINIC:
+    if source.labels != CIFAR10_CLASSES:
         rule = f"{folder} must have CINIC-10's class folders"
         problem = f"it has {', '.join(source.labels)}"
         raise FedloomError(rule, problem, f"give it as --data {folder}, or restore it")
