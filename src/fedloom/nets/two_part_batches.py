@@ -66,7 +66,7 @@ class BlockSequence:
         if trained == x.shape[0]:
             return y
         others = x[trained:]
-        if self.reach.inward <= trained:
+        if self.reach.grad_samples <= trained:
             others = others.detach()
         constants = [weight.detach() for weight in weights]
         return torch.cat([y, self._part(others, scale, constants)])
@@ -98,7 +98,7 @@ class Reach(NamedTuple):
     """The numbers of samples, counted from the first, for which gradients are needed."""
 
     trained: int  # samples that the weights learn from
-    inward: int  # samples for which the gradient of the input is needed
+    grad_samples: int  # samples for which the gradient of the input is needed
 
 
 class TrainingStatistics(NamedTuple):
@@ -259,7 +259,7 @@ class Norms:
         )
         if len(statistics) == 2:
             return x_grad, scale_grad
-        reaches_others = reach.inward > trained
+        reaches_others = reach.grad_samples > trained
         if not reaches_others and scale is None:
             return x_grad, None
         others_x_grad, others_scale_grad = self._gradients(

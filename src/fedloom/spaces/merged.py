@@ -94,7 +94,7 @@ class State(NamedTuple):
     """A map of all samples."""
 
     map: torch.Tensor
-    inward: int  # gradients are needed for this many samples, counted from the first
+    grad_samples: int  # gradients are needed for this many samples, counted from the first
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,17 @@ class SideBySide:
 
     def __call__(self, work: Callable[..., torch.Tensor], *inputs: Any) -> State:
         states = [value for value in inputs if isinstance(value, State)]
-        inward = max(state.inward for state in states)
+        grad_samples = max(state.grad_samples for state in states)
         if isinstance(work, Stem):
             return State(self._stem(work, states[0].map), self.trained)
         if isinstance(work, nn.Linear):
-            return State(self._linear(work, states[0].map), inward)
+            return State(self._linear(work, states[0].map), grad_samples)
         if isinstance(work, Op):
             (state,) = states
             (result,) = self.compute(kind_of(work, state), [Waiting(work, state, None)])
             return result
         arguments = [value.map if isinstance(value, State) else value for value in inputs]
-        return State(work(*arguments), inward)
+        return State(work(*arguments), grad_samples)
 
     def one_by_one(self, op: Op, state: State, scale: torch.Tensor) -> State:
         """Computes an operation without weights; α learns from all samples."""
@@ -135,15 +135,15 @@ class SideBySide:
             inputs.append(input_of[id(source)])
         scales = [entry.scale for entry in waiting if entry.scale is not None]
         blocks = blocks_of([entry.op for entry in waiting])
-        reach = Reach(self.trained, kind.inward)
+        reach = Reach(self.trained, kind.grad_samples)
         sequence = BlockSequence(blocks, reach, self.training_statistics)
         y = sequence(joined(inputs, dim=1), scales or None)
-        inward = kind.inward
+        grad_samples = kind.grad_samples
         if scales:
-            inward = kind.size[0]  # α learns from all samples
+            grad_samples = kind.size[0]  # α learns from all samples
         if len(waiting) == 1:
-            return [State(y, inward)]
-        return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
+            return [State(y, grad_samples)]
+        return [State(part, grad_samples) for part in y.chunk(len(waiting), dim=1)]
 
     def _stem(self, stem: Stem, x: torch.Tensor) -> torch.Tensor:
         """Computes the stem, with gradients only for the training samples."""
@@ -175,7 +175,7 @@ class Kind(NamedTuple):
     kernel: int
     stride: int
     size: torch.Size  # the shape of the source
-    inward: int  # samples for which the gradient of the source is needed
+    grad_samples: int  # samples for which the gradient of the source is needed
     is_constant: bool  # whether the source needs no gradient at all
 
 
@@ -197,7 +197,7 @@ def kind_of(op: Op, source: State) -> Kind:
         kernel = op.depth.kernel_size[0]
         stride = op.depth.stride[0]
     is_constant = not source.map.requires_grad
-    return Kind(type(op), kernel, stride, source.map.shape, source.inward, is_constant)
+    return Kind(type(op), kernel, stride, source.map.shape, source.grad_samples, is_constant)
 
 
 def convolution_input(op: Op, x: torch.Tensor) -> torch.Tensor:
