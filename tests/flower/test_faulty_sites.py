@@ -94,8 +94,8 @@ def test_a_site_with_other_data_is_refused_by_name_before_it_trains(federation):
     draw = np.random.default_rng(0)
     np.savez(
         federation.folder / "wide.npz",
-        x=draw.integers(0, 256, (30, 6, 9), np.uint8),
-        y=np.arange(30) % 3,
+        x=draw.integers(0, 256, (80, 6, 9), np.uint8),
+        y=np.arange(80) % 3,
     )
     federation.leave("hospital-b")
     federation.attend("hospital-b", "wide.npz")
