@@ -42,7 +42,9 @@ def leaderboard_table(result: AutoResult, metric: Metric, title: str) -> Table:
     table = plain_table(title, caption, columns)
     names = []
     for row in result.leaderboard:
-        style = "bold" if row.chosen else None
+        style = None
+        if row.chosen:
+            style = "bold"
         name, *figures = leaderboard_cells(row, metric)
         table.add_row(name, *figures, style=style)
         names += name.splitlines()
@@ -91,12 +93,14 @@ def mixed_sentence(result: AutoResult, metric: Metric) -> str:
     if result.mixed is None:
         return ""
     number = len(result.clients_with_another_model)
-    who = "1 client uses" if number == 1 else f"{number} clients use"
+    clients_use = f"{number} clients use"
+    if number == 1:
+        clients_use = "1 client uses"
     figure = f"{metric.text(result.mixed.mean)}{metric.unit}"
     return (
-        f" {who} another contestant's model, decided by the validation samples that only one of "
-        f"the two models classifies correctly: with each client's own choice the mean test figure "
-        f"is {figure}."
+        f" {clients_use} another contestant's model, decided by the validation samples that only "
+        "one of the two models classifies correctly: with each client's own choice the mean test "
+        f"figure is {figure}."
     )
 
 

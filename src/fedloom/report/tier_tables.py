@@ -120,9 +120,10 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     for row in methods:
         if row.tiers:
             table.add_section()
-        for number, tier in enumerate(row.tiers):
-            name = row.name if number == 0 else ""
+        name = row.name  # in the first of its rows
+        for tier in row.tiers:
             table.add_row(name, *cells_in_versus(tier, row, methods))
+            name = ""
     return table
 
 

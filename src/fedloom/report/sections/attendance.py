@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.federation.server.availability import Schedule
@@ -73,7 +73,9 @@ def attendance(story: Story) -> Safe:
 
 def records_of(story: Story) -> dict[int, Record]:
     """Return the records by client, of all clients in the split and all that were asked."""
-    records = {client: Record() for client in range(len(story.samples))}
+    records: dict[int, Record] = {}
+    for client in range(len(story.samples)):
+        records[client] = Record()
     for attended in story.attendance:
         for client in {*attended.asked, *attended.lost}:
             records.setdefault(client, Record()).add(attended.lost.get(client))
@@ -133,12 +135,21 @@ def strip(story: Story, records: Mapping[int, Record]) -> Safe:
         rows=[story.client_name(client) for client in shown],
         columns=rounds,
         cells=[outcomes[-MOST_ROUNDS:] for outcomes in cells],
-        meanings={outcome: text for outcome, text in MEANINGS.items() if outcome in present},
+        meanings=meanings_of(present),
     )
     absences = [outcomes.count("absent") for outcomes in cells]
     fallback = listing(story, shown, records, absences)
     about = caption(story, len(rounds), len(shown), len(records))
     return figure("attendance", "Clients and rounds", drawing.draw(), about, fallback)
+
+
+def meanings_of(present: Collection[Outcome | None]) -> dict[Outcome, str]:
+    """Return the meanings of the outcomes that occur."""
+    meanings = {}
+    for outcome, meaning in MEANINGS.items():
+        if outcome in present:
+            meanings[outcome] = meaning
+    return meanings
 
 
 def outcomes_of(

@@ -70,7 +70,7 @@ def curve(story: Story) -> Safe:
         cells = [str(number), metric.text(value)]
         if personal_differs:
             cells.append(metric.text(shared_value))
-        cells += [percent(figures.get(number)) for figures in beside.values()]
+        cells += percents_in_round(beside, number)
         rows.append(cells)
     about = caption(part, personal_differs, levels, phases)
     if story.result is not None:
@@ -122,6 +122,20 @@ def evaluations_beside(
     return by_name
 
 
+def percents_in_round(by_name: dict[str, dict[float, float]], number: float) -> list[str]:
+    """Return the figures beside the metric in one round, as the cells of a table."""
+    return [percent(figures.get(number)) for figures in by_name.values()]
+
+
+def known_points(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the points that have a figure."""
+    known = []
+    for number, value in points:
+        if value is not None:
+            known.append((number, value))
+    return known
+
+
 def in_head(name: str) -> str:
     """Return a column's heading, such as `balanced accuracy, shared model`."""
     if name in SHARED_BESIDE:
@@ -163,7 +177,7 @@ def levels_of(story: Story) -> list[Level]:
 
 
 def spoken(story: Story, points: Sequence[Point]) -> str:
-    evaluated = [(number, value) for number, value in points if value is not None]
+    evaluated = known_points(points)
     if not evaluated:
         return "No figure is known."
     first_round, first = evaluated[0]

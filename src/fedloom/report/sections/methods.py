@@ -127,11 +127,11 @@ def tiles_of_auto(versus: Versus, auto_result: AutoResult) -> list[Tile]:
 
 
 def underway(versus: Versus) -> Safe:
-    begun = len(versus.stories)
-    done = sum(story.standing == "finished" for story in versus.stories)
+    started = len(versus.stories)
+    finished = sum(story.standing == "finished" for story in versus.stories)
     planned = len(versus.groups) * versus.seeds
-    bar = tag("progress", value=done, max=max(1, planned), aria_label="runs done")
-    sentence = f"{state(versus)}: {done} of {planned} runs are finished, {begun} begun."
+    bar = tag("progress", value=finished, max=max(1, planned), aria_label="runs done")
+    sentence = f"{state(versus)}: {finished} of {planned} runs are finished, {started} begun."
     return joined(tag("p", sentence, class_="lead"), bar)
 
 
