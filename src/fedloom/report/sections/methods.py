@@ -254,7 +254,9 @@ def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
             behind.append(row.name)
     parts = []
     if ahead:
-        verb = "beats" if len(ahead) == 1 else "beat"
+        verb = "beat"
+        if len(ahead) == 1:
+            verb = "beats"
         parts.append(f"{', '.join(ahead)} {verb} {first}")
     if behind:
         parts.append(f"{first} beats {', '.join(behind)}")
