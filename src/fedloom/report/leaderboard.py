@@ -162,8 +162,10 @@ def use_commands(winner: Path, result: AutoResult) -> list[str]:
         f"fedloom export {run} --client {client} --format onnx",
         f"fedloom predict {run} --client {client} --data NEW",
     ]
-    folders = {row.name: Path(path) for row, path in zip(result.methods, result.runs, strict=True)}
+    folder_names = {}
+    for row, path in zip(result.methods, result.runs, strict=True):
+        folder_names[row.name] = Path(path).name
     for choice in result.clients_with_another_model:
-        other = shlex.quote(str(winner.parent / folders[choice.chosen].name))
-        commands.append(f"fedloom export {other} --client {choice.client} --format onnx")
+        other_run = shlex.quote(str(winner.parent / folder_names[choice.chosen]))
+        commands.append(f"fedloom export {other_run} --client {choice.client} --format onnx")
     return commands

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fedloom.evaluate.summary import without_none
@@ -104,6 +104,16 @@ def named_figures(figures: Mapping[str, float | None]) -> list[str]:
         if figure is not None:
             parts.append(f"{NAMED[name]} {percent(figure)}")
     return parts
+
+
+def named_percents(figures: Mapping[str, float | None]) -> list[str]:
+    """Return `balanced accuracy 85.1 %` for each figure that is known."""
+    return [f"{text} %" for text in named_figures(figures)]
+
+
+def percents(figures: Mapping[str, float | None], names: Iterable[str]) -> list[str]:
+    """Write the figures with these names; one that is not known is a dash."""
+    return [percent(figures.get(name)) for name in names]
 
 
 def figure_with(figure: str, beside: Sequence[float | None]) -> str:

@@ -49,7 +49,9 @@ def auto_command(plan: Plan) -> str:
     main, *further_methods = plan.methods[1:]
     arguments = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
     if plan.contest.limits:
-        limits = [f"{name}={most:.15g}" for name, most in plan.contest.limits.items()]
+        limits = []
+        for name, most in plan.contest.limits.items():
+            limits.append(f"{name}={most:.15g}")
         arguments += ["--limit", ",".join(limits)]
     for part in Variant.parse(main).parts:
         name, _, value = part.partition("=")

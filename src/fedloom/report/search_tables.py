@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.searches import SearchAnswer, TunedPath
-from fedloom.report.numbers import amount, figure_with, named_figures, percent
+from fedloom.report.numbers import amount, figure_with, named_percents, percent
 from fedloom.report.tables import plain_table
 
 NOT_KNOWN = "balanced accuracy not known (clients scored it, or an earlier version did)"
@@ -63,8 +62,3 @@ def tuned_in_words(tuned: TunedPath, metric: Metric) -> str:
     figures = ", ".join([mean, *named_percents(beside)])
     rounds = f"after {tuned.rounds} rounds of {tuned.clients} clients"
     return f"{rounds}, mean over all clients: {figures}"
-
-
-def named_percents(figures: Mapping[str, float | None]) -> list[str]:
-    """Return `balanced accuracy 85.1 %` for each figure that is known."""
-    return [f"{text} %" for text in named_figures(figures)]

@@ -125,13 +125,13 @@ def dot(first: Gradients, second: Gradients) -> float:
     return product
 
 
-def added(gradients: Gradients, corrections: Gradients, factor: float) -> Gradients:
-    """Returns gradients + factor · corrections, parameter by parameter.
+def added(originals: Gradients, corrections: Gradients, factor: float) -> Gradients:
+    """Returns originals + factor · corrections, parameter by parameter.
 
     A missing one of the two counts as zero; the sum is None if both are missing.
     """
     sums: Gradients = []
-    for gradient, correction in zip(gradients, corrections, strict=True):
+    for gradient, correction in zip(originals, corrections, strict=True):
         if correction is None:
             sums.append(gradient)
         elif gradient is None:

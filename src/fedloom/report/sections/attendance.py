@@ -43,7 +43,7 @@ class Record:
         return self.left + self.late + self.refused
 
     @property
-    def asked(self) -> int:
+    def rounds_asked(self) -> int:
         return self.took_part + self.lost
 
     def add(self, lost: Lost | None) -> None:
@@ -77,7 +77,7 @@ def records_of(story: Story) -> dict[int, Record]:
     for client in range(len(story.samples)):
         records[client] = Record()
     for attended in story.attendance:
-        for client in {*attended.asked, *attended.lost}:
+        for client in {*attended.asked_clients, *attended.lost}:
             records.setdefault(client, Record()).add(attended.lost.get(client))
     return dict(sorted(records.items()))
 
@@ -91,11 +91,12 @@ def sums(story: Story, records: Mapping[int, Record]) -> Safe:
         whole.left += record.left
         whole.late += record.late
         whole.refused += record.refused
+    asked = whole.rounds_asked
     shown = [
-        Tile("asked", f"{whole.asked:,}", "clients, added up over the rounds"),
-        Tile("took part", f"{whole.took_part:,}", share_text(whole.took_part, whole.asked)),
-        Tile("left", f"{whole.left:,}", share_text(whole.left, whole.asked)),
-        Tile("late", f"{whole.late:,}", share_text(whole.late, whole.asked)),
+        Tile("asked", f"{asked:,}", "clients, added up over the rounds"),
+        Tile("took part", f"{whole.took_part:,}", share_text(whole.took_part, asked)),
+        Tile("left", f"{whole.left:,}", share_text(whole.left, asked)),
+        Tile("late", f"{whole.late:,}", share_text(whole.late, asked)),
     ]
     if whole.refused:
         shown.append(Tile("refused", f"{whole.refused:,}", "for other reasons"))
@@ -203,7 +204,7 @@ def listing(
     rows: list[list[Child]] = []
     for client, absent_rounds in zip(shown, absences, strict=True):
         record = records[client]
-        counts = [record.asked, record.took_part, record.left, record.late, record.refused]
+        counts = [record.rounds_asked, record.took_part, record.left, record.late, record.refused]
         wasted = [wasted_text(record.wasted_bytes, "B"), wasted_text(record.wasted_macs, "")]
         cells = [*map(str, counts), str(absent_rounds), *wasted, record.last_reason or "–"]
         rows.append([story.client_name(client), *cells])

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.rows import SHARED_BESIDE, MetricsRow
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
@@ -129,11 +130,11 @@ def percents_in_round(by_name: dict[str, dict[float, float]], number: float) -> 
 
 def known_points(points: Sequence[Point]) -> list[tuple[float, float]]:
     """Return the points that have a figure."""
-    known = []
+    points_with_figure = []
     for number, value in points:
         if value is not None:
-            known.append((number, value))
-    return known
+            points_with_figure.append((number, value))
+    return points_with_figure
 
 
 def in_head(name: str) -> str:
@@ -145,8 +146,8 @@ def in_head(name: str) -> str:
 
 def first_part(story: Story) -> str:
     """Return the part of the clients' data that the first evaluation used."""
-    parts = [row.evaluation.part for row in story.rows if row.evaluation is not None]
-    return parts[0]
+    evaluations = without_none(row.evaluation for row in story.rows)
+    return evaluations[0].part
 
 
 def caption(

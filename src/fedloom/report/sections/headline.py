@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import PERPLEXITY
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
@@ -248,7 +249,7 @@ def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
     if planned:
         rounds = f"{rounds} of {planned}"
     tiles = [Tile("rounds", rounds)]
-    evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
+    evaluations = without_none(row.evaluation for row in story.rows)
     if evaluations:
         latest = evaluations[-1]
         name = f"{latest.part} {story.metric.title}"

@@ -13,7 +13,7 @@ from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.tries import Tried, Tries
 from fedloom.report.html import Child, Safe, joined
-from fedloom.report.numbers import NAMED, amount, figure_with, percent
+from fedloom.report.numbers import NAMED, amount, figure_with, percent, percents
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.run_table import figure_columns
 from fedloom.report.sections.convergence import (
@@ -63,7 +63,7 @@ def ends(story: Story) -> Safe | None:
     cells: list[list[Child]] = []
     for end in result.stages:
         if end.part is not None:
-            beside = [percent(end.beside.get(name)) for name in result.columns_of_classes]
+            beside = percents(end.beside, result.columns_of_classes)
             shared = figure_with(story.metric.text(end.shared), list(end.shared_beside.values()))
             figures = [story.metric.text(end.figure), *beside, shared]
             cells.append([f"after {end.stage}", str(end.rounds), end.part, *figures])
