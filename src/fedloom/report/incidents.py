@@ -67,7 +67,8 @@ def in_rounds(numbers: Sequence[int]) -> str:
     """`round 3`, `rounds 7 and 8`."""
     if len(numbers) == 1:
         return f"round {numbers[0]}"
-    return f"rounds {listed([str(number) for number in numbers])}"
+    names = list(map(str, numbers))
+    return f"rounds {listed(names)}"
 
 
 def those_rounds(numbers: Iterable[int]) -> str:

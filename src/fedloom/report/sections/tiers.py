@@ -55,12 +55,12 @@ def tier_table(result: RunResult) -> Safe:
     head = []
     meanings = []
     rows: list[list[Child]] = [[] for _ in lines]
-    for name, *cells in zip(tier_columns(result), *lines, strict=True):
-        if all(cell == "–" for cell in cells):
+    for column, name in enumerate(tier_columns(result)):
+        if all(line[column] == "–" for line in lines):
             continue
         head.append(name)
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
+        for row, line in zip(rows, lines, strict=True):
+            row.append(line[column])
         meaning = MEANINGS.get(name) or MEANINGS.get(name.removesuffix(metric.unit))
         if meaning is not None:
             meanings.append(f"{name}: {meaning}")
