@@ -540,8 +540,8 @@ FURTHER = (
     Fault(
         "What a stage ended with is averaged over other parts of the data.",
         "evaluate/judgement.py",
-        "if (other.stage, other.part) == (end.stage, end.part):",
-        "if other.stage == end.stage:",
+        "if end_in_run.stage == end.stage and end_in_run.part == end.part:",
+        "if end_in_run.stage == end.stage:",
         ("unit/report/test_tables.py",),
     ),
     Fault(
@@ -982,8 +982,8 @@ SUBTLE = (
     Fault(
         "A client's gain compares its network with itself too.",
         "evaluate/gain.py",
-        "for j, value in enumerate(row) if j != i]",
-        "for j, value in enumerate(row)]",
+        "[*row[:i], *row[i + 1 :]]",
+        "[*row]",
         ("unit/evaluate/test_gain.py",),
     ),
     Fault(

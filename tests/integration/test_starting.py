@@ -27,7 +27,7 @@ from fedloom.runs.finished import open_finished
 from fedloom.runs.preparing import prepare
 from fedloom.runs.results import Run
 from fedloom.runs.running import carry_out
-from fedloom.runs.warm_start import begun
+from fedloom.runs.warm_start import read_start
 from fedloom.types import Setup, State
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
@@ -150,7 +150,7 @@ def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(
 
 def test_what_it_begins_with_is_written_as_before(place, first):
     """Hashes in configurations of earlier versions cover these names in this order."""
-    start = begun(InitConfig(run=str(first)), "fedavg")
+    start = read_start(InitConfig(run=str(first)), "fedavg")
     assert list(start.meta) == [
         "method",
         "options",

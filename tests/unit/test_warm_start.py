@@ -18,17 +18,17 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.warm_start import (
     FILE,
-    begun,
     check_clients,
     checked,
     digest,
     input_of,
-    keep,
-    kept,
+    load_start,
     private_prefix,
+    read_start,
+    save_start,
     seen_before,
-    settled,
     splits_before,
+    stored_config,
 )
 from fedloom.types import State
 
@@ -60,7 +60,7 @@ def run_with(path: Path, split: Split, init: InitConfig | None = None) -> InitCo
 
 
 def test_the_shared_weights_and_all_that_their_network_needs():
-    start = begun(FEDAVG, "fedavg")
+    start = read_start(FEDAVG, "fedavg")
     warm_start = WarmStart.read(start.meta)
     assert (warm_start.method, warm_start.seed, warm_start.own, warm_start.clients) == (
         "fedavg",
@@ -76,15 +76,15 @@ def test_the_shared_weights_and_all_that_their_network_needs():
 def test_private_states_are_for_adapt_alone():
     init = InitConfig(run=SPIDER, client=0)
     with pytest.raises(FedloomError, match=r"must stay its own, but init\.client is 0 for spider"):
-        begun(init, "spider")
-    start = begun(init, "adapt")
+        read_start(init, "spider")
+    start = read_start(init, "adapt")
     warm_start = WarmStart.read(start.meta)
     assert warm_start.own is not None
     assert any(name.startswith(warm_start.prefix) for name in start.tensors)
 
 
 def test_each_newcomer_may_begin_with_another_clients_model():
-    start = begun(InitConfig(run=SPIDER, clients=[1, 0]), "adapt")
+    start = read_start(InitConfig(run=SPIDER, clients=[1, 0]), "adapt")
     warm_start = WarmStart.read(start.meta)
     assert warm_start.clients is not None and [client.client for client in warm_start.clients] == [
         1,
@@ -112,7 +112,7 @@ def test_only_clients_that_the_run_has(init):
 )
 def test_networks_of_tiers_and_searches_are_taken_alone_and_by_adapt(init, method, refusal):
     with pytest.raises(FedloomError, match=refusal):
-        begun(InitConfig(run=str(OLD / "fedavg"), **init), method)
+        read_start(InitConfig(run=str(OLD / "fedavg"), **init), method)
 
 
 def test_names_of_private_tensors_begin_as_no_shared_ones_do():
@@ -133,7 +133,7 @@ def test_a_result_without_the_networks_input_is_refused():
 def test_the_configuration_has_the_full_path_and_the_hash(monkeypatch):
     monkeypatch.chdir(OLD)
     start = State({"w": torch.ones(2)}, {"seed": 1})
-    init = settled(InitConfig(run="fedavg"), start)
+    init = stored_config(InitConfig(run="fedavg"), start)
     assert init.run == str(OLD / "fedavg")
     assert init.hash == digest(start)
     assert checked(start, init) is start
@@ -144,7 +144,7 @@ def test_the_configuration_has_the_full_path_and_the_hash(monkeypatch):
     [State({"w": torch.zeros(2)}, {"seed": 1}), State({"w": torch.ones(2)}, {"seed": 2})],
 )
 def test_other_weights_or_facts_have_another_hash(other):
-    init = settled(FEDAVG, State({"w": torch.ones(2)}, {"seed": 1}))
+    init = stored_config(FEDAVG, State({"w": torch.ones(2)}, {"seed": 1}))
     assert checked(other, FEDAVG) is other  # a new run has no hash yet
     with pytest.raises(FedloomError, match="must be unchanged since the run was created"):
         checked(other, init)
@@ -155,11 +155,11 @@ def test_other_weights_or_facts_have_another_hash(other):
 
 def test_what_is_kept_is_read_again_without_the_old_run(tmp_path):
     start = State({"w": torch.ones(2)}, {"seed": 1})
-    init = settled(InitConfig(run=str(tmp_path / "gone")), start)
+    init = stored_config(InitConfig(run=str(tmp_path / "gone")), start)
     run_with(tmp_path / "new", split_of([0], [1]), init)
     folder = RunFolder.open(tmp_path / "new")
-    keep(folder, start)
-    again = kept(folder)
+    save_start(folder, start)
+    again = load_start(folder)
     assert again is not None
     assert torch.equal(again.tensors["w"], start.tensors["w"]) and again.meta == start.meta
 
@@ -167,26 +167,26 @@ def test_what_is_kept_is_read_again_without_the_old_run(tmp_path):
 def test_a_run_without_init_keeps_nothing(tmp_path):
     run_with(tmp_path / "new", split_of([0], [1]))
     folder = RunFolder.open(tmp_path / "new")
-    keep(folder, None)
+    save_start(folder, None)
     assert not (tmp_path / "new" / FILE).exists()
-    assert kept(folder) is None
+    assert load_start(folder) is None
 
 
 def test_a_damaged_file_is_written_again_if_the_old_run_is_there(tmp_path, caplog):
     old = tmp_path / "old"
     shutil.copytree(OLD / "fedavg", old)
-    start = begun(InitConfig(run=str(old)), "fedavg")
-    run_with(tmp_path / "new", split_of([0], [1]), settled(InitConfig(run=str(old)), start))
+    start = read_start(InitConfig(run=str(old)), "fedavg")
+    run_with(tmp_path / "new", split_of([0], [1]), stored_config(InitConfig(run=str(old)), start))
     folder = RunFolder.open(tmp_path / "new")
     (tmp_path / "new" / FILE).write_bytes(b"damaged")
-    again = kept(folder)
+    again = load_start(folder)
     assert again is not None and digest(again) == digest(start)
     assert f"was damaged: what the run began with is taken from {old} again" in caplog.text
     shutil.rmtree(old)
-    assert kept(folder) is not None  # from the new file
+    assert load_start(folder) is not None  # from the new file
     (tmp_path / "new" / FILE).unlink()
     with pytest.raises(FedloomError, match="must be what the run began with, but it cannot be"):
-        kept(folder)
+        load_start(folder)
 
 
 # Test samples that an earlier run trained on

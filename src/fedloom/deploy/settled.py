@@ -55,7 +55,7 @@ from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import Prepared, check_numbers_foretold, check_space_for_table
 from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
-from fedloom.runs.warm_start import kept
+from fedloom.runs.warm_start import load_start
 from fedloom.types import Task
 
 
@@ -137,7 +137,7 @@ def prepared_from(folder: RunFolder) -> Prepared:
         split=Split.load(folder.path / "split.json"),
         task=task,
         stages=stages(task),
-        start=kept(folder),
+        start=load_start(folder),
         tiers=tiers,
         written=folder.config_bytes(),
     )

@@ -33,8 +33,7 @@ from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.preparing import normalised_as, options_asked_for, sized_as
 from fedloom.runs.results import Run
 from fedloom.runs.tiers import LATENCY, with_files_read
-from fedloom.runs.warm_start import begun, keep
-from fedloom.runs.warm_start import settled as as_kept
+from fedloom.runs.warm_start import read_start, save_start, stored_config
 from fedloom.types import Json, active_of
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
@@ -83,11 +82,11 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     check(config)
     start = None
     if config.init is not None:
-        start = begun(config.init, config.method)
+        start = read_start(config.init, config.method)
         before = WarmStart.read(start.meta).input
         data = sized_as(config.data, before)
         data = data.model_copy(update=normalised_as(data, before, parse(data.partition)))
-        config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
+        config = config.model_copy(update={"data": data, "init": stored_config(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
     recipe(config.method).options.model_validate(options).check_for_federation()
     engine = config.engine.model_copy(update=settings(config, access))
@@ -100,7 +99,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(folder_mode(access))  # it will hold what every site sent
-        keep(folder, start)
+        save_start(folder, start)
         folder.write_text("config.toml", settled.to_toml())
     return folder
 

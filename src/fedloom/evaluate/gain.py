@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from fedloom.data.samples import ClientData
+from fedloom.evaluate.summary import without_none
 from fedloom.federation.client.site import figures_on
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import RECEIVED, SgdOptions, cosine, train
@@ -88,22 +89,26 @@ def gains(matrix: Matrix, *, lower_is_better: bool = False) -> list[float | None
         sign = -1.0
     gains_of_clients = []
     for i, row in enumerate(matrix):
-        others = [value for j, value in enumerate(row) if j != i]
-        gains_of_clients.append(gain(row[i], others, sign))
+        of_other_networks = [*row[:i], *row[i + 1 :]]
+        gains_of_clients.append(gain(row[i], of_other_networks, sign))
     return gains_of_clients
 
 
-def gain(own: float | None, others: Sequence[float | None], sign: float) -> float | None:
-    """Returns g_i of one client."""
-    figures = [value for value in others if value is not None]
-    if own is None or not figures or len(figures) < len(others):
+def gain(
+    own: float | None,
+    of_other_networks: Sequence[float | None],
+    sign: float,
+) -> float | None:
+    """Returns g_i of one client: p_ii is `own`, p_ij are the figures of the others' networks."""
+    figures = without_none(of_other_networks)
+    if own is None or not figures or len(figures) < len(of_other_networks):
         return None
-    return sign * sum(own - value for value in figures) / len(figures)
+    return sign * sum(own - figure for figure in figures) / len(figures)
 
 
 def mean_gain(values: Sequence[float | None]) -> float | None:
     """Returns the mean over the clients whose gain is known, or None if no gain is."""
-    figures = [value for value in values if value is not None]
-    if not figures:
+    known_gains = without_none(values)
+    if not known_gains:
         return None
-    return sum(figures) / len(figures)
+    return sum(known_gains) / len(known_gains)

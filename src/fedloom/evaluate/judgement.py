@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedloom.evaluate.method_row import mean_and_std
+from fedloom.evaluate.summary import without_none
 from fedloom.records.cautions import added_up
 from fedloom.records.comparison import MethodRow, OverSeeds, StageRow
 from fedloom.records.result import RunResult, StageEnd
@@ -26,12 +27,9 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     most_common = mean_and_std([run.most_common_class for run in runs])
     if most_common.mean is not None:
         changes["most_common_class"] = most_common
-    gains = []
-    for run in runs:
-        if run.known_gain is not None:
-            gains.append(run.known_gain.difference)
+    gains = without_none(run.known_gain for run in runs)
     if gains:
-        changes["personal_gain"] = mean_and_std(gains)
+        changes["personal_gain"] = mean_and_std([gain.difference for gain in gains])
     stages = stages_of(runs)
     if stages:
         changes["stages"] = stages
@@ -65,13 +63,13 @@ def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:
     for end in runs[0].stages:
         if end.part is None:
             continue
-        ends = []
+        ends_in_runs = []
         for run in runs:
-            for other in run.stages:
-                if (other.stage, other.part) == (end.stage, end.part):
-                    ends.append(other)
-        if len(ends) == len(runs):
-            rows.append(stage_row(end.stage, end.part, ends))
+            for end_in_run in run.stages:
+                if end_in_run.stage == end.stage and end_in_run.part == end.part:
+                    ends_in_runs.append(end_in_run)
+        if len(ends_in_runs) == len(runs):
+            rows.append(stage_row(end.stage, end.part, ends_in_runs))
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedloom.evaluate.paired import holm, over_seeds, paired
-from fedloom.evaluate.summary import most
+from fedloom.evaluate.summary import most, without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds
 from fedloom.records.result import RunResult
@@ -78,7 +78,7 @@ def verdict(p: float | None) -> Holm | None:
 
 def mean_and_std(values: Sequence[float | None]) -> OverSeeds:
     """Returns mean and standard deviation over the runs that have a figure."""
-    figures = [value for value in values if value is not None]
+    figures = without_none(values)
     if not figures:
         return OverSeeds(mean=None, std=None)
     mean, std = over_seeds(figures)
@@ -103,11 +103,7 @@ def difference(
 
 def mean_figures(runs: Sequence[RunResult]) -> list[float]:
     """Returns the mean over clients of each run that has one."""
-    figures = []
-    for run in runs:
-        if run.spread.mean is not None:
-            figures.append(run.spread.mean)
-    return figures
+    return without_none(run.spread.mean for run in runs)
 
 
 def gap(metric: Metric, first: Sequence[float], second: Sequence[float]) -> Difference:

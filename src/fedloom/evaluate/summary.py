@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import mean, pstdev
+from typing import TypeVar
 
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric
 from fedloom.records.result import Spread
+
+T = TypeVar("T")
 
 
 def spread(values: Iterable[float | None], lower_is_better: bool = False) -> Spread:
@@ -15,8 +18,7 @@ def spread(values: Iterable[float | None], lower_is_better: bool = False) -> Spr
     Sums are exact, which those of numpy and fmean are not: so the order of the clients does not
     matter, and clients with equal figures have exactly that mean and a std of 0.
     """
-    figures = [value for value in values if value is not None]
-    worst_first = sorted(figures, reverse=lower_is_better)
+    worst_first = sorted(without_none(values), reverse=lower_is_better)
     if not worst_first:
         return Spread(mean=None, std=None, worst=None, worst10=None)
     worst_tenth = worst_first[: max(1, len(worst_first) // 10)]
@@ -36,8 +38,9 @@ def summarise(clients: Sequence[Figures], metric: Metric) -> Spread:
 
 def most(values: Iterable[int | None]) -> int | None:
     """Returns the largest value that is not None, or None if there is no such value."""
-    largest = None
-    for value in values:
-        if value is not None and (largest is None or value > largest):
-            largest = value
-    return largest
+    return max(without_none(values), default=None)
+
+
+def without_none(values: Iterable[T | None]) -> list[T]:
+    """Returns the values that are known, in their order."""
+    return [value for value in values if value is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from fedloom.evaluate.summary import without_none
 from fedloom.federation.server.budgets import charged
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Target
@@ -35,7 +36,7 @@ def first_reached(rows: Iterable[MetricsRow], target: float, metric: Metric) -> 
 
 def mean_target(reached: Sequence[Target | None]) -> Target | None:
     """Returns the mean over a method's runs, or None if one of them did not reach the target."""
-    targets = [target for target in reached if target is not None]
+    targets = without_none(reached)
     if not targets or len(targets) < len(reached):
         return None
     return Target(

@@ -10,6 +10,7 @@ from statistics import fmean
 
 from fedloom.evaluate.method_row import gap, mean_and_std, verdict
 from fedloom.evaluate.paired import holm
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference, MethodRow, TierRow
 from fedloom.records.result import RunResult, TierResult
@@ -93,16 +94,11 @@ def tier_row(
     first: Sequence[TierResult] | None,
     metric: Metric,
 ) -> TierRow:
-    means = []
-    worsts = []
-    for network in networks:
-        if network.own is not None:
-            means.append(network.own.mean)
-            worsts.append(network.own.worst)
+    over_clients = without_none(network.own for network in networks)
     row = TierRow(
         tier=networks[0].tier,
-        own=mean_and_std(means),
-        worst=mean_and_std(worsts),
+        own=mean_and_std([spread.mean for spread in over_clients]),
+        worst=mean_and_std([spread.worst for spread in over_clients]),
         pooled=mean_and_std([network.pooled_over_all for network in networks]),
         supernet=mean_and_std([network.supernet for network in networks]),
         params=fmean(network.params for network in networks),
@@ -135,11 +131,7 @@ def difference(
 
 def pooled_figures(networks: Sequence[TierResult]) -> list[float]:
     """Returns the figures over all clients' samples, of the networks that have one."""
-    figures = []
-    for network in networks:
-        if network.pooled_over_all is not None:
-            figures.append(network.pooled_over_all)
-    return figures
+    return without_none(network.pooled_over_all for network in networks)
 
 
 def tiers_with_holm(rows: Sequence[MethodRow]) -> list[MethodRow]:

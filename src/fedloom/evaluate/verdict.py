@@ -44,17 +44,22 @@ def verdict(
     if winner.name == control and second is not None:
         named.add(second.name)
         difference = beside_control(second, "it", metric, len(clients))
-        over = " (over the limit)" if second.fits is False else ""
-        sentence += f"; {words[second.name]}{over} is {difference}"
+        sentence += f"; {with_limit(second, words)} is {difference}"
         sentence += share_of_macs(second, winner)
     elif winner.name != control:
-        beaten = words[control]
-        if by_name[control].fits is False:
-            beaten += " (over the limit)"
-        sentence += f", {beside_control(winner, beaten, metric, len(clients))}"
-        sentence += share_of_macs(winner, by_name[control])
+        beaten = by_name[control]
+        difference = beside_control(winner, with_limit(beaten, words), metric, len(clients))
+        sentence += f", {difference}"
+        sentence += share_of_macs(winner, beaten)
     sentence += about_others(leaderboard, clients, named, words, decisions)
     return sentence
+
+
+def with_limit(row: LeaderboardRow, words: Mapping[str, str]) -> str:
+    """Returns a contestant's name in words, and says if its networks exceed the limit."""
+    if row.fits is False:
+        return f"{words[row.name]} (over the limit)"
+    return words[row.name]
 
 
 def figure_in_words(figure: float | None, metric: Metric) -> str:
@@ -91,9 +96,13 @@ def beside_control(row: LeaderboardRow, control: str, metric: Metric, clients: i
 
 
 def side_of(gap: float, metric: Metric) -> str:
-    if not metric.lower_is_better:
-        return "above" if gap >= 0 else "below"
-    return "higher (worse) than" if gap >= 0 else "lower (better) than"
+    if metric.lower_is_better:
+        if gap >= 0:
+            return "higher (worse) than"
+        return "lower (better) than"
+    if gap >= 0:
+        return "above"
+    return "below"
 
 
 def ends_as_distances(ends: Sequence[float], gap: float) -> list[float]:

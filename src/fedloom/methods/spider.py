@@ -106,8 +106,8 @@ class Spider(Method):
 
     def note(self, state: State, r: Round) -> Meta:
         due = self.options.due(r.number, r.spent, r.budget)
-        begun = self.options.by_gradient  # then α is trained from the first step on
-        return phase_of(due, self.options.events, begun=begun)
+        # By gradients, α is trained from the first step on.
+        return phase_of(due, self.options.events, has_started=self.options.by_gradient)
 
     @property
     def phases(self) -> Mapping[str, float]:

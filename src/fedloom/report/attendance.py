@@ -34,14 +34,14 @@ class RoundAttendance:
     """What became of each client in one round."""
 
     round: int
-    asked: frozenset[int]  # clients that were asked to work
+    asked_clients: frozenset[int]  # they were asked to work
     lost: Mapping[int, Lost]  # by client
 
     def outcome(self, client: int) -> Outcome | None:
         """Return what became of a client; None: it was not asked."""
         if client in self.lost:
             return self.lost[client].outcome
-        if client in self.asked:
+        if client in self.asked_clients:
             return "took part"
         return None
 

@@ -37,7 +37,9 @@ def cautions_of_run(result: RunResult) -> list[str]:
 
 
 def uphill_sentence(uphill: Uphill) -> str:
-    rounds = "1 round" if uphill.rounds == 1 else f"{uphill.rounds:,} rounds"
+    rounds = f"{uphill.rounds:,} rounds"
+    if uphill.rounds == 1:
+        rounds = "1 round"
     return (
         f"In {rounds} η₁‖g‖² exceeded 1 (at most {uphill.largest:.3g}): there the outer product "
         f"of Eq. 5 turns steps uphill. A smaller inner_lr or hessian=none avoids it."
@@ -117,7 +119,9 @@ def over_seeds(row: MethodRow) -> str:
 
 def one_answer(cautions: Cautions, over: str = "") -> str:
     count = cautions.one_answer or 0
-    verb = "gives" if count == 1 else "give"
+    verb = "give"
+    if count == 1:
+        verb = "gives"
     limit = of_one_class(cautions.one_answer_of_one_class, count)
     models = f"{count:,} of {cautions.clients:,} clients' models"
     return f"{models}{over} {verb} {SAME_ANSWER}{limit}."
@@ -172,14 +176,14 @@ def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
     own = metric.text(gain.own)
     shared = f"{metric.text(gain.shared)}{metric.unit}"
     means = f"{own} against {shared}, mean over clients"
-    who = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
-    who += balanced_gain(gain)
+    clients = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
+    details = f"({means}): {clients}{balanced_gain(gain)}."
     size = points(abs(gain.difference), metric)
     if own == metric.text(gain.shared):  # compared as printed: an invisible difference is none
-        return f"Personal models gained nothing over the shared one ({means}): {who}."
+        return f"Personal models gained nothing over the shared one {details}"
     if metric.better(gain.own, gain.shared):
-        return f"Personal models gained {size} over the shared one ({means}): {who}."
-    return f"Personal models lost {size} against the shared one ({means}): {who}."
+        return f"Personal models gained {size} over the shared one {details}"
+    return f"Personal models lost {size} against the shared one {details}"
 
 
 def balanced_gain(gain: PersonalGain) -> str:
@@ -192,7 +196,9 @@ def balanced_gain(gain: PersonalGain) -> str:
     means = f"{own} against {shared} %"
     if own == shared:
         return f"; by balanced accuracy they gained nothing ({means})"
-    verb = "gained" if difference > 0 else "lost"
+    verb = "lost"
+    if difference > 0:
+        verb = "gained"
     return f"; by balanced accuracy they {verb} {100 * abs(difference):.1f} points ({means})"
 
 

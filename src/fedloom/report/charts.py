@@ -421,7 +421,9 @@ def write_cells(
 ) -> None:
     """Write every cell's number on it: white on a dark shade, black on a light one."""
     for (row, column), value in np.ndenumerate(cells):
-        ink = "white" if dark[row, column] else INK
+        ink = INK
+        if dark[row, column]:
+            ink = "white"
         ax.text(column, row, text(value), ha="center", va="center", fontsize=5.5, color=ink)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds, StageRow
 from fedloom.report.cautions import cautions_of_methods
@@ -165,8 +166,8 @@ def shared_text(row: MethodRow, between: str = " ") -> str:
 
 def with_beside(figure: str, beside: Sequence[OverSeeds | None], between: str) -> str:
     """Append the means of figures in which every class counts the same, in parentheses."""
-    others = [percent(other.mean) for other in beside if other is not None]
-    return in_parentheses(figure, others, between)
+    means = [percent(over_seeds.mean) for over_seeds in without_none(beside)]
+    return in_parentheses(figure, means, between)
 
 
 def stages_text(row: MethodRow) -> str:
@@ -224,7 +225,9 @@ def difference_text(gap: Difference, runs: int, metric: Metric) -> str:
 
 def adjusted(holm: Holm) -> str:
     """Write p, adjusted for all comparisons; a star marks a significant difference."""
-    star = "*" if holm.significant else ""
+    star = ""
+    if holm.significant:
+        star = "*"
     if holm.p < LEAST_P:
         return f"p<{LEAST_P}{star}"
     return f"p={holm.p:.3f}{star}"
@@ -316,11 +319,7 @@ def is_undecided(row: MethodRow) -> bool:
 
 def differences_in(methods: Sequence[MethodRow]) -> list[Difference]:
     """Return the differences of all methods that are paired with the first."""
-    gaps = []
-    for row in methods:
-        if row.difference is not None:
-            gaps.append(row.difference)
-    return gaps
+    return without_none(row.difference for row in methods)
 
 
 def unfair(methods: Sequence[MethodRow]) -> str:

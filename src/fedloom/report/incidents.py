@@ -40,27 +40,35 @@ def step_back_sentence(step: StepBack) -> str:
 
 def lost_state_sentence(events: Sequence[LostState], how: str) -> str:
     """Say who lost a state, in which rounds, and what followed: `how` is "fresh" or "refused"."""
-    rounds: dict[int, list[int]] = {}
+    rounds: dict[int, list[int]] = {}  # by client
     for event in events:
         rounds.setdefault(event.client, []).append(event.round)
     if len(rounds) == 1:
-        ((client, numbers),) = rounds.items()
-        consequence = "continued with a fresh one"
-        if how == "refused":
-            consequence = f"was left out of {those_rounds(numbers)}"
-        return f"Client {client} lost its own state ({in_rounds(numbers)}) and {consequence}."
-    named = [f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)]
+        ((client, rounds_of_client),) = rounds.items()
+        return lost_state_of_one(client, rounds_of_client, how)
+    clients = []
+    for client, rounds_of_client in sorted(rounds.items()):
+        clients.append(f"{client} ({in_rounds(rounds_of_client)})")
     consequence = "continued with fresh ones"
     if how == "refused":
-        consequence = f"were left out of {those_rounds(event.round for event in events)}"
-    return f"Clients {listed(named)} lost their own states and {consequence}."
+        all_rounds = [event.round for event in events]
+        consequence = f"were left out of {those_rounds(all_rounds)}"
+    return f"Clients {listed(clients)} lost their own states and {consequence}."
+
+
+def lost_state_of_one(client: int, rounds: Sequence[int], how: str) -> str:
+    consequence = "continued with a fresh one"
+    if how == "refused":
+        consequence = f"was left out of {those_rounds(rounds)}"
+    return f"Client {client} lost its own state ({in_rounds(rounds)}) and {consequence}."
 
 
 def in_rounds(numbers: Sequence[int]) -> str:
     """`round 3`, `rounds 7 and 8`."""
     if len(numbers) == 1:
         return f"round {numbers[0]}"
-    return f"rounds {listed([str(number) for number in numbers])}"
+    names = list(map(str, numbers))
+    return f"rounds {listed(names)}"
 
 
 def those_rounds(numbers: Iterable[int]) -> str:

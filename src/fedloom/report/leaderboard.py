@@ -42,7 +42,9 @@ def leaderboard_table(result: AutoResult, metric: Metric, title: str) -> Table:
     table = plain_table(title, caption, columns)
     names = []
     for row in result.leaderboard:
-        style = "bold" if row.chosen else None
+        style = None
+        if row.chosen:
+            style = "bold"
         name, *figures = leaderboard_cells(row, metric)
         table.add_row(name, *figures, style=style)
         names += name.splitlines()
@@ -91,12 +93,14 @@ def mixed_sentence(result: AutoResult, metric: Metric) -> str:
     if result.mixed is None:
         return ""
     number = len(result.clients_with_another_model)
-    who = "1 client uses" if number == 1 else f"{number} clients use"
+    clients_use = f"{number} clients use"
+    if number == 1:
+        clients_use = "1 client uses"
     figure = f"{metric.text(result.mixed.mean)}{metric.unit}"
     return (
-        f" {who} another contestant's model, decided by the validation samples that only one of "
-        f"the two models classifies correctly: with each client's own choice the mean test figure "
-        f"is {figure}."
+        f" {clients_use} another contestant's model, decided by the validation samples that only "
+        "one of the two models classifies correctly: with each client's own choice the mean test "
+        f"figure is {figure}."
     )
 
 
@@ -158,8 +162,10 @@ def use_commands(winner: Path, result: AutoResult) -> list[str]:
         f"fedloom export {run} --client {client} --format onnx",
         f"fedloom predict {run} --client {client} --data NEW",
     ]
-    folders = {row.name: Path(path) for row, path in zip(result.methods, result.runs, strict=True)}
+    folder_names = {}
+    for row, path in zip(result.methods, result.runs, strict=True):
+        folder_names[row.name] = Path(path).name
     for choice in result.clients_with_another_model:
-        other = shlex.quote(str(winner.parent / folders[choice.chosen].name))
-        commands.append(f"fedloom export {other} --client {choice.client} --format onnx")
+        other_run = shlex.quote(str(winner.parent / folder_names[choice.chosen]))
+        commands.append(f"fedloom export {other_run} --client {choice.client} --format onnx")
     return commands

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 
 # Figures that are shown beside the metric: as a column's heading, as an explanation below a table
@@ -105,12 +106,24 @@ def named_figures(figures: Mapping[str, float | None]) -> list[str]:
     return parts
 
 
+def named_percents(figures: Mapping[str, float | None]) -> list[str]:
+    """Return `balanced accuracy 85.1 %` for each figure that is known."""
+    return [f"{text} %" for text in named_figures(figures)]
+
+
+def percents(figures: Mapping[str, float | None], names: Iterable[str]) -> list[str]:
+    """Write the figures with these names; one that is not known is a dash."""
+    return [percent(figures.get(name)) for name in names]
+
+
 def figure_with(figure: str, beside: Sequence[float | None]) -> str:
     """Append figures in which every class counts the same, in parentheses."""
-    return in_parentheses(figure, [percent(other) for other in beside if other is not None])
+    return in_parentheses(figure, list(map(percent, without_none(beside))))
 
 
-def in_parentheses(figure: str, others: Sequence[str], between: str = " ") -> str:
-    if not others:
+def in_parentheses(figure: str, beside: Sequence[str], between: str = " ") -> str:
+    """Append figures to another one, as in `81.0 (75.2, 88.1)`."""
+    if not beside:
         return figure
-    return f"{figure}{between}({f',{between}'.join(others)})"
+    list_of_figures = f",{between}".join(beside)
+    return f"{figure}{between}({list_of_figures})"

@@ -82,9 +82,9 @@ def step(share: float) -> int:
     return min(STEPS - 1, 1 + int(share * (STEPS - 1) * 0.999999))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, ground: str) -> float:
     """Return the contrast of two colours as WCAG defines it, from 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(colour), luminance(ground)))
     return (high + 0.05) / (low + 0.05)
 
 

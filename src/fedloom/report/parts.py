@@ -82,7 +82,9 @@ def table(
         kinds.append(kind)
         columns.append(tag("th", name, scope="col", class_=kind))
     body = [table_row(row, kinds) for row in rows]
-    page_size = PAGED if len(rows) > PAGED else None
+    page_size = None
+    if len(rows) > PAGED:
+        page_size = PAGED
     whole = tag(
         "table",
         tag("thead", tag("tr", columns)),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fedloom.report.charts import Curve, StageBegin
 
 FORMATS = ("png", "svg")
+# What matplotlib writes into a file, by its suffix, that differs between days or versions.
+CHANGING_METADATA = {".png": "Software", ".svg": "Date"}
 
 
 @dataclass
@@ -150,8 +152,7 @@ def save(
         with charts.style():
             arranged = charts.arranged(figure())
             for path in paths:
-                unwanted = "Date" if path.suffix == ".svg" else "Software"
-                arranged.savefig(path, metadata={unwanted: None})
+                arranged.savefig(path, metadata={CHANGING_METADATA[path.suffix]: None})
     except OSError as error:
         raise FedloomError(
             f"{place} must be a folder that can be written",

@@ -99,10 +99,10 @@ class Clock:
 
     def seconds_left(self) -> float:
         """Return the estimate; 0 as long as there is nothing to estimate from."""
-        done = self.share - self.first
-        if done <= 0:
+        share_since_start = self.share - self.first
+        if share_since_start <= 0:
             return 0.0
-        return (time.monotonic() - self.start) * (1 - self.share) / done
+        return (time.monotonic() - self.start) * (1 - self.share) / share_since_start
 
 
 def in_words(evaluation: Evaluation) -> str | None:

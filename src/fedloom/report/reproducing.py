@@ -46,16 +46,18 @@ def command(plan: Plan) -> str:
 def auto_command(plan: Plan) -> str:
     """Return the command that reproduces a contest, with the budget that was used."""
     assert plan.contest is not None
-    main, *others = plan.methods[1:]
+    main, *further_methods = plan.methods[1:]
     arguments = ["fedloom", "auto", "--seed", str(plan.seeds[0]), "--budget", budget_text(plan)]
     if plan.contest.limits:
-        limits = [f"{name}={most:.15g}" for name, most in plan.contest.limits.items()]
+        limits = []
+        for name, most in plan.contest.limits.items():
+            limits.append(f"{name}={most:.15g}")
         arguments += ["--limit", ",".join(limits)]
     for part in Variant.parse(main).parts:
         name, _, value = part.partition("=")
         if name in FLAGS_OF_MAIN:
             arguments += [FLAGS_OF_MAIN[name], as_flag(name, value)]
-    for method in others:
+    for method in further_methods:
         arguments += ["--with", plan.spelled(method)]
     return shlex.join([*arguments, *settings(plan, SAID_BY_FLAGS)])
 

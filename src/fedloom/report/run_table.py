@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import PERPLEXITY
 from fedloom.records.result import ClientResult, RunResult, StageEnd, TierResult
 from fedloom.records.result_parts import Phase, Simulated
@@ -24,7 +25,9 @@ from fedloom.report.numbers import (
     in_parentheses,
     milliseconds,
     named_figures,
+    named_percents,
     percent,
+    percents,
 )
 from fedloom.report.tables import plain_table
 
@@ -105,7 +108,7 @@ def figure_columns(result: RunResult) -> list[str]:
 
 def figure_cells(client: ClientResult, result: RunResult) -> list[str]:
     """Return a client's figure, then balanced accuracy, and AUC where there are two classes."""
-    beside = [percent(client.beside.get(name)) for name in result.columns_of_classes]
+    beside = percents(client.beside, result.columns_of_classes)
     return [result.judged_by.text(client.figure), *beside]
 
 
@@ -132,7 +135,7 @@ def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
         str(samples),
         result.judged_by.text(tier.pooled_over_all),
         "–",
-        *(percent(over_all.get(name)) for name in result.columns),
+        *percents(over_all, result.columns),
         amount(tier.params),
         amount(tier.macs),
     ]
@@ -164,8 +167,8 @@ def tiers_sentence(result: RunResult) -> str:
     if any(tier.global_balanced_accuracy is not None for tier in result.tiers):
         about_rows += ", balanced accuracy as the mean over all clients"
     sentences = [f"{about_rows}.", over_own]
-    notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)
-    for note in notes:  # a note that several tiers have is written once
+    notes = without_none(tier.note for tier in result.tiers)
+    for note in dict.fromkeys(notes):  # a note that several tiers have is written once
         sentences.append(f"{note}.")
     return " ".join(sentences)
 
@@ -211,7 +214,7 @@ def shared_beside(result: RunResult) -> str:
     if not result.judged_by.counts_answers:
         return ""
     figures = {"balanced_accuracy": result.shared_balanced_accuracy, "auc": result.shared_auc}
-    parts = [f"{text} %" for text in named_figures(figures)]
+    parts = named_percents(figures)
     if not parts:
         return ""
     return in_parentheses("", [*parts, "mean over clients"])

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.searches import SearchAnswer, TunedPath
-from fedloom.report.numbers import amount, figure_with, named_figures, percent
+from fedloom.report.numbers import amount, figure_with, named_percents, percent
 from fedloom.report.tables import plain_table
 
 NOT_KNOWN = "balanced accuracy not known (clients scored it, or an earlier version did)"
@@ -16,9 +16,11 @@ NOT_KNOWN = "balanced accuracy not known (clients scored it, or an earlier versi
 
 def front_table(run: Path, answer: SearchAnswer) -> Table:
     """Return a table with one row per path of the front; a star marks the chosen path."""
-    limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
+    limits = []
+    for unit, most in answer.limit.items():
+        limits.append(f"{unit} ≤ {most:,.10g}")
     columns = ("", "MACs", "loss", "acc. %", "path")
-    table = plain_table(f"{run}: {limits}", caption(answer), columns)
+    table = plain_table(f"{run}: {', '.join(limits)}", caption(answer), columns)
     for number, point in enumerate(answer.front, start=1):
         mark = f"{number}"
         if point.path == answer.path:
@@ -49,8 +51,7 @@ def score_in_words(answer: SearchAnswer, metric: Metric) -> str:
     parts = [f"loss {answer.loss:.4f}", f"accuracy {percent(answer.accuracy)} %"]
     if metric.counts_answers:
         beside = {"balanced_accuracy": answer.balanced_accuracy, "auc": answer.auc}
-        figures = [f"{text} %" for text in named_figures(beside)]
-        parts += figures or [NOT_KNOWN]
+        parts += named_percents(beside) or [NOT_KNOWN]
     return ", ".join(parts)
 
 
@@ -58,6 +59,6 @@ def tuned_in_words(tuned: TunedPath, metric: Metric) -> str:
     """Write the path's figures after tuning, mean over all clients."""
     mean = f"{metric.title} {metric.text(tuned.figures.mean)}{metric.unit}"
     beside = {"balanced_accuracy": tuned.balanced_accuracy, "auc": tuned.auc}
-    figures = [mean, *(f"{text} %" for text in named_figures(beside))]
+    figures = ", ".join([mean, *named_percents(beside)])
     rounds = f"after {tuned.rounds} rounds of {tuned.clients} clients"
-    return f"{rounds}, mean over all clients: {', '.join(figures)}"
+    return f"{rounds}, mean over all clients: {figures}"

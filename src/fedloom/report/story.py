@@ -343,7 +343,9 @@ class Reader:
         count = len(self.left_out)
         if not count:
             return []
-        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        rows = f"{count:,} rows are"
+        if count == 1:
+            rows = "1 row is"
         consequence = f"{rows} left out of this page, the first is {self.left_out[0]}"
         return [Damage(METRICS_FILE, f"{METRICS_FILE} is damaged: {consequence}.")]
 

@@ -9,7 +9,15 @@ from rich.table import Table
 from fedloom.records.comparison import MethodRow, OverSeeds, TierRow
 from fedloom.records.result import PathScore, RunResult, TierResult
 from fedloom.report.comparison_table import NEW_LINE, difference_text, plus_minus, with_beside
-from fedloom.report.numbers import NAMED, SHORT, amount, direction, figure_with, percent
+from fedloom.report.numbers import (
+    NAMED,
+    SHORT,
+    amount,
+    direction,
+    figure_with,
+    percent,
+    percents,
+)
 from fedloom.report.tables import plain_table
 
 # The units of limits, written after the number.
@@ -75,7 +83,6 @@ def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
         own = tier.own.mean
         worst = tier.own.worst
     figures = {"balanced_accuracy": tier.balanced_accuracy, "auc": tier.auc}
-    beside = [percent(figures[name]) for name in result.columns_of_classes]
     return [
         f"tier {tier.tier}",
         limit_text(tier.limit),
@@ -89,7 +96,7 @@ def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
         figure_with(metric.text(tier.supernet), supernet_beside(tier)),
         figure_with(metric.text(tier.pooled_over_all), beside_over_all(tier)),
         metric.text(own),
-        *beside,
+        *percents(figures, result.columns_of_classes),
         metric.text(worst),
         str(tier.tuned_rounds),
     ]
@@ -120,9 +127,10 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     for row in methods:
         if row.tiers:
             table.add_section()
-        for number, tier in enumerate(row.tiers):
-            name = row.name if number == 0 else ""
+        name = row.name  # in the first of its rows
+        for tier in row.tiers:
             table.add_row(name, *cells_in_versus(tier, row, methods))
+            name = ""
     return table
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from fedloom.errors import FedloomError
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import method_row, with_holm
+from fedloom.evaluate.summary import without_none
 from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.reading import Unreadable
 from fedloom.records.auto import AutoResult
@@ -122,7 +123,7 @@ def completed(row: MethodRow, group: Group) -> MethodRow:
     """Fill in a row that an earlier version wrote: its runs have what it lacks."""
     if is_complete(row):
         return row
-    results = [story.result for story in group.stories if story.result is not None]
+    results = without_none(story.result for story in group.stories)
     if len(results) != row.runs:
         return row
     return judged(row, results)
@@ -151,7 +152,10 @@ def beside_each_other(paths: Sequence[Path]) -> Versus:
     for group in grouped_runs:
         name = name_of(group, grouped_runs)
         rows.append(row_of(name, group, first))
-        stories = [Reader(RunFolder(run.path)).read() for run in group]
+        stories = []
+        for run in group:
+            reader = Reader(RunFolder(run.path))
+            stories.append(reader.read())
         groups.append(Group(name, stories))
     return Versus(
         path=None,
@@ -217,9 +221,11 @@ def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]
 
 
 def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:
-    """Return the split's hash for each seed."""
+    """Return every seed with its split's hash, by increasing seed."""
     return sorted((run.record.seed, run.record.data.split) for run in group)
 
 
 def by_seed(group: Sequence[FinishedRun]) -> list[RunResult]:
-    return sorted((run.record for run in group), key=lambda record: record.seed)
+    """Return the results of the runs by increasing seed."""
+    results = [run.record for run in group]
+    return sorted(results, key=lambda result: result.seed)

@@ -54,7 +54,7 @@ from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.preparing import prepare, reopen
 from fedloom.runs.results import Run
 from fedloom.runs.running import carry_out
-from fedloom.runs.warm_start import begun, settled
+from fedloom.runs.warm_start import read_start, stored_config
 from fedloom.types import Json
 
 
@@ -175,8 +175,8 @@ def shared_start(plan: Plan) -> dict[str, Json]:
     init = validated(Experiment, plan.tree).init
     if init is None:
         return {}
-    start = begun(init, plan.methods[0])
-    return {"init": settled(init, start).model_dump(mode="json", exclude_none=True)}
+    start = read_start(init, plan.methods[0])
+    return {"init": stored_config(init, start).model_dump(mode="json", exclude_none=True)}
 
 
 def continue_comparison(folder: RunFolder, screen: Screen) -> Comparison:

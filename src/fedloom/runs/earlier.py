@@ -20,7 +20,7 @@ from fedloom.export.finished import EarlierRun
 from fedloom.federation.protocol.packing import WireError
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import config_of
-from fedloom.runs.warm_start import begun
+from fedloom.runs.warm_start import read_start
 from fedloom.types import Task
 
 
@@ -32,7 +32,8 @@ def earlier_runs(config: Experiment, task: Task) -> Iterator[EarlierRun]:
     while config.init is not None:
         path = Path(config.init.run)
         try:
-            begun(config.init, config.method)  # refuses a folder that now has another run's weights
+            # This refuses a folder that now has another run's weights.
+            read_start(config.init, config.method)
             folder = RunFolder.open(path)
             before = config_of(folder)
         except (FedloomError, OSError, WireError):

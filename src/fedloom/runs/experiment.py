@@ -49,7 +49,7 @@ from fedloom.runs.least_budget import check_amount, check_limits
 from fedloom.runs.loop_settings import server_samples, settings_of, worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
-from fedloom.runs.warm_start import keep, seen_before
+from fedloom.runs.warm_start import save_start, seen_before
 from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
 from fedloom.types import Setup, State, Task, active_of
@@ -78,7 +78,7 @@ def create(
     folder = RunFolder.create("run", name, out)
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
-        keep(folder, prepared.start)
+        save_start(folder, prepared.start)
         classes.keep(folder, prepared.source, prepared.split)
         folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared

@@ -45,7 +45,7 @@ from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
-from fedloom.runs.warm_start import begun, kept, settled
+from fedloom.runs.warm_start import load_start, read_start, stored_config
 from fedloom.spaces.checking import check_searched
 from fedloom.types import State, Task, TierDeal
 
@@ -97,7 +97,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     input_before = None  # of the run that --init names
     if config.init is not None:
         if start is None:
-            start = begun(config.init, config.method)
+            start = read_start(config.init, config.method)
         input_before = WarmStart.read(start.meta).input
         config = with_start(config, config.init, start, input_before, split)
     source = source_for(config.data, input_before)
@@ -144,7 +144,7 @@ def with_start(
     partition = asked_partition(config.data) if split is None else split.partition
     changes = {
         "data": as_before(config.data, input_before, parse(partition)),
-        "init": settled(init, start),
+        "init": stored_config(init, start),
     }
     return config.model_copy(update=changes)
 
@@ -323,7 +323,7 @@ def reopen(folder: RunFolder) -> Prepared:
 
 def prepared_again(folder: RunFolder) -> Prepared:
     split = Split.load(folder.path / "split.json")
-    return prepare(config_of(folder), split, kept(folder))
+    return prepare(config_of(folder), split, load_start(folder))
 
 
 def pooled_share(prepared: Prepared) -> float | None:

@@ -430,7 +430,7 @@ def score_candidates(
         mutation=options.mutation,
     )
     budget_search = BudgetSearch(space, models, settings, supernet.seed, scoring.first)
-    memory = budget_search.begun(scoring.known)
+    memory = budget_search.first_memory(scoring.known)
     from_scores = len(memory.scores)
     scorer: Scorer | None = None
     while paths := budget_search.next_paths(memory):

@@ -47,7 +47,7 @@ log = logging.getLogger("fedloom")
 FILE = "init.state"
 
 
-def begun(init: InitConfig, method: str) -> State:
+def read_start(init: InitConfig, method: str) -> State:
     """Read the final shared state of a finished run, with what is needed to build its network."""
     folder = one_run(init.run)
     result = finished_result(folder)
@@ -210,8 +210,8 @@ def checked(start: State, init: InitConfig) -> State:
     return start
 
 
-def settled(init: InitConfig, start: State) -> InitConfig:
-    """As a configuration stores it: with an absolute path and the hash of `start`."""
+def stored_config(init: InitConfig, start: State) -> InitConfig:
+    """What config.toml says about --init: an absolute path, and the hash of `start`."""
     path = Path(init.run).resolve()
     return init.model_copy(update={"run": str(path), "hash": digest(start)})
 
@@ -251,13 +251,13 @@ def training_parts(split: Split) -> list[np.ndarray]:
     return [split.server, *clients]
 
 
-def keep(folder: RunFolder, start: State | None) -> None:
+def save_start(folder: RunFolder, start: State | None) -> None:
     """Store what a new run begins with in its folder."""
     if start is not None:
         write_whole(folder.path / FILE, state_chunks(start), durable=True)
 
 
-def kept(folder: RunFolder) -> State | None:
+def load_start(folder: RunFolder) -> State | None:
     """What a run that was created before begins with.
 
     If its file is damaged, it is read from the old run again.
@@ -275,14 +275,14 @@ def kept(folder: RunFolder) -> State | None:
         folder.path / FILE,
         init.run,
     )
-    keep(folder, start)
+    save_start(folder, start)
     return start
 
 
 def read_again(folder: RunFolder, init: InitConfig, method: str, damage: Exception) -> State:
     """Read it from the run that --init named; the configuration's hash tells if it is the same."""
     try:
-        return begun(init, method)
+        return read_start(init, method)
     except (FedloomError, OSError, WireError):
         problem = f"it cannot be used ({type(damage).__name__})"
         raise FedloomError(

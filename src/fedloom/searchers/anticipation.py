@@ -79,9 +79,11 @@ def anticipate(
 @contextmanager
 def fixed(parameters: Parameters) -> Iterator[None]:
     """Inside, no gradients of these parameters are computed."""
-    trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
+    trained = []
+    for parameter in parameters.values():
+        if parameter.requires_grad:
+            trained.append(parameter)
+            parameter.requires_grad_(False)
     try:
         yield
     finally:
@@ -117,22 +119,25 @@ def moved(
 def dot(first: Gradients, second: Gradients) -> float:
     """Returns the dot product over all parameters together."""
     product = 0.0
-    for one, other in zip(first, second, strict=True):
-        if one is not None and other is not None:
-            product += float((one.detach() * other.detach()).sum(dtype=torch.float64))
+    for left, right in zip(first, second, strict=True):
+        if left is not None and right is not None:
+            product += float((left.detach() * right.detach()).sum(dtype=torch.float64))
     return product
 
 
-def added(gradient: Gradients, more: Gradients, factor: float) -> Gradients:
-    """Returns gradient + factor · more. A missing gradient counts as zero; None if both miss."""
+def added(originals: Gradients, corrections: Gradients, factor: float) -> Gradients:
+    """Returns originals + factor · corrections, parameter by parameter.
+
+    A missing one of the two counts as zero; the sum is None if both are missing.
+    """
     sums: Gradients = []
-    for one, other in zip(gradient, more, strict=True):
-        if other is None:
-            sums.append(one)
-        elif one is None:
-            sums.append(factor * other.detach())
+    for gradient, correction in zip(originals, corrections, strict=True):
+        if correction is None:
+            sums.append(gradient)
+        elif gradient is None:
+            sums.append(factor * correction.detach())
         else:
-            sums.append(one + factor * other.detach())
+            sums.append(gradient + factor * correction.detach())
     return sums
 
 
@@ -140,12 +145,14 @@ def hessian_times(
     first: Gradients, vector: Gradients, parameters: Sequence[torch.Tensor]
 ) -> Gradients:
     """Returns ∇²L(b, p) times the vector, by differentiating gᵀ·vector; g must have its graph."""
-    product = None
+    terms = []
     for gradient, along in zip(first, vector, strict=True):
         if gradient is None or along is None or not gradient.requires_grad:
             continue
-        term = (gradient * along.detach()).sum()
-        product = term if product is None else product + term
-    if product is None:
+        terms.append((gradient * along.detach()).sum())
+    if not terms:
         return [None] * len(parameters)
+    product = terms[0]
+    for term in terms[1:]:
+        product = product + term
     return gradients(product, parameters)

@@ -42,8 +42,8 @@ class BudgetSearch:
     seed: int
     first: Sequence[Path] = ()  # candidates that are scored before any others, in this order
 
-    def begun(self, scores: Mapping[Path, Score]) -> Memory:
-        """Returns the initial memory: all paths that fit were tried, the best form the pool."""
+    def first_memory(self, scores: Mapping[Path, Score]) -> Memory:
+        """Returns the memory to begin with: what fits was tried, the best form the pool."""
         tier = self.space.tier
         fitting_scores = {}
         for path, score in scores.items():
@@ -115,13 +115,13 @@ def best_fronts(
     chosen: list[Path] = []
     while remaining and len(chosen) < count:
         front = set(first_front(costs_and_losses(memory, space, remaining)))
-        others = []
+        behind_front = []
         for position, path in enumerate(remaining):
             if position in front:
                 chosen.append(path)
             else:
-                others.append(path)
-        remaining = others
+                behind_front.append(path)
+        remaining = behind_front
     return chosen
 
 

@@ -53,7 +53,10 @@ def fronts(pool: Sequence[Individual]) -> list[list[int]]:
                 dominated[i].append(j)
                 dominators[j] += 1
     sorted_fronts = []
-    current = [position for position, count in enumerate(dominators) if count == 0]
+    current = []
+    for position, count in enumerate(dominators):
+        if count == 0:
+            current.append(position)
     while current:
         sorted_fronts.append(current)
         following = []
@@ -116,12 +119,14 @@ class Standing:
 
 
 def standings(pool: Sequence[Individual]) -> list[Standing]:
+    """Returns the standing of every individual, in the order of the pool."""
     by_position: dict[int, Standing] = {}
     for rank, front in enumerate(fronts(pool)):
         distances = crowding([pool[position].figures for position in front])
         for position, distance in zip(front, distances, strict=True):
             by_position[position] = Standing(rank, distance)
-    return [by_position[position] for position in range(len(pool))]
+    positions = range(len(pool))
+    return [by_position[position] for position in positions]
 
 
 def survivors(pool: Sequence[Individual], size: int) -> list[Individual]:
@@ -130,18 +135,24 @@ def survivors(pool: Sequence[Individual], size: int) -> list[Individual]:
     Those are whole fronts, and of the first front that is too large the members with the largest
     crowding distances.
     """
-    kept: list[Individual] = []
+    best: list[Individual] = []
     for front in fronts(pool):
-        remaining = size - len(kept)
+        remaining = size - len(best)
         if remaining <= 0:
             break
         members = [pool[position] for position in front]
         if len(members) > remaining:
-            distances = crowding([member.figures for member in members])
-            by_distance = sorted(range(len(members)), key=lambda number: -distances[number])
-            members = [members[number] for number in sorted(by_distance[:remaining])]
-        kept.extend(members)
-    return kept
+            members = least_crowded(members, remaining)
+        best.extend(members)
+    return best
+
+
+def least_crowded(members: Sequence[Individual], count: int) -> list[Individual]:
+    """Returns the members of a front with the largest crowding distances, in their order."""
+    distances = crowding([member.figures for member in members])
+    by_distance = sorted(range(len(members)), key=lambda number: -distances[number])
+    numbers = sorted(by_distance[:count])
+    return [members[number] for number in numbers]
 
 
 def tournament(

@@ -167,8 +167,8 @@ def every_sample(data: Samples) -> Iterator[Samples]:
 def common_layers(first: Path, second: Path) -> int:
     """Returns the length of the common beginning of two paths."""
     count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
+    for first_op, second_op in zip(first, second, strict=False):
+        if first_op != second_op:
             break
         count += 1
     return count

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Path = tuple[int, ...]  # the operation of every layer
 SubSpace = tuple[tuple[int, ...], ...]  # the operations of every layer that a client is sent
+LayerOp = tuple[int, int]  # a layer and one of its operations
 Amounts = tuple[float, ...]  # one per unit
 Filling = Literal["stop", "skip", "drop"]
 
@@ -79,11 +80,14 @@ class PathCosts:
             rows.append(tuple(row))
         return PathCosts(self.fixed, tuple(rows))
 
-    def without(self, unsupported: Collection[tuple[int, int]]) -> PathCosts:
-        """Returns the costs if these pairs (layer, operation) cannot be used."""
+    def without(self, unsupported: Collection[LayerOp]) -> PathCosts:
+        """Returns the costs if these operations cannot be used."""
         sub_space = []
         for layer, costs in enumerate(self.layers):
-            supported = [op for op in range(len(costs)) if (layer, op) not in unsupported]
+            supported = []
+            for op in range(len(costs)):
+                if (layer, op) not in unsupported:
+                    supported.append(op)
             sub_space.append(tuple(supported))
         return self.within(tuple(sub_space))
 
@@ -275,17 +279,18 @@ class SubSpaceSampler:
     ) -> SubSpace:
         chosen = self._forced(budget, limits, rng)
         size = self._total(chosen)
-        others = []
+        optional = []
         for layer in range(len(self.params.layers)):
             for op in self._usable(layer):
                 if op not in chosen[layer]:
-                    others.append((layer, op))
-        order = [others[index] for index in rng.permutation(len(others)).tolist()]
+                    optional.append((layer, op))
+        positions = rng.permutation(len(optional)).tolist()
+        order = [optional[position] for position in positions]
         if filling == "drop":
-            kept = self._after_dropping(order, budget - size)
+            additional = self._after_dropping(order, budget - size)
         else:
-            kept = self._until_full(order, budget - size, goes_on=filling == "skip")
-        for layer, op in kept:
+            additional = self._until_full(order, budget - size, goes_on=filling == "skip")
+        for layer, op in additional:
             chosen[layer].append(op)
         return tuple(tuple(sorted(ops)) for ops in chosen)
 
@@ -297,7 +302,8 @@ class SubSpaceSampler:
     ) -> list[list[int]]:
         """Draws every free operation, and one for each layer that has none."""
         self.check(budget)
-        chosen = [self._free(layer) for layer in range(len(self.params.layers))]
+        layers = range(len(self.params.layers))
+        chosen = [self._free(layer) for layer in layers]
         spare = budget - self.least()
         for layer, free in enumerate(chosen):
             if free:
@@ -341,34 +347,30 @@ class SubSpaceSampler:
 
     def _until_full(
         self,
-        order: Sequence[tuple[int, int]],
+        order: Sequence[LayerOp],
         budget: float,
         *,
         goes_on: bool,
-    ) -> list[tuple[int, int]]:
+    ) -> list[LayerOp]:
         """Takes operations in this order while they fit; `goes_on` skips those that do not."""
-        kept = []
+        fitting = []
         for layer, op in order:
             size = self._size(layer, op)
             if size <= budget:
-                kept.append((layer, op))
+                fitting.append((layer, op))
                 budget -= size
             elif not goes_on:
                 break
-        return kept
+        return fitting
 
-    def _after_dropping(
-        self,
-        order: Sequence[tuple[int, int]],
-        budget: float,
-    ) -> list[tuple[int, int]]:
+    def _after_dropping(self, order: Sequence[LayerOp], budget: float) -> list[LayerOp]:
         """Removes operations in this order until the others fit."""
-        kept = list(order)
-        size = sum(self._size(layer, op) for layer, op in kept)
+        remaining = list(order)
+        size = sum(self._size(layer, op) for layer, op in remaining)
         while size > budget:
-            layer, op = kept.pop(0)
+            layer, op = remaining.pop(0)
             size -= self._size(layer, op)
-        return kept
+        return remaining
 
     def _total(self, chosen: Sequence[Sequence[int]]) -> float:
         total = self.params.fixed[0]
@@ -385,9 +387,16 @@ class SubSpaceSampler:
 
     def _usable(self, layer: int) -> list[int]:
         """Returns the operations of a layer that the client supports."""
-        costs = self.costs.layers[layer]
-        return [op for op, cost in enumerate(costs) if inf not in cost]
+        supported = []
+        for op, cost in enumerate(self.costs.layers[layer]):
+            if inf not in cost:
+                supported.append(op)
+        return supported
 
     def _free(self, layer: int) -> list[int]:
         """Returns the usable operations of a layer that have no parameters."""
-        return [op for op in self._usable(layer) if self._size(layer, op) == 0]
+        free = []
+        for op in self._usable(layer):
+            if self._size(layer, op) == 0:
+                free.append(op)
+        return free

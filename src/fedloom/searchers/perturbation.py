@@ -21,11 +21,13 @@ from torch.nn import functional
 from fedloom.nets.model import Model
 from fedloom.records.decision import NotedDecision, NotedScore
 from fedloom.spaces.joint import Joint
-from fedloom.spaces.space import NONE, Rivals, Space
+from fedloom.spaces.space import NONE, Rivals, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedloom.data.samples import Samples
 
 Keep = Literal["impact", "printed"]
@@ -57,8 +59,8 @@ class Decision:
         without = {}
         for op, score in self.without.items():
             without[options[op]] = NotedScore(accuracy=score.accuracy, loss=score.loss)
-        kept = [options[op] for op in self.kept]
-        return NotedDecision(round=number, slot=name, kept=kept, without=without)
+        kept_options = [options[op] for op in self.kept]
+        return NotedDecision(round=number, slot=name, kept=kept_options, without=without)
 
 
 class Candidate(NamedTuple):
@@ -86,18 +88,18 @@ def decide(
     All slots are scored in the same network.
     """
     candidates = candidates_of(arch, slots)
-    variants = [without(arch, candidate.slot, candidate.op) for candidate in candidates]
+    variants = [without(arch, candidate) for candidate in candidates]
     scores = dict(zip(candidates, score(variants), strict=True))
     decisions = []
     for slot in slots:
         slot_scores = {}
-        for candidate, result in scores.items():
+        for candidate, candidate_score in scores.items():
             if candidate.slot == slot:
-                slot_scores[candidate.op] = result
-        kept = arch.choice[slot]
+                slot_scores[candidate.op] = candidate_score
+        operations = arch.choice[slot]
         if slot_scores:
-            kept = tuple(strongest(slot_scores, keep, 1))
-        decisions.append(Decision(slot, kept, slot_scores))
+            operations = tuple(strongest(slot_scores, keep, 1))
+        decisions.append(Decision(slot, operations, slot_scores))
     return applied(arch, decisions), decisions
 
 
@@ -120,7 +122,7 @@ def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, li
     candidates: list[int] = []
     for rivals in crowded:
         candidates += rivals.slots
-    variants = [applied(arch, [Decision(slot, (), {})]) for slot in candidates]
+    variants = [with_operations(arch, slot, ()) for slot in candidates]
     scores = dict(zip(candidates, score(variants), strict=True))
     kept_slots: set[int] = set()
     for rivals in crowded:
@@ -129,10 +131,10 @@ def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, li
     decisions = []
     for slot in candidates:
         live = arch.choice[slot]
-        kept: tuple[int, ...] = ()
+        operations: tuple[int, ...] = ()
         if slot in kept_slots:
-            kept = live
-        decisions.append(Decision(slot, kept, {live[0]: scores[slot]}))
+            operations = live
+        decisions.append(Decision(slot, operations, {live[0]: scores[slot]}))
     return applied(arch, decisions), decisions
 
 
@@ -168,15 +170,24 @@ def strongest(scores: Mapping[K, Score], keep: Keep, count: int) -> list[K]:
     return sorted(scores, key=by_score)[:count]
 
 
-def without(arch: Arch, slot: int, op: int) -> Arch:
-    others = tuple(other for other in arch.choice[slot] if other != op)
-    return applied(arch, [Decision(slot, others, {})])
+def without(arch: Arch, candidate: Candidate) -> Arch:
+    """Returns the architecture without one operation of a slot."""
+    operations = list(arch.choice[candidate.slot])
+    operations.remove(candidate.op)
+    return with_operations(arch, candidate.slot, tuple(operations))
 
 
 def applied(arch: Arch, decisions: Sequence[Decision]) -> Arch:
-    choice = list(arch.choice)
+    """Returns the architecture after these decisions."""
     for decision in decisions:
-        choice[decision.slot] = decision.kept
+        arch = with_operations(arch, decision.slot, decision.kept)
+    return arch
+
+
+def with_operations(arch: Arch, slot: int, operations: tuple[int, ...]) -> Arch:
+    """Returns the architecture with these operations in a slot."""
+    choice = list(arch.choice)
+    choice[slot] = operations
     return replace(arch, choice=tuple(choice))
 
 
@@ -237,13 +248,22 @@ def by_strength(
     pruned: bool,
 ) -> list[Decision]:
     """Appendix C: decides by the magnitudes of softmax(α); `pruned` keeps two inputs per node."""
-    rows = [row.detach().cpu().numpy() for row in strength]
+    rows = []
+    for tensor in strength:
+        rows.append(tensor.detach().cpu().numpy())
+    choice: list[tuple[int, ...]] = []
     if pruned:
-        choice = space.derive(rows).choice
-        return [Decision(slot, kept, {}) for slot, kept in enumerate(choice)]
-    decisions = []
-    for number, (slot, row) in enumerate(zip(space.slots, rows, strict=True)):
-        useful = [op for op, name in enumerate(slot.options) if name != NONE]
-        largest = max(useful, key=lambda op: row[op])
-        decisions.append(Decision(number, (largest,), {}))
-    return decisions
+        choice += space.derive(rows).choice
+    else:
+        for slot, row in zip(space.slots, rows, strict=True):
+            choice.append((strongest_operation(slot, row),))
+    return [Decision(slot, operations, {}) for slot, operations in enumerate(choice)]
+
+
+def strongest_operation(slot: Slot, strength: np.ndarray) -> int:
+    """Returns the operation of the largest strength, `none` aside; of equals, the first."""
+    operations = []
+    for op, name in enumerate(slot.options):
+        if name != NONE:
+            operations.append(op)
+    return max(operations, key=lambda op: strength[op])

@@ -172,4 +172,9 @@ def information(log_pi: list[torch.Tensor]) -> torch.Tensor:
 
 
 def trainable(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
+    """Returns the parameters that are not fixed."""
+    trained = {}
+    for name, tensor in parameters.items():
+        if tensor.requires_grad:
+            trained[name] = tensor
+    return trained

@@ -118,7 +118,9 @@ class Spread:
 
 def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
     """Adds the costs of all samplers, which every sample goes through."""
-    sampler_params = sum(tensor.numel() for tensor in guide.named_tensors().values())
+    sampler_params = 0
+    for tensor in guide.named_tensors().values():
+        sampler_params += tensor.numel()
     return replace(
         costs,
         fixed_params=costs.fixed_params + sampler_params,

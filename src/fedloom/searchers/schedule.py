@@ -66,15 +66,15 @@ class FittedSchedule:
         return min(max(elapsed_periods + 1, 0), self.events)
 
 
-def phase_of(due: int, events: int, *, begun: bool = False) -> Meta:
+def phase_of(decisions_due: int, events: int, *, has_started: bool = False) -> Meta:
     """Returns the fields about a search in a row of metrics.jsonl.
 
-    `begun` says that the search has started before its first decision is due.
+    `has_started` says that the search has started before its first decision is due.
     """
-    if due == events:
+    if decisions_due == events:
         phase = "final"
-    elif due > 0 or begun:
+    elif decisions_due > 0 or has_started:
         phase = "search"
     else:
         phase = "warm-up"
-    return {"phase": phase, "search": {"due": due, "of": events}}
+    return {"phase": phase, "search": {"due": decisions_due, "of": events}}

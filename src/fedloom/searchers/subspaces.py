@@ -51,7 +51,11 @@ class MacsTable:
 
     def least_of_slots(self, ops_per_edge: int) -> list[int]:
         """Returns the lowest MACs of each slot, without the fixed part."""
-        return [sum(sorted(row)[:ops_per_edge]) for row in self.rows]
+        sums = []
+        for row in self.rows:
+            cheapest = sorted(row)[:ops_per_edge]
+            sums.append(sum(cheapest))
+        return sums
 
 
 @lru_cache(maxsize=8)
@@ -152,11 +156,12 @@ def cheaper(
     cost = cost_of(ops, row)
     while cost > affordable:
         dearest = max(ops, key=lambda op: row[op])
-        others = [op for op in range(len(row)) if op not in ops]
-        candidates = [op for op in others if cost - row[dearest] + row[op] <= affordable]
+        unused = sorted(set(range(len(row))) - set(ops))
+        affordable_replacement = affordable - (cost - row[dearest])
+        candidates = [op for op in unused if row[op] <= affordable_replacement]
         if not candidates:
-            lowest = min(row[op] for op in others)
-            candidates = [op for op in others if row[op] == lowest]
+            lowest = min(row[op] for op in unused)
+            candidates = [op for op in unused if row[op] == lowest]
         replacement = candidates[int(rng.integers(len(candidates)))]
         ops.remove(dearest)
         ops.append(replacement)

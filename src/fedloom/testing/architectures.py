@@ -47,9 +47,10 @@ class Architectures(SpaceSubject):
         assert configured_space(type(toy.space), schema(**values)) == toy.space
         for name, field in schema.model_fields.items():
             assert field.description, f"parameter {name} must have a description"
-            others = other_values(field, values[name])
-            assert others, f"test the space with another value of {name} than its default"
-            for value in others:
+            different_values = other_values(field, values[name])
+            untested = f"test the space with another value of {name} than its default"
+            assert different_values, untested
+            for value in different_values:
                 other = with_parameters(toy.space, {**values, name: value})
                 if other is not None:
                     changed = f"{name}={value} must make another space, or be refused"
@@ -69,7 +70,9 @@ class Architectures(SpaceSubject):
         assert once == toy.space.sample(rng(1)), "a draw must come from the generator alone"
         for slot, op in toy.useful():
             options = len(toy.space.slots[slot].options)
-            drawn_in_slot = sum(counts[slot, other] for other in range(options))
+            drawn_in_slot = 0
+            for option in range(options):
+                drawn_in_slot += counts[slot, option]
             least = max(1, drawn_in_slot // (UNEVEN * options))
             times = counts[slot, op]
             assert times >= least, f"{named(toy.space, OpId(slot, op))} is drawn {times} times"
@@ -82,7 +85,7 @@ class Architectures(SpaceSubject):
             toy.space.check(other)
             again = toy.space.mutate(arch, rng(number, "mutation"))
             assert other == again, "a mutation must be drawn from the generator that it is given"
-            changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
+            changed = changed_slots(arch, other)
             one_decision = len(changed) == 1 or moved(toy.space, arch, other, changed)
             assert one_decision, f"slots {changed} changed"
             arch = other
@@ -153,11 +156,11 @@ def other_values(field: FieldInfo, value: object) -> list[object]:
         candidates.append(value + 1)
     elif isinstance(value, float):
         candidates.append(value / 2)
-    others: list[object] = []
+    different: list[object] = []
     for candidate in candidates:
         if type(candidate) is type(value) and candidate != value:
-            others.append(candidate)
-    return others
+            different.append(candidate)
+    return different
 
 
 def with_parameters(space: Space, values: Mapping[str, object]) -> Space | None:
@@ -172,22 +175,35 @@ def makes_another(toy: SpaceToy, other: Space) -> bool:
     """Whether a space differs in its slots, its network or its cost."""
     if other.slots != toy.space.slots:
         return True
-    whole = toy.space.network(toy.shape, toy.classes, toy.size)
-    others = other.network(toy.shape, toy.classes, toy.size)
-    if sizes(whole) != sizes(others):
+    network = toy.space.network(toy.shape, toy.classes, toy.size)
+    other_network = other.network(toy.shape, toy.classes, toy.size)
+    if sizes(network) != sizes(other_network):
         return True
     cost = toy.space.cost(toy.shape, toy.classes, toy.space.full(), toy.size)
     return cost != other.cost(toy.shape, toy.classes, other.full(), toy.size)
 
 
+def changed_slots(arch: Arch, other: Arch) -> list[int]:
+    """The slots in which two architectures differ."""
+    changed = []
+    for slot, live in enumerate(arch.choice):
+        if live != other.choice[slot]:
+            changed.append(slot)
+    return changed
+
+
 def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:
     """Whether an operation moved from one rival to another."""
-    if len(changed) != 2:
+    if len(changed) != 2 or not are_rivals(space, changed):
         return False
-    before = [slot for slot in changed if arch.choice[slot]]
-    after = [slot for slot in changed if other.choice[slot]]
-    are_rivals = any(set(changed) <= set(rivals.slots) for rivals in space.rivals())
-    return are_rivals and len(before) == len(after) == 1
+    filled_before = [slot for slot in changed if arch.choice[slot]]
+    filled_after = [slot for slot in changed if other.choice[slot]]
+    return len(filled_before) == 1 and len(filled_after) == 1
+
+
+def are_rivals(space: Space, slots: list[int]) -> bool:
+    """Whether all these slots are rivals of each other."""
+    return any(set(slots) <= set(rivals.slots) for rivals in space.rivals())
 
 
 def certain(space: Space, arch: Arch) -> list[np.ndarray]:
@@ -199,4 +215,8 @@ def certain(space: Space, arch: Arch) -> list[np.ndarray]:
 
 
 def sizes(net: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
+    """The shape of every parameter and buffer, by its key."""
+    shapes = {}
+    for key, tensor in net.state_dict().items():
+        shapes[key] = tuple(tensor.shape)
+    return shapes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +35,7 @@ class Choosing(Subject):
             whole = touched_by(net, everything, train.x, train.y)
             for removal in removals(everything):
                 lost = whole - touched_by(net, removal.remaining, train.x, train.y)
-                owned = {name for name in whole if net.owner(name) == removal.op}
+                owned = owned_by(net, removal.op, whole)
                 assert lost == owned, f"{removal}"
 
     def test_cut_is_the_supernet(self, toy: Toy) -> None:
@@ -94,9 +94,16 @@ def removals(arch: Arch) -> Iterator[Removal]:
             operations += [OpId(slot, op) for op in live]
     for number in rng(0, "removals").permutation(len(operations))[:MOST_REMOVED]:
         removed = operations[number]
+        remaining = list(arch.choice[removed.slot])
+        remaining.remove(removed.op)
         choice = list(arch.choice)
-        choice[removed.slot] = tuple(op for op in choice[removed.slot] if op != removed.op)
+        choice[removed.slot] = tuple(remaining)
         yield Removal(removed, replace(arch, choice=tuple(choice)))
+
+
+def owned_by(net: Any, op: OpId, names: Iterable[str]) -> set[str]:
+    """Those of the names whose parameter or buffer belongs to this operation."""
+    return {name for name in names if net.owner(name) == op}
 
 
 def touched_by(net: nn.Module, arch: Arch, x: torch.Tensor, y: torch.Tensor) -> set[str]:

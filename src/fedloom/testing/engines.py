@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from fedloom.federation.client.site import Site
@@ -93,13 +94,18 @@ class Shuffled(Passing):
         if parcels:
             name = parcels[0].reply.name
         generator = rng(0, "shuffled", len(parcels), name)
-        shuffled = [parcels[place] for place in generator.permutation(len(parcels))]
-        answers = list(self.inner.ask(shuffled, deadline))
+        answers = list(self.inner.ask(permuted(parcels, generator), deadline))
         order = list(parcels)
         while len(answers) > 1 and order == list(parcels):
-            answers = [answers[place] for place in generator.permutation(len(answers))]
+            answers = permuted(answers, generator)
             order = [parcel for parcel, _ in answers]
         yield from answers
+
+
+def permuted(items: Sequence[V], generator: np.random.Generator) -> list[V]:
+    """The same items in a random order."""
+    places = generator.permutation(len(items))
+    return [items[place] for place in places]
 
 
 @dataclass(frozen=True)
@@ -151,8 +157,8 @@ class Absent(Passing):
         if lost is None:
             yield from self.inner.ask(parcels, deadline)
             return
-        others = [parcel for parcel in parcels if parcel is not lost.parcel]
-        yield from self.inner.ask(others, deadline)
+        reachable = [parcel for parcel in parcels if parcel is not lost.parcel]
+        yield from self.inner.ask(reachable, deadline)
         yield lost.parcel, Envelope(fault=Fault("died", "out of reach"))
 
 
@@ -238,7 +244,7 @@ class Forging(Passing):
 
     site: Site
     folder: Path  # of the copy's states
-    tried: list[str] = field(default_factory=list)  # descriptions of all forgeries
+    forgeries: list[str] = field(default_factory=list)  # descriptions of all forgeries
     leaks: list[str] = field(default_factory=list)  # those that changed the reply
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
@@ -253,7 +259,7 @@ class Forging(Passing):
                 answers[parcel.client] = self._forged(parcel, stamps[parcel.client], owns)
         for parcel, envelope in self.inner.ask(parcels, deadline):
             for name, answer in answers.get(parcel.client, {}).items():
-                self.tried.append(name)
+                self.forgeries.append(name)
                 if envelope.fault is None and parcel.reply.read_bytes() != answer:
                     self.leaks.append(name)
             yield parcel, envelope
@@ -266,9 +272,10 @@ class Forging(Passing):
         own = owns[parcel.client]
         place = f"round {stamp.round}, client {parcel.client}"
         states = {f"{place}: noise": noisy(own, seals)}
-        others = [state for client, state in sorted(owns.items()) if client != parcel.client]
-        if others:
-            states[f"{place}: another client's state"] = swapped(own, others[0], seals)
+        other_clients = sorted(owns.keys() - {parcel.client})
+        if other_clients:
+            other = owns[other_clients[0]]
+            states[f"{place}: another client's state"] = swapped(own, other, seals)
         answers = {}
         for name, state in states.items():
             answers[name] = self._answer_with(parcel, str(stamp.read), state)
@@ -311,7 +318,10 @@ def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
 
 def mixed(own: Mapping[str, V], other: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
     """The unsealed values of the one, and the sealed values of the other."""
-    values = {name: value for name, value in own.items() if not matches(name, seals)}
+    values = {}
+    for name, value in own.items():
+        if not matches(name, seals):
+            values[name] = value
     for name, value in other.items():
         if matches(name, seals):
             values[name] = value

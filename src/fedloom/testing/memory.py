@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,8 +43,9 @@ def changed_in(module: ModuleType, anew: ModuleType) -> list[str]:
         if name.startswith("__"):
             continue
         if isinstance(value, type) and value.__module__ == module.__name__:
-            attributes = changed_names(vars(now), vars(value)) if isinstance(now, type) else []
-            changed += [f"{name}.{attribute}" for attribute in attributes]
+            if isinstance(now, type):
+                for attribute in changed_attributes(now, value):
+                    changed.append(f"{name}.{attribute}")
         elif fingerprint(now) != fingerprint(value):
             changed.append(name)
     for name, value in vars(module).items():
@@ -59,12 +59,13 @@ def is_memory(value: object) -> bool:
     return isinstance(fingerprint(value), tuple)
 
 
-def changed_names(now: Mapping[str, Any], begun: Mapping[str, Any]) -> list[str]:
+def changed_attributes(now: type, anew: type) -> list[str]:
+    """The attributes of a class that are not as in the class when it is made anew."""
     names = []
-    for name, value in now.items():
+    for name, value in vars(now).items():
         # What Python, abc or pydantic keep in a class is not the method's.
         is_own = not name.startswith(("__", "_abc_"))
-        if is_own and fingerprint(value) != fingerprint(begun.get(name)):
+        if is_own and fingerprint(value) != fingerprint(vars(anew).get(name)):
             names.append(name)
     return names
 
@@ -89,7 +90,10 @@ def fingerprint(value: object) -> object:
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), repr(value.tolist()))
     if isinstance(value, Mapping):
-        return ("mapping", [(fingerprint(key), fingerprint(value[key])) for key in value])
+        entries = []
+        for key in value:
+            entries.append((fingerprint(key), fingerprint(value[key])))
+        return ("mapping", entries)
     if isinstance(value, (list, tuple)):
         return ("sequence", [fingerprint(item) for item in value])
     if isinstance(value, (set, frozenset)):

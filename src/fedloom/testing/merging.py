@@ -12,7 +12,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
@@ -22,10 +21,10 @@ from fedloom.federation.server.clustered import Clustered
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.stage_checks import check_stages
 from fedloom.federation.server.topology import Flat
-from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
+from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling, filled
 from fedloom.testing.repeating import NOT_RESUMED, interrupted
 from fedloom.testing.subject import Subject, finished, nothing_differs, posted, work_of
-from fedloom.testing.toy import Toy, Trace, content, differences, made_up, unlike
+from fedloom.testing.toy import Toy, Trace, differences, made_up, unlike, unlike_tensors
 from fedloom.testing.watch import Merge
 from fedloom.types import Order, Reply, State
 
@@ -56,13 +55,13 @@ class Merging(Subject):
 
         The states are equal to the bit.
         """
-        one = made_up()[0]
+        data = made_up()[0]
         if "batch" in toy.task.options:
-            options = {**toy.task.options, "batch": len(one.train)}
+            options = {**toy.task.options, "batch": len(data.train)}
             toy = replace(toy, task=replace(toy.task, options=options))
         toy = replace(toy, participation=1.0, identity=lambda client: 0)
-        alone = replace(toy, data=(one,)).run(tmp_path / "one")
-        three = replace(toy, data=(one, one, one)).run(tmp_path / "three")
+        alone = replace(toy, data=(data,)).run(tmp_path / "one")
+        three = replace(toy, data=(data, data, data)).run(tmp_path / "three")
         differing_names = differing(alone.outcome.state, three.outcome.state)
         nothing_differs(differing_names, NOT_AN_AVERAGE)
         for client in range(3):
@@ -73,17 +72,23 @@ class Merging(Subject):
         for merge in finished(toy).server.merges:
             if not merge.replies:
                 continue  # a round that asked nobody
-            *others, last = merge.replies
-            if not others:
+            *first_replies, last_reply = merge.replies
+            if not first_replies:
                 continue
-            without = merged(merge, others)
-            with_last = merged(merge, [*others, weighing(last, 0.0)])
-            nothing_differs(differing(without, with_last), WEIGHTLESS_COUNTS)
+            without_last = merged(merge, first_replies)
+            with_last = merged(merge, [*first_replies, weighing(last_reply, 0.0)])
+            nothing_differs(differing(without_last, with_last), WEIGHTLESS_COUNTS)
 
     def test_no_weight_at_all_keeps_the_state(self, toy: Toy) -> None:
         for merge in finished(toy).server.merges:
-            after = merged(merge, [weighing(reply, 0.0) for reply in merge.replies])
-            nothing_differs(differing(shared_part(merge.state), shared_part(after)), ALL_WEIGHTLESS)
+            weightless = [weighing(reply, 0.0) for reply in merge.replies]
+            self._state_stays(merge, weightless, ALL_WEIGHTLESS)
+
+    def _state_stays(self, merge: Merge, replies: Sequence[Reply], otherwise: str) -> None:
+        """Check that merging these replies does not change what all clients share."""
+        before = shared_part(merge.state)
+        after = shared_part(merged(merge, replies))
+        nothing_differs(differing(before, after), otherwise)
 
     def test_merge_weights_sum_to_one(self, toy: Toy) -> None:
         """For any subset of replies, replies of ones merge to ones, and echoes change nothing.
@@ -93,13 +98,14 @@ class Merging(Subject):
         merges = finished(toy).server.merges
         if not any(brings_tensors(merge) for merge in merges):
             pytest.skip("its replies have no tensors")
-        begun = set[int]()  # methods that have merged before
+        merged_before = set[int]()  # ids of methods
         for merge in merges:
             for replies in subsets(merge.replies):
-                self._ones_make_ones(merge, [saying_one(reply) for reply in replies])
-                if id(merge.method) not in begun:  # later, a server's momentum may move weights
+                self._ones_make_ones(merge, [full_of_ones(reply) for reply in replies])
+                # After a first merge, a server's momentum may move weights.
+                if id(merge.method) not in merged_before:
                     self._echoes_move_nothing(merge, replies)
-            begun.add(id(merge.method))
+            merged_before.add(id(merge.method))
 
     def _ones_make_ones(self, merge: Merge, replies: list[Reply]) -> None:
         old = shared(merge.state)
@@ -107,21 +113,23 @@ class Merging(Subject):
             new = shared(merged(merge, replies))
         else:
             new = dict(aggregate(old, replies, merge.orders))
-        touched = set[str]()
+        replied_names = set[str]()
         for reply in replies:
-            touched.update(name for name in reply.tensors if name in old)
-        for name in touched:
-            if old[name].is_floating_point():
-                # A region, or min_clients, may leave some values unchanged.
-                is_mean = ((new[name] == 1) | (new[name] == old[name])).all()
-                nothing_differs([] if is_mean else [name], NOT_THE_MEAN)
-        is_merged = not touched or any((new[name] == 1).all() for name in touched)
+            replied_names |= reply.tensors.keys() & old.keys()
+        not_the_mean = []
+        for name in sorted(replied_names):
+            # A region, or min_clients, may leave some values unchanged.
+            is_mean = ((new[name] == 1) | (new[name] == old[name])).all()
+            if old[name].is_floating_point() and not is_mean:
+                not_the_mean.append(name)
+        nothing_differs(not_the_mean, NOT_THE_MEAN)
+        is_merged = not replied_names or any((new[name] == 1).all() for name in replied_names)
         assert is_merged, f"{NOT_THE_MEAN}\nAll tensors stayed as they were"
 
     def _echoes_move_nothing(self, merge: Merge, replies: Sequence[Reply]) -> None:
         orders = {order.client: order for order in merge.orders}
-        after = merged(merge, [echoing(reply, orders[reply.client]) for reply in replies])
-        nothing_differs(differing(shared_part(merge.state), shared_part(after)), ECHOES_COUNT)
+        echoes = [echo_of(reply, orders[reply.client]) for reply in replies]
+        self._state_stays(merge, echoes, ECHOES_COUNT)
 
     def takes_the_mean(self, method: Method) -> bool:
         """Whether merge returns the plain mean; override it if the options do not tell."""
@@ -219,13 +227,12 @@ def shared_part(state: State) -> State:
     return State(shared(state))
 
 
-def differing(one: State, other: State) -> list[str]:
+def differing(first: State, second: State) -> list[str]:
     """The names of tensors that are not equal to the bit.
 
     Meta is not compared, because it may say who took part.
     """
-    names = sorted({*one.tensors, *other.tensors})
-    return [name for name in names if content(one, name) != content(other, name)]
+    return unlike_tensors(first, second)
 
 
 def merged(merge: Merge, replies: Sequence[Reply]) -> State:
@@ -246,16 +253,14 @@ def weighing(reply: Reply, weight: float) -> Reply:
     return replace(reply, weight=weight)
 
 
-def saying_one(reply: Reply) -> Reply:
+def full_of_ones(reply: Reply) -> Reply:
     """A reply with ones in all its floating-point tensors."""
+    return filled(reply, 1.0)
+
+
+def echo_of(reply: Reply, order: Order) -> Reply:
+    """A reply that returns the tensors of its order, as far as the order has them."""
     tensors = dict(reply.tensors)
-    for name, tensor in reply.tensors.items():
-        if tensor.is_floating_point():
-            tensors[name] = torch.ones_like(tensor)
-    return replace(reply, tensors=tensors)
-
-
-def echoing(reply: Reply, order: Order) -> Reply:
-    """A reply that returns the tensors of its order."""
-    tensors = {name: order.tensors.get(name, tensor) for name, tensor in reply.tensors.items()}
+    for name in reply.tensors.keys() & order.tensors.keys():
+        tensors[name] = order.tensors[name]
     return replace(reply, tensors=tensors)

@@ -20,7 +20,7 @@ from fedloom.spaces.choice import Place
 from fedloom.spaces.joint import Joint
 from fedloom.spaces.space import Cost, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.testing.choosing import removals, touched_by
+from fedloom.testing.choosing import owned_by, removals, touched_by
 from fedloom.testing.space_toy import SpaceSubject, SpaceToy, answer, in_words, named
 from fedloom.types import Arch
 
@@ -92,7 +92,7 @@ class Networks(SpaceSubject):
         x = toy.samples()
         rule = LooksAtInput(toy.space)
         together = net(x, rule)
-        differ = any(len(set(options)) > 1 for options in rule.taken)
+        differ = any(len(set(options)) > 1 for options in rule.options_by_slot)
         assert differ, "the rule must send samples along different paths"
         alone = torch.cat([net(sample[None], rule) for sample in x])
         assert_alike(together, alone, OTHER_FOR_SAMPLES)
@@ -123,7 +123,10 @@ class Networks(SpaceSubject):
         for arch in (*with_one_less, *masks(toy.space), *toy.drawn()):
             with torch.device("meta"):  # only the names are needed
                 existing = set(net.smaller(arch).state_dict())
-            expected = {key for key, owner in owners.items() if is_alive(owner, arch)}
+            expected = set()
+            for key, owner in owners.items():
+                if is_alive(owner, arch):
+                    expected.add(key)
             choice = f"\nThe choice: {in_words(toy.space, arch)}"
             dead = sorted(existing - expected)
             assert not dead, f"{WRONG_OWNER} Too many: {dead[:MOST_SHOWN]}{choice}"
@@ -139,7 +142,7 @@ class Networks(SpaceSubject):
         whole = touched_by(net, everything, x, y)
         for removal in removals(everything):
             lost = whole - touched_by(net, removal.remaining, x, y)
-            owned = {key for key in whole if net.owner(key) == removal.op}
+            owned = owned_by(net, removal.op, whole)
             operation = named(toy.space, removal.op)
             not_owned = sorted(lost - owned)
             meaning = f"a training step without {operation} no longer changes"
@@ -205,7 +208,8 @@ class LooksAtInput:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.taken: list[list[int]] = []  # for every slot that asked, the option of each sample
+        # For every slot that asked, the option of each sample.
+        self.options_by_slot: list[list[int]] = []
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         digits = (1000 * inputs[0].double().flatten(1).mean(dim=1).abs()).round().long()
@@ -214,7 +218,7 @@ class LooksAtInput:
             options = len(self.space.slots[slot].options)
             chosen = (digits + slot) % options
             rows.append(nn.functional.one_hot(chosen, options).float())
-            self.taken.append(chosen.tolist())
+            self.options_by_slot.append(chosen.tolist())
         return rows
 
 
@@ -246,9 +250,9 @@ def assert_alike(scores: torch.Tensor, expected: torch.Tensor, meaning: str) -> 
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6, msg=message)
 
 
-def check_count(toy: SpaceToy, arch: Arch, what: str, by_formula: int, counted: int) -> None:
+def check_count(toy: SpaceToy, arch: Arch, unit: str, by_formula: int, counted: int) -> None:
     """Assert that the space's formula gives the number that is counted in the network."""
-    numbers = f"`cost` says {by_formula:,} {what}, but the network has {counted:,}"
+    numbers = f"`cost` says {by_formula:,} {unit}, but the network has {counted:,}"
     assert by_formula == counted, f"{numbers}\nThe choice: {in_words(toy.space, arch)}"
 
 
@@ -261,13 +265,13 @@ class TensorKeeper(fx.Interpreter):
 
     def __init__(self, net: fx.GraphModule) -> None:
         super().__init__(net)
-        self.kept: list[torch.Tensor] = []  # alive, so that no address is used twice
+        self.tensors: list[torch.Tensor] = []  # alive, so that no address is used twice
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         computes = n.op in ("call_module", "call_function", "call_method")
         if computes and isinstance(result, torch.Tensor):
-            self.kept.append(result)
+            self.tensors.append(result)
         return result
 
 
@@ -281,7 +285,7 @@ def activations(net: nn.Module, x: torch.Tensor) -> int:
     with torch.no_grad():
         keeper.run(x)
     sizes = {}
-    for tensor in keeper.kept:
+    for tensor in keeper.tensors:
         storage = tensor.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
     sizes.pop(x.untyped_storage().data_ptr(), None)

@@ -114,8 +114,7 @@ class Interruptions:
     orders: set[tuple[int, int, int]] = field(default_factory=set)  # (round, hop, client)
 
     def listen(self, event: Event) -> None:
-        kinds = tuple(EVENTS[kind] for kind in self.kinds if kind in EVENTS)
-        if not isinstance(event, kinds):
+        if not self._stops_at(event):
             return
         if isinstance(event, ClientEvaluated):
             place = (event.round, event.client)
@@ -123,6 +122,12 @@ class Interruptions:
                 return
             self.seen.add(place)
         raise Stop
+
+    def _stops_at(self, event: Event) -> bool:
+        for kind, event_type in EVENTS.items():
+            if kind in self.kinds and isinstance(event, event_type):
+                return True
+        return False
 
     def engine(self, inner: Engine) -> Engine:
         if "work" in self.kinds:

@@ -57,8 +57,8 @@ class Spoiling:
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         with KNOWN.none():
             for parcel in parcels:
-                for kept in self.inner.site.networks.waiting:
-                    spoil(kept.net)
+                for waiting in self.inner.site.networks.waiting:
+                    spoil(waiting.net)
                 yield from self.inner.ask([parcel], deadline)
 
 

@@ -51,12 +51,12 @@ class Exempting:
 
 def beside(test_class: type, name: str) -> str:
     """`file.py:Name` as it is, or beside the test file if it is there and not in this folder."""
-    path, colon, rest = name.partition(".py:")
+    path, colon, method_name = name.partition(".py:")
     file = Path(f"{path}.py")
     beside_test = Path(inspect.getfile(test_class)).parent / file
     if not colon or file.is_file() or not beside_test.is_file():
         return name
-    return f"{beside_test}:{rest}"
+    return f"{beside_test}:{method_name}"
 
 
 class Subject(Exempting):

@@ -116,11 +116,14 @@ class Toy:
         schema = recipe(name).options
         accepted = schema.fields_beside(asked_for)
         tiny = {**TINY, **tiny_parameters(schema, asked_for)}
-        chosen = {option: value for option, value in tiny.items() if option in accepted}
-        chosen.update(asked_for)
+        chosen_options = {}
+        for option, value in tiny.items():
+            if option in accepted:
+                chosen_options[option] = value
+        chosen_options.update(asked_for)
         task = Task(
             method=name,
-            options=resolve_options(name, chosen),
+            options=resolve_options(name, chosen_options),
             kind="image",
             shape=SHAPE,
             labels=LABELS,
@@ -261,10 +264,12 @@ class Trace:
         archive = Archive(folder)
         store = ClientStore(folder / "clients")
         checkpoints = {number: archive.load(number) for number in archive.rounds()}
-        named = set[tuple[int, str]]()
+        versions = set[tuple[int, str]]()  # pairs of a client and a version of its state
         for checkpoint in checkpoints.values():
-            named.update(checkpoint.versions.items())
-        owns = {(client, version): store.read(client, version) for client, version in sorted(named)}
+            versions.update(checkpoint.versions.items())
+        owns = {}
+        for client, version in sorted(versions):
+            owns[client, version] = store.read(client, version)
         rows = tuple(read_rows(archive.metrics))
         return cls(outcome, rows, checkpoints, owns, exchanges)
 
@@ -285,46 +290,58 @@ class Trace:
         return self.owns[client, version]
 
 
-def differences(one: Trace, other: Trace, *, ledger: bool = True) -> list[str]:
+def differences(first: Trace, second: Trace, *, ledger: bool = True) -> list[str]:
     """What is not equal to the bit in two runs, except for measured seconds.
 
     Without `ledger`, costs and refusals are not compared either.
     """
-    first = one.outcome
-    second = other.outcome
-    unequal = [f"final {name}" for name in unlike(first.state, second.state)]
-    if first.clients != second.clients:
+    first_end = first.outcome
+    second_end = second.outcome
+    unequal = [f"final {name}" for name in unlike(first_end.state, second_end.state)]
+    if first_end.clients != second_end.clients:
         unequal.append("the final figures")
-    if first.rounds != second.rounds or first.selected != second.selected:
+    if first_end.rounds != second_end.rounds or first_end.selected != second_end.selected:
         unequal.append("the number of rounds, or the one selected")
-    unequal += _compared("checkpoint", one.states, other.states)
-    unequal += _compared("client state", one.owns, other.owns)
-    if len(one.rows) != len(other.rows):
-        unequal.append(f"{len(one.rows)} rows of metrics against {len(other.rows)}")
+    unequal += _unequal_states("checkpoint", first.states, second.states)
+    unequal += _unequal_states("client state", first.owns, second.owns)
+    if len(first.rows) != len(second.rows):
+        unequal.append(f"{len(first.rows)} rows of metrics against {len(second.rows)}")
         return unequal
-    for row, twin in zip(one.rows, other.rows, strict=True):
+    for row, twin in zip(first.rows, second.rows, strict=True):
         if comparable(row, ledger=ledger) != comparable(twin, ledger=ledger):
             unequal.append(f"metrics of round {row.round}")
-    if ledger and timeless(first.totals) != timeless(second.totals):
+    if ledger and timeless(first_end.totals) != timeless(second_end.totals):
         unequal.append("the totals")
     return unequal
 
 
-def _compared(kind: str, these: Mapping[K, State], those: Mapping[K, State]) -> Iterator[str]:
-    for key in sorted({*these, *those}, key=str):
-        if key not in these or key not in those:
+def _unequal_states(
+    kind: str,
+    first: Mapping[K, State],
+    second: Mapping[K, State],
+) -> Iterator[str]:
+    for key in sorted({*first, *second}, key=str):
+        if key not in first or key not in second:
             yield f"{kind} {key} exists in one only"
         else:
-            for name in unlike(these[key], those[key]):
+            for name in unlike(first[key], second[key]):
                 yield f"{kind} {key}: {name}"
 
 
-def unlike(one: State, other: State) -> list[str]:
+def unlike(first: State, second: State) -> list[str]:
     """The names of what is not equal to the bit in two states (a NaN equals itself)."""
-    names = sorted({*one.tensors, *other.tensors})
-    unequal = [name for name in names if content(one, name) != content(other, name)]
-    if one.meta != other.meta:
+    unequal = unlike_tensors(first, second)
+    if first.meta != second.meta:
         unequal.append("meta")
+    return unequal
+
+
+def unlike_tensors(first: State, second: State) -> list[str]:
+    """The names of the tensors that are not equal to the bit, or that only one state has."""
+    unequal = []
+    for name in sorted({*first.tensors, *second.tensors}):
+        if content(first, name) != content(second, name):
+            unequal.append(name)
     return unequal
 
 

@@ -102,10 +102,10 @@ def noting_draws(call: str, draws: list[str], libraries: Sequence[str]) -> Itera
 
 def generators() -> dict[str, Any]:
     """The states of the global random generators, as values that can be compared."""
-    kind, keys, *others = np.random.get_state()
+    kind, keys, *position = np.random.get_state()
     return {
         "torch": bytes(torch.random.get_rng_state().numpy()),
-        "numpy": (kind, bytes(np.asarray(keys)), *others),
+        "numpy": (kind, bytes(np.asarray(keys)), *position),
         "random": random.getstate(),
     }
 

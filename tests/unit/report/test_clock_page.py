@@ -200,9 +200,10 @@ def test_who_left_and_what_that_wasted(folder):
     story = story_of(folder)
     records = records_of(story)
     gone = records[0]
-    assert (gone.asked, gone.took_part, gone.left, gone.late, gone.refused) == (2, 1, 1, 0, 0)
+    assert (gone.rounds_asked, gone.took_part, gone.left) == (2, 1, 1)
+    assert (gone.late, gone.refused) == (0, 0)
     assert (gone.wasted_bytes, gone.wasted_macs) == (180, 7000)
-    assert (records[1].asked, records[1].lost) == (2, 0)
+    assert (records[1].rounds_asked, records[1].lost) == (2, 0)
     page = text_of(sections(story)["attendance"])
     assert (
         "left during its work" in page
@@ -233,7 +234,7 @@ def test_why(reason, outcome, wasted):
 
 def test_describing_asks_for_no_work():
     metrics_row = row(1, ledger=[[5, -1, 10, 10, None, None], *lines([0])])
-    assert attendance_of(MetricsRow.from_json(metrics_row), None).asked == {0}
+    assert attendance_of(MetricsRow.from_json(metrics_row), None).asked_clients == {0}
 
 
 def test_a_late_cluster_is_late_with_all_its_members():

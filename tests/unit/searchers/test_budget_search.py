@@ -24,7 +24,7 @@ def score(path: Path) -> Score:
 
 def searched(limit: float, models: int, scored_paths: list[Path]) -> tuple[Memory, list[Path]]:
     search = BudgetSearch(space(limit), models, SETTINGS, 7)
-    memory = search.begun({path: score(path) for path in scored_paths})
+    memory = search.first_memory({path: score(path) for path in scored_paths})
     scored: list[Path] = []
     while paths := search.next_paths(memory):
         scored.extend(paths)
@@ -89,7 +89,7 @@ class TestSearch:
     def test_given_candidates_are_scored_before_any_others(self) -> None:
         first = [(1, 1, 0, 0), (0, 0, 2, 0), (1, 0, 0, 0), (0, 0, 0, 0)]
         search = BudgetSearch(space(3.0), 5, SETTINGS, 7, first)
-        memory = search.begun({(0, 0, 2, 0): score((0, 0, 2, 0))})  # needs no score any more
+        memory = search.first_memory({(0, 0, 2, 0): score((0, 0, 2, 0))})  # needs no score any more
         generations = []
         while paths := search.next_paths(memory):
             generations.append(paths)
@@ -101,7 +101,7 @@ class TestSearch:
     def test_no_more_candidates_are_scored_than_models_are_wanted(self) -> None:
         first = [(1, 1, 0, 0), (0, 0, 2, 0), (1, 0, 0, 0)]
         search = BudgetSearch(space(3.0), 2, SETTINGS, 7, first)
-        assert search.next_paths(search.begun({})) == first[:2]
+        assert search.next_paths(search.first_memory({})) == first[:2]
 
     def test_the_best_of_known_paths_come_first(self) -> None:
         losses = {
@@ -125,7 +125,7 @@ class TestSearch:
 
     def test_picks(self) -> None:
         search = BudgetSearch(space(99), 1, SETTINGS, 7)
-        memory = search.begun({path: score(path) for path in self.KNOWN})
+        memory = search.first_memory({path: score(path) for path in self.KNOWN})
         front = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 0, 2, 0), (1, 1, 0, 0), (3, 3, 3, 0)]
         for number, path in enumerate(front, start=1):
             assert search.picked(memory, number) == path

@@ -8,6 +8,7 @@ from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.nets.model import Model
 from fedloom.searchers.perturbation import (
+    Candidate,
     Score,
     applied,
     by_chance,
@@ -117,7 +118,7 @@ def test_scores_are_those_of_a_plain_loop_over_whole_forward_passes(ops, trainin
     full = net.net.space.full()
     archs = []
     for slot in (0, 3, 5):
-        archs += [without(full, slot, op) for op in full.choice[slot]]
+        archs += [without(full, Candidate(slot, op)) for op in full.choice[slot]]
     plain = []
     with torch.no_grad():
         for arch in archs:

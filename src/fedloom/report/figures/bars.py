@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedloom.evaluate.summary import without_none
 from fedloom.report.figures.chart import LETTER, WIDE, Text, near, short, svg, words
 from fedloom.report.figures.legend import Entry, legend
 from fedloom.report.html import Safe, joined, tag
@@ -43,11 +44,11 @@ class Bars:
         y = 8.0
         parts = []
         for group, name in zip(self.groups, names, strict=True):
-            shown = [number for number, amount in enumerate(group.amounts) if amount is not None]
-            middle = y + BAR * len(shown) / 2 + 4
+            middle = y + BAR * len(without_none(group.amounts)) / 2 + 4
             parts.append(words(left - 8, middle, name, "label", "end"))
-            for number in shown:
-                amount = group.amounts[number] or 0.0
+            for number, amount in enumerate(group.amounts):
+                if amount is None:
+                    continue
                 length = width * amount / (longest or 1.0)
                 parts.append(self._bar(left, y, length, amount, number))
                 y += BAR

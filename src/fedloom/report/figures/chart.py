@@ -105,7 +105,9 @@ def scale(
         high = min(high, bounds[1])
     first = math.ceil(low / size - 1e-9)
     last = math.floor(high / size + 1e-9)
-    places = [round(number * size, 12) for number in range(first, last + 1)]
+    places = []
+    for number in range(first, last + 1):
+        places.append(round(number * size, 12))
     return Scale(low, high, begin, end, tuple(places))
 
 

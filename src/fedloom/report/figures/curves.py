@@ -122,8 +122,8 @@ def whole_rounds(rounds: Sequence[float], begin: float, end: float) -> Scale:
         return Scale(low - 0.5, high + 0.5, begin, end, (low,))
     size = whole_step(math.ceil((high - low) / 6))
     first = math.ceil(low / size) * size
-    ticks = [float(number) for number in range(first, math.floor(high) + 1, size)]
-    return Scale(low, high, begin, end, tuple(ticks))
+    whole_numbers = range(first, math.floor(high) + 1, size)
+    return Scale(low, high, begin, end, tuple(map(float, whole_numbers)))
 
 
 def whole_step(least: int) -> int:
@@ -158,15 +158,20 @@ def shade(frame: Frame, band: Band, number: int) -> Safe:
 
 def draw_line(line: Line, x: Scale, y: Scale) -> Safe:
     """Draw a line; rounds without a figure are skipped, and a single figure is a dot."""
-    points = [(near(x(number)), near(y(value))) for number, value in thinned(line.points)]
+    points = thinned(line.points)
     if not points:
         return Safe("")
     colour = f"c{line.number % SERIES}"
-    last_x, last_y = points[-1]
+    last_round, last_value = points[-1]
+    last_x = near(x(last_round))
+    last_y = near(y(last_value))
     end = tag("circle", cx=last_x, cy=last_y, r=3.5, class_=f"dot {colour}")
     if len(points) == 1:
         return end
-    path = "M" + "L".join(f"{across} {down}" for across, down in points)
+    corners = []
+    for number, value in points:
+        corners.append(f"{near(x(number))} {near(y(value))}")
+    path = "M" + "L".join(corners)
     dashes = dashes_of(line.number)
     curve = tag("path", d=path, class_=f"curve {colour}", stroke_dasharray=dashes)
     return joined(curve, end)

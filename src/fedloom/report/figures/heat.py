@@ -78,7 +78,9 @@ class Heat:
 
     def _longest_head(self) -> int:
         """How many letters of a column's name are shown."""
-        return 18 if len(self.columns) <= FEW else 12
+        if len(self.columns) <= FEW:
+            return 18
+        return 12
 
     def _has_room_for_texts(self, cells: Cells) -> bool:
         longest_text = 0
@@ -100,7 +102,9 @@ class Heat:
             for column, share in enumerate(shares):
                 x = cells.x(column)
                 y = cells.y(row)
-                frame = "framed" if self.framed(row, column) else None
+                frame = None
+                if self.framed(row, column):
+                    frame = "framed"
                 box = tag(
                     "rect",
                     x=near(x),

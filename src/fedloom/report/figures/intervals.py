@@ -96,7 +96,9 @@ class Intervals:
         parts.append(words((left + WIDE - 22) / 2, bottom + 36, self.name, "name", "middle"))
         for number, item in enumerate(self.items):
             y = 30 + ROW * (number + 0.5)
-            kind = "worst-name" if item.worst else "label"
+            kind = "label"
+            if item.worst:
+                kind = "worst-name"
             parts.append(words(left - 10, y + 4, names[number], kind, "end"))
             parts.append(row(item, x, y, self.text))
         return svg(self.key, self.title, self.description, (WIDE, bottom + 46), parts)

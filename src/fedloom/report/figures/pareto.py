@@ -110,7 +110,11 @@ def specks(places: Sequence[Place], frame: Frame) -> Safe | None:
     """Draw many small points as one shape."""
     if not places:
         return None
-    points = [f"M{near(frame.x(place.cost))} {near(frame.y(place.loss))}h0" for place in places]
+    points = []
+    for place in places:
+        x = near(frame.x(place.cost))
+        y = near(frame.y(place.loss))
+        points.append(f"M{x} {y}h0")
     return tag("path", d="".join(points), class_=speck_class(len(places)))
 
 
@@ -131,7 +135,10 @@ def staircase(front: Sequence[Place], frame: Frame) -> Safe | None:
     for place in places:
         x = near(frame.x(place.cost))
         y = near(frame.y(place.loss))
-        line += f"H{x}V{y}" if line else f"M{x} {y}"
+        if not line:
+            line = f"M{x} {y}"
+        else:
+            line += f"H{x}V{y}"
         points.append(tag("circle", cx=x, cy=y, r=3, class_="dot c0"))
     return joined(tag("path", d=line, class_="curve c0"), points)
 

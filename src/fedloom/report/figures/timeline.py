@@ -135,10 +135,10 @@ class Timeline:
         begin = min(period.begin for period in self.periods)
         end = max(period.end for period in self.periods)
         median_length = median(period.end - period.begin for period in self.periods)
-        wanted = NARROW
+        comfortable = NARROW
         if median_length > 0:
-            wanted = left + ROUND * (end - begin) / median_length
-        width = min(BROAD, max(NARROW, wanted)) - MARGIN
+            comfortable = left + ROUND * (end - begin) / median_length
+        width = min(BROAD, max(NARROW, comfortable)) - MARGIN
         ticks = scale([begin, end], left, width, ticks=max(5, int((width - left) / 110))).ticks
         if end <= begin:
             end = begin + 1.0
@@ -197,7 +197,9 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
             aggregator_before = turn.takeovers[-1].name
         parts.append(tag("g", shapes))
     for label in placed(labels, x.end + MARGIN):
-        kind = "small worst-name" if label.marked else "small phase"
+        kind = "small phase"
+        if label.marked:
+            kind = "small worst-name"
         parts.append(words(label.x, middle - BAR / 2 - 4, label.text, kind))
     return joined(parts)
 

@@ -76,7 +76,9 @@ class Tradeoff:
                 names = names_at.setdefault((offer.cost, offer.figure), [])
                 if offer.name not in names:
                     names.append(offer.name)
-        marks = [Mark(", ".join(names), *spot) for spot, names in names_at.items()]
+        marks = []
+        for (cost, figure), names in names_at.items():
+            marks.append(Mark(", ".join(names), cost, figure))
         if len(marks) > MOST_NAMED:
             return []
         return placed(marks, frame)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.federation.server.availability import Schedule
@@ -43,7 +43,7 @@ class Record:
         return self.left + self.late + self.refused
 
     @property
-    def asked(self) -> int:
+    def rounds_asked(self) -> int:
         return self.took_part + self.lost
 
     def add(self, lost: Lost | None) -> None:
@@ -73,9 +73,11 @@ def attendance(story: Story) -> Safe:
 
 def records_of(story: Story) -> dict[int, Record]:
     """Return the records by client, of all clients in the split and all that were asked."""
-    records = {client: Record() for client in range(len(story.samples))}
+    records: dict[int, Record] = {}
+    for client in range(len(story.samples)):
+        records[client] = Record()
     for attended in story.attendance:
-        for client in {*attended.asked, *attended.lost}:
+        for client in {*attended.asked_clients, *attended.lost}:
             records.setdefault(client, Record()).add(attended.lost.get(client))
     return dict(sorted(records.items()))
 
@@ -89,11 +91,12 @@ def sums(story: Story, records: Mapping[int, Record]) -> Safe:
         whole.left += record.left
         whole.late += record.late
         whole.refused += record.refused
+    asked = whole.rounds_asked
     shown = [
-        Tile("asked", f"{whole.asked:,}", "clients, added up over the rounds"),
-        Tile("took part", f"{whole.took_part:,}", share_text(whole.took_part, whole.asked)),
-        Tile("left", f"{whole.left:,}", share_text(whole.left, whole.asked)),
-        Tile("late", f"{whole.late:,}", share_text(whole.late, whole.asked)),
+        Tile("asked", f"{asked:,}", "clients, added up over the rounds"),
+        Tile("took part", f"{whole.took_part:,}", share_text(whole.took_part, asked)),
+        Tile("left", f"{whole.left:,}", share_text(whole.left, asked)),
+        Tile("late", f"{whole.late:,}", share_text(whole.late, asked)),
     ]
     if whole.refused:
         shown.append(Tile("refused", f"{whole.refused:,}", "for other reasons"))
@@ -133,12 +136,21 @@ def strip(story: Story, records: Mapping[int, Record]) -> Safe:
         rows=[story.client_name(client) for client in shown],
         columns=rounds,
         cells=[outcomes[-MOST_ROUNDS:] for outcomes in cells],
-        meanings={outcome: text for outcome, text in MEANINGS.items() if outcome in present},
+        meanings=meanings_of(present),
     )
     absences = [outcomes.count("absent") for outcomes in cells]
     fallback = listing(story, shown, records, absences)
     about = caption(story, len(rounds), len(shown), len(records))
     return figure("attendance", "Clients and rounds", drawing.draw(), about, fallback)
+
+
+def meanings_of(present: Collection[Outcome | None]) -> dict[Outcome, str]:
+    """Return the meanings of the outcomes that occur."""
+    meanings = {}
+    for outcome, meaning in MEANINGS.items():
+        if outcome in present:
+            meanings[outcome] = meaning
+    return meanings
 
 
 def outcomes_of(
@@ -192,7 +204,7 @@ def listing(
     rows: list[list[Child]] = []
     for client, absent_rounds in zip(shown, absences, strict=True):
         record = records[client]
-        counts = [record.asked, record.took_part, record.left, record.late, record.refused]
+        counts = [record.rounds_asked, record.took_part, record.left, record.late, record.refused]
         wasted = [wasted_text(record.wasted_bytes, "B"), wasted_text(record.wasted_macs, "")]
         cells = [*map(str, counts), str(absent_rounds), *wasted, record.last_reason or "–"]
         rows.append([story.client_name(client), *cells])

@@ -43,6 +43,13 @@ class ClientArchitecture:
     failed: bool = False  # whether the space's drawing raised an error
     is_compared: bool = True  # with those of other clients; a tier's is not
 
+    @property
+    def unit(self) -> str:
+        """What a reader sees of a slot: an edge of the drawing, if there is one."""
+        if self.graphs:
+            return "edge"
+        return "slot"
+
 
 def tier_architectures(tiers: Sequence[TierResult]) -> list[Safe]:
     """Show the network of every tier, which all its clients have.
@@ -54,7 +61,9 @@ def tier_architectures(tiers: Sequence[TierResult]) -> list[Safe]:
     for tier in tiers:
         network = json.dumps(tier.architecture, sort_keys=True)
         first = first_of.setdefault(network, tier.tier)
-        pill = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
+        pill = f"{tier.clients:,} clients"
+        if tier.clients == 1:
+            pill = "1 client"
         if first != tier.tier:
             pill += f", as tier {first}"
         summary = joined(
@@ -83,11 +92,11 @@ def tier_picture(tier: TierResult) -> Safe:
 
 def single_architecture(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
     """Show the architecture that all clients have."""
-    who = story.client_name(clients[0].client)
+    owners = story.client_name(clients[0].client)
     if len(clients) > 1:
-        who = f"all {len(clients):,} clients have it"
+        owners = f"all {len(clients):,} clients have it"
     drawn = picture(clients[0], "all", "the architecture")
-    return collapsible("cell-all", f"One architecture: {who}", drawn, show=True, printed=True)
+    return collapsible("cell-all", f"One architecture: {owners}", drawn, show=True, printed=True)
 
 
 def architecture_list(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
@@ -99,9 +108,10 @@ def architecture_list(story: Story, clients: Sequence[ClientArchitecture]) -> Sa
         sentences.append(mark)
     not_shown = len(clients) - len(shown)
     if not_shown:
-        others = f"the table above describes {not_shown:,} more in words"
-        sentences.append(f"The first {len(shown)} are shown; {others}.")
-    return joined(note(" ".join(sentences)), [client_entry(story, client) for client in shown])
+        described = f"the table above describes {not_shown:,} more in words"
+        sentences.append(f"The first {len(shown)} are shown; {described}.")
+    entries = [client_entry(story, client) for client in shown]
+    return joined(note(" ".join(sentences)), entries)
 
 
 def why_nothing_is_drawn(story: Story) -> Safe | None:
@@ -204,13 +214,12 @@ def client_entry(story: Story, client: ClientArchitecture) -> Safe:
 
 def difference(client: ClientArchitecture) -> str:
     """Say in how many edges, or slots if nothing is drawn, it differs from most clients."""
-    unit = "edge" if client.graphs else "slot"
     count = len(client.differs)
     if not count:
         return "as most clients"
     if count == 1:
-        return f"1 {unit} differs"
-    return f"{count} {unit}s differ"
+        return f"1 {client.unit} differs"
+    return f"{count} {client.unit}s differ"
 
 
 def picture(client: ClientArchitecture, key: str, name: str) -> Safe:
@@ -267,7 +276,11 @@ def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
 
 def marked(client: ClientArchitecture, graph: Graph) -> set[tuple[int, int]]:
     """Return the edges of this graph that differ from most clients'."""
-    return {(link.source, link.target) for link in graph.links if link.slot in client.differs}
+    edges = set()
+    for link in graph.links:
+        if link.slot in client.differs:
+            edges.add((link.source, link.target))
+    return edges
 
 
 def missing_edges(client: ClientArchitecture) -> Safe | None:
@@ -279,8 +292,8 @@ def missing_edges(client: ClientArchitecture) -> Safe | None:
             missing.append(slots[number].name)
     if not missing:
         return None
-    unit = "edges" if client.graphs else "slots"
-    return note(f"Most clients have these {unit}, this one does not: {', '.join(missing)}.")
+    names = ", ".join(missing)
+    return note(f"Most clients have these {client.unit}s, this one does not: {names}.")
 
 
 def is_alive(arch: Arch, number: int) -> bool:

@@ -86,7 +86,9 @@ def interval_of(client: ClientResult) -> tuple[float, float] | None:
 
 def caption(items: list[Item], worst: Item) -> str:
     has_rows = len(items) <= MOST_ROWS
-    lines = "lines" if has_rows else "the area"
+    lines = "the area"
+    if has_rows:
+        lines = "lines"
     sentences = [
         f"On each client's own test data; {lines}: 95 % interval.",
         f"The diamond is the worst client, {worst.name}.",
@@ -140,5 +142,8 @@ def own_tests(shares: Mapping[str, float]) -> Safe | None:
     """Name sites whose policy chose the share of samples that they test on."""
     if not shares:
         return None
-    sites = ", ".join(f"{site}: {share:g}" for site, share in shares.items())
-    return note(f"Sites whose policy chose another share of test samples than the run: {sites}.")
+    sites = []
+    for site, share in shares.items():
+        sites.append(f"{site}: {share:g}")
+    sentence = "Sites whose policy chose another share of test samples than the run"
+    return note(f"{sentence}: {', '.join(sites)}.")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.config.histograms import HistogramRule
+from fedloom.evaluate.summary import without_none
 from fedloom.federation.protocol.clustering import distance, sum_of
 from fedloom.records.rows import MetricsRow
 from fedloom.report.figures.stacked import Bar, Stacked
@@ -81,7 +82,7 @@ def population_of(story: Story, last: Sequence[ShownCluster]) -> tuple[int, ...]
     row = row_with_labels(story.rows)
     if row is not None:
         return row.population
-    histograms = [cluster.histogram for cluster in last if cluster.histogram is not None]
+    histograms = without_none(cluster.histogram for cluster in last)
     lengths = {len(histogram) for histogram in histograms}
     members = sum(len(cluster.members) for cluster in last)
     is_whole = len(histograms) == len(last) and members == len(story.samples)

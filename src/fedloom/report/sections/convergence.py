@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.rows import SHARED_BESIDE, MetricsRow
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
@@ -70,7 +71,7 @@ def curve(story: Story) -> Safe:
         cells = [str(number), metric.text(value)]
         if personal_differs:
             cells.append(metric.text(shared_value))
-        cells += [percent(figures.get(number)) for figures in beside.values()]
+        cells += percents_in_round(beside, number)
         rows.append(cells)
     about = caption(part, personal_differs, levels, phases)
     if story.result is not None:
@@ -122,6 +123,20 @@ def evaluations_beside(
     return by_name
 
 
+def percents_in_round(by_name: dict[str, dict[float, float]], number: float) -> list[str]:
+    """Return the figures beside the metric in one round, as the cells of a table."""
+    return [percent(figures.get(number)) for figures in by_name.values()]
+
+
+def known_points(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the points that have a figure."""
+    points_with_figure = []
+    for number, value in points:
+        if value is not None:
+            points_with_figure.append((number, value))
+    return points_with_figure
+
+
 def in_head(name: str) -> str:
     """Return a column's heading, such as `balanced accuracy, shared model`."""
     if name in SHARED_BESIDE:
@@ -131,8 +146,8 @@ def in_head(name: str) -> str:
 
 def first_part(story: Story) -> str:
     """Return the part of the clients' data that the first evaluation used."""
-    parts = [row.evaluation.part for row in story.rows if row.evaluation is not None]
-    return parts[0]
+    evaluations = without_none(row.evaluation for row in story.rows)
+    return evaluations[0].part
 
 
 def caption(
@@ -163,7 +178,7 @@ def levels_of(story: Story) -> list[Level]:
 
 
 def spoken(story: Story, points: Sequence[Point]) -> str:
-    evaluated = [(number, value) for number, value in points if value is not None]
+    evaluated = known_points(points)
     if not evaluated:
         return "No figure is known."
     first_round, first = evaluated[0]

@@ -12,7 +12,7 @@ from fedloom.records.scores import ScoredPath
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.pareto import Pareto, Place
 from fedloom.report.html import Child, Safe
-from fedloom.report.numbers import amount
+from fedloom.report.numbers import amount, counted
 from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
 from fedloom.report.tier_tables import limit_text
@@ -33,7 +33,7 @@ def scoring(story: Story) -> Safe | None:
     search = story.result.search
     if not search.models:
         return None
-    generations = "1 generation" if search.generations == 1 else f"{search.generations} generations"
+    generations = counted(search.generations, "generation")
     scored_by = SCORED_BY.get(search.score, search.score)
     sentences = [f"{search.models:,} paths in {generations}, scored {scored_by}."]
     if search.tau is not None:
@@ -189,17 +189,25 @@ def operations_figure(result: RunResult) -> Safe:
     shares: list[list[float | None]] = []
     texts = []
     cells: list[list[Child]] = []
-    for number, (layer, total) in enumerate(zip(result.ops, totals, strict=True), start=1):
-        shares.append([shade_of(layer, name, total * largest) for name in names])
-        texts.append([percent_text(layer, name, total) for name in names])
-        cells.append([f"layer {number}", *[count_text(layer, name) for name in names]])
+    layer_names = [f"layer {number}" for number, _ in enumerate(result.ops, start=1)]
+    for layer_name, layer, total in zip(layer_names, result.ops, totals, strict=True):
+        layer_shares = []
+        layer_texts = []
+        layer_cells: list[Child] = [layer_name]
+        for name in names:
+            layer_shares.append(shade_of(layer, name, total * largest))
+            layer_texts.append(percent_text(layer, name, total))
+            layer_cells.append(count_text(layer, name))
+        shares.append(layer_shares)
+        texts.append(layer_texts)
+        cells.append(layer_cells)
     heading = "How often each operation was trained"
     most = most_used(result.ops)
     drawing = Heat(
         key="operations",
         title=heading,
         description=f"{len(result.ops)} layers. {most}",
-        rows=[f"layer {number}" for number in range(1, len(result.ops) + 1)],
+        rows=layer_names,
         columns=names,
         shares=shares,
         texts=texts,
@@ -267,5 +275,8 @@ def most_used(layers: Sequence[Mapping[str, int]]) -> str:
     if not whole:
         return "No sample was counted."
     most_first = sorted(totals, key=lambda name: -totals[name])[:MOST_OPERATIONS]
-    parts = [f"{name} ({100 * totals[name] / whole:.0f} %)" for name in most_first]
+    parts = []
+    for name in most_first:
+        share = 100 * totals[name] / whole
+        parts.append(f"{name} ({share:.0f} %)")
     return f"Most often: {', '.join(parts)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import PERPLEXITY
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
@@ -20,15 +21,21 @@ from fedloom.report.story import Story
 
 def headline(story: Story) -> Safe:
     """Return the headline; every page has it, with the page's only first-level heading."""
-    content = underway(story) if story.result is None else finished(story, story.result)
     return tag(
         "section",
         tag("p", story.name, class_="eyebrow"),
         tag("h1", f"{story.method} on {data_title(story)}"),
-        content,
+        content(story),
         damage_note(damage.sentence for damage in story.damage),
         id="headline",
     )
+
+
+def content(story: Story) -> Safe:
+    """Return the result, or how far the run is."""
+    if story.result is None:
+        return underway(story)
+    return finished(story, story.result)
 
 
 def data_title(story: Story) -> str:
@@ -116,19 +123,19 @@ def networks(story: Story) -> str:
         architectures.append(client.architecture)
         if client.is_searched:
             searched.add(json.dumps(client.architecture))
-    who = "one client"
+    users = "one client"
     if len(story.clients) != 1:
-        who = f"{len(story.clients):,} clients"
+        users = f"{len(story.clients):,} clients"
     if story.result is not None and len(story.result.tiers) > 1:
-        who = f"{len(story.result.tiers)} tiers of devices, {who}"
+        users = f"{len(story.result.tiers)} tiers of devices, {users}"
     if len(searched) > 1:
-        return f"{story.method} found {len(searched):,} different networks for {who}."
+        return f"{story.method} found {len(searched):,} different networks for {users}."
     if searched:
-        return f"{story.method} found one network for {who}: {in_words(architectures[0])}."
+        return f"{story.method} found one network for {users}: {in_words(architectures[0])}."
     if architectures:
         names = sorted(set(map(str, architectures)))
-        return f"{story.method} trained {', '.join(names[:3])} for {who}."
-    return f"{story.method} trained networks for {who}, which do not report their architectures."
+        return f"{story.method} trained {', '.join(names[:3])} for {users}."
+    return f"{story.method} trained networks for {users}, which do not report their architectures."
 
 
 def figures(story: Story, result: RunResult) -> list[Tile]:
@@ -208,12 +215,12 @@ def cautions(result: RunResult) -> str:
 
 def underway(story: Story) -> Safe:
     """Return the headline of a run without a result: its state and the figures so far."""
-    done = len(story.rows)
+    rounds = len(story.rows)
     planned = planned_rounds(story)
     bar = None
     if planned is not None:
-        most = max(planned, done, 1)
-        bar = tag("progress", value=done, max=most, aria_label="rounds done")
+        whole = max(planned, rounds, 1)
+        bar = tag("progress", value=rounds, max=whole, aria_label="rounds done")
     return joined(
         tag("p", state(story), class_="lead"),
         bar,
@@ -242,7 +249,7 @@ def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
     if planned:
         rounds = f"{rounds} of {planned}"
     tiles = [Tile("rounds", rounds)]
-    evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
+    evaluations = without_none(row.evaluation for row in story.rows)
     if evaluations:
         latest = evaluations[-1]
         name = f"{latest.part} {story.metric.title}"

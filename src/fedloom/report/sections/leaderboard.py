@@ -70,7 +70,9 @@ def ranked(auto_result: AutoResult, metric: Metric) -> Safe:
     ]
     columns = []
     for number, name in enumerate(heads):
-        kind = "number" if number else None
+        kind = None
+        if number > 0:  # the first column has the names of contestants
+            kind = "number"
         columns.append(tag("th", name, scope="col", class_=kind))
     body = []
     for row in auto_result.leaderboard:
@@ -78,7 +80,9 @@ def ranked(auto_result: AutoResult, metric: Metric) -> Safe:
         for name, cell in zip(heads[1:], cells_of(row, metric), strict=True):
             shown = tag("span", cell.shown)
             cells.append(tag("td", shown, class_="number", data_value=cell.value, data_name=name))
-        kind = "best" if row.chosen else None
+        kind = None
+        if row.chosen:
+            kind = "best"
         body.append(tag("tr", tag("th", name_of(row), scope="row"), cells, class_=kind))
     whole = tag("table", tag("thead", tag("tr", columns)), tag("tbody", body), data_sorted=True)
     return scrollable(whole, "leaderboard")
@@ -191,11 +195,11 @@ def use(versus: Versus) -> Safe:
         "file that holds only x. --client K chooses another client's model, --shared "
         "the shared model."
     )
-    others = others_table(auto_result)
-    return section("use", "Use this model", code("\n".join(commands)), about, others)
+    exceptions = exceptions_table(auto_result)
+    return section("use", "Use this model", code("\n".join(commands)), about, exceptions)
 
 
-def others_table(auto_result: AutoResult) -> Safe | None:
+def exceptions_table(auto_result: AutoResult) -> Safe | None:
     """Return a table of the clients for which another contestant's model is clearly better."""
     rows: list[list[Child]] = []
     for client in auto_result.clients_with_another_model:

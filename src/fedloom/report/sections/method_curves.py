@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedloom.evaluate.summary import without_none
 from fedloom.metrics.metric import Metric
 from fedloom.records.rows import BESIDE
 from fedloom.report.comparison_table import columns_beside, difference, differences_beside
@@ -14,7 +15,13 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.numbers import NAMED, percent
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import MOST_COMMON, evaluations, evaluations_beside, evenly
+from fedloom.report.sections.convergence import (
+    MOST_COMMON,
+    evaluations,
+    evaluations_beside,
+    evenly,
+    known_points,
+)
 from fedloom.report.story import Story
 
 IN_CURVES = {"balanced_accuracy": "balanced", "auc": "AUC"}  # written after a method's name
@@ -68,11 +75,10 @@ def levels(versus: Versus) -> list[Level]:
     """
     if not versus.alike:
         return []
-    figures = [story.most_common_class for story in versus.stories]
-    known_figures = [figure for figure in figures if figure is not None]
-    if not known_figures:
+    figures = without_none(story.most_common_class for story in versus.stories)
+    if not figures:
         return []
-    return [Level(MOST_COMMON, fmean(known_figures))]
+    return [Level(MOST_COMMON, fmean(figures))]
 
 
 def curves_table(lines: Sequence[Line], beside: Sequence[Line], metric: Metric) -> Safe:
@@ -98,12 +104,9 @@ def mean_curve(group: Group, metric: Metric) -> list[Point]:
     """Return the mean curve of a method, for the rounds that all its runs evaluated."""
     curves = []
     for story in averaged_stories(group):
-        figures: dict[float, float] = {}
-        for number, value in evaluations(story.rows, metric):
-            if value is not None:
-                figures[number] = value
-        if figures:
-            curves.append(figures)
+        points = known_points(evaluations(story.rows, metric))
+        if points:
+            curves.append(dict(points))
     return mean_points(curves)
 
 

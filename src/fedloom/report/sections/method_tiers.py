@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from fedloom.evaluate.summary import without_none
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import RunResult
 from fedloom.report.comparison_table import pooled_text, with_beside
@@ -114,7 +115,7 @@ def mean_macs(group: Group) -> float | None:
     """Return the mean MACs of the clients' final networks; None: they are not known."""
     amounts = []
     for story in group.stories:
-        amounts += [client.macs for client in story.clients if client.macs is not None]
+        amounts += without_none(client.macs for client in story.clients)
     if not amounts:
         return None
     return fmean(amounts)

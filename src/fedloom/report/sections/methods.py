@@ -127,11 +127,11 @@ def tiles_of_auto(versus: Versus, auto_result: AutoResult) -> list[Tile]:
 
 
 def underway(versus: Versus) -> Safe:
-    begun = len(versus.stories)
-    done = sum(story.standing == "finished" for story in versus.stories)
+    started = len(versus.stories)
+    finished = sum(story.standing == "finished" for story in versus.stories)
     planned = len(versus.groups) * versus.seeds
-    bar = tag("progress", value=done, max=max(1, planned), aria_label="runs done")
-    sentence = f"{state(versus)}: {done} of {planned} runs are finished, {begun} begun."
+    bar = tag("progress", value=finished, max=max(1, planned), aria_label="runs done")
+    sentence = f"{state(versus)}: {finished} of {planned} runs are finished, {started} begun."
     return joined(tag("p", sentence, class_="lead"), bar)
 
 
@@ -254,7 +254,9 @@ def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
             behind.append(row.name)
     parts = []
     if ahead:
-        verb = "beats" if len(ahead) == 1 else "beat"
+        verb = "beat"
+        if len(ahead) == 1:
+            verb = "beats"
         parts.append(f"{', '.join(ahead)} {verb} {first}")
     if behind:
         parts.append(f"{first} beats {', '.join(behind)}")

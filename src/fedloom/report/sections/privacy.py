@@ -66,7 +66,11 @@ def field_names(names: Sequence[str], *, everything: str) -> str:
     """Join the names of fields; a `*` among them is written as `everything`."""
     if not names:
         return "none"
-    shown = [everything if name == "*" else name for name in names]
+    shown = []
+    for name in names:
+        if name == "*":
+            name = everything
+        shown.append(name)
     return ", ".join(shown)
 
 

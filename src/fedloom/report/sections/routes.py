@@ -36,9 +36,8 @@ def routes(story: Story) -> Safe:
             figures.append(shares_of(story, client, story.routes[client.client]))
     left_out = None
     if len(story.routes) > len(drawn):
-        others = "architectures/client-*.routes.json has the others."
         shown = f"The first {len(drawn)} of {len(story.routes)} clients are drawn"
-        left_out = note(f"{shown}; {others}")
+        left_out = note(f"{shown}; architectures/client-*.routes.json has the others.")
     costs = spread(story, routed)
     return section("routes", "Paths of samples", costs, grid(*figures), left_out, chosen(story))
 
@@ -137,15 +136,14 @@ def heat_map(
     key: str, whose: str, client_routes: ClientRoutes, shares_by_edge: Sequence[Sequence[float]]
 ) -> Safe:
     """Draw edges × operations."""
-    names: list[str] = []
-    for edge in client_routes.edges:
-        names += [op for op in edge.ops if op not in names]
+    names = operation_names(client_routes)
     shares: list[list[float | None]] = []
     texts = []
-    for edge, row in zip(client_routes.edges, shares_by_edge, strict=True):
-        share_of = dict(zip(edge.ops, row, strict=True))
-        shares.append([share_of.get(name) for name in names])
-        texts.append([share_in_words(share_of.get(name)) for name in names])
+    for edge, edge_shares in zip(client_routes.edges, shares_by_edge, strict=True):
+        share_of = dict(zip(edge.ops, edge_shares, strict=True))
+        row = [share_of.get(name) for name in names]
+        shares.append(row)
+        texts.append(list(map(share_in_words, row)))
     heat = Heat(
         key=key,
         title=f"operations that {whose} take",
@@ -158,6 +156,14 @@ def heat_map(
         column_name="operation",
     )
     return heat.draw()
+
+
+def operation_names(client_routes: ClientRoutes) -> list[str]:
+    """Return the operations of all edges, in the order in which they are first met."""
+    names: dict[str, None] = {}
+    for edge in client_routes.edges:
+        names.update(dict.fromkeys(edge.ops))
+    return list(names)
 
 
 def common_paths(result: ClientResult) -> Safe:
@@ -191,10 +197,10 @@ def by_class(client_routes: ClientRoutes) -> Safe:
 
 def labels_in(client_routes: ClientRoutes) -> list[str]:
     """Return the classes of which the client has test samples."""
-    labels: list[str] = []
+    labels: dict[str, None] = {}
     for edge in client_routes.edges:
-        labels += [label for label in edge.share_by_class if label not in labels]
-    return labels
+        labels.update(dict.fromkeys(edge.share_by_class))
+    return list(labels)
 
 
 def costs_by_class(client_routes: ClientRoutes) -> dict[str, float]:
@@ -211,7 +217,7 @@ def costs_by_class(client_routes: ClientRoutes) -> dict[str, float]:
 
 def chosen(story: Story) -> Safe | None:
     """Draw temperature and entropy over the rounds: they show whether the search has settled."""
-    rows = [row for row in story.rows if all(is_number(row, name) for name in NOTED)]
+    rows = [row for row in story.rows if has_notes(row)]
     if not rows:
         return None
     lines = []
@@ -237,9 +243,9 @@ def chosen(story: Story) -> Safe | None:
     return figure("choice", "What the search has chosen", drawing.draw(), caption, numbers)
 
 
-def is_number(row: MetricsRow, name: str) -> bool:
-    """Whether the note is a number: methods note what they like, and files may be edited."""
-    return isinstance(row.notes.get(name), int | float)
+def has_notes(row: MetricsRow) -> bool:
+    """Whether all notes are numbers: methods note what they like, and files may be edited."""
+    return all(isinstance(row.notes.get(name), int | float) for name in NOTED)
 
 
 def line_of(row: MetricsRow) -> list[Child]:

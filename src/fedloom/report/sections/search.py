@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fedloom.evaluate.summary import without_none
 from fedloom.records.decision import NotedDecision, decisions_in
 from fedloom.records.gain import GainMatrix
 from fedloom.records.result import RunResult
@@ -65,8 +66,8 @@ def decisions_figure(story: Story) -> Safe | None:
     rows: list[list[Child]] = []
     for observation in observations[:MOST_LISTED]:
         client_name = story.client_name(observation.client)
-        kept = " + ".join(observation.decision.kept) or "nothing: the slot is removed"
-        rows.append([client_name, str(observation.round), observation.slot, kept])
+        operations = " + ".join(observation.decision.kept) or "nothing: the slot is removed"
+        rows.append([client_name, str(observation.round), observation.slot, operations])
     head = ["client", "round", "slot", "kept"]
     fallback = table(head, rows, words=("slot", "kept"), label="decisions")
     drawing = over_rounds(observations).draw()
@@ -98,9 +99,14 @@ def over_rounds(observations: Sequence[Observation]) -> Heat:
     shares: list[list[float | None]] = []
     texts = []
     for slot in slots:
-        row = [counts[slot, column] for column in range(len(columns))]
-        shares.append([count / most for count in row])
-        texts.append([str(count or "") for count in row])
+        slot_shares: list[float | None] = []
+        slot_texts = []
+        for column in range(len(columns)):
+            count = counts[slot, column]
+            slot_shares.append(count / most)
+            slot_texts.append(str(count or ""))
+        shares.append(slot_shares)
+        texts.append(slot_texts)
     return Heat(
         key="decided",
         title="slots decided over the rounds",
@@ -123,8 +129,12 @@ def span_name(begin: int, rounds: int) -> str:
 def slot_order(slot: str) -> tuple[str, list[int], str]:
     """Sort slots by the node they lead to, so that `normal.0-2` comes before `normal.0-10`."""
     cell, _, edge = slot.rpartition(".")
-    ends = [int(part) for part in edge.split("-") if part.isdecimal()]
-    return cell, ends[::-1], slot
+    nodes = []
+    for part in edge.split("-"):
+        if part.isdecimal():
+            nodes.append(int(part))
+    nodes.reverse()
+    return cell, nodes, slot
 
 
 def gain(story: Story) -> Safe | None:
@@ -174,10 +184,10 @@ def gain_beside(
     columns = [str(client) for client in measured.clients]
     texts = []
     cells: list[list[Child]] = []
-    for client, row in zip(names, figures, strict=True):
-        row_texts = [percent(figure) for figure in row]
+    for client_name, row in zip(names, figures, strict=True):
+        row_texts = list(map(percent, row))
         texts.append(row_texts)
-        cells.append([client, *row_texts])
+        cells.append([client_name, *row_texts])
     heading = f"The same networks by {name}"
     drawing = Heat(
         key=key,
@@ -239,13 +249,10 @@ def shades(
     """Return shades from nearly 0, the worst figure, to 1; None where there is no figure."""
     values: list[float] = []
     for figures in matrix:
-        values += [figure for figure in figures if figure is not None]
+        values += without_none(figures)
     low = min(values, default=0.0)
     high = max(values, default=1.0)
-    rows = []
-    for figures in matrix:
-        rows.append([shade(figure, low, high, lower_is_better) for figure in figures])
-    return rows
+    return shades_between(low, high, matrix, lower_is_better=lower_is_better)
 
 
 def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
@@ -253,18 +260,25 @@ def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
     classes = None
     if result is not None:
         classes = result.number_of_classes
-    return shades_from(1 / (classes or 2), matrix)  # 2: the fewest
+    chance = 1 / (classes or 2)  # 2: the fewest
+    return shades_between(chance, 1.0, matrix)
 
 
 def shades_above_half(matrix: Matrix) -> Matrix:
     """Return shades of AUCs: a constant answer, whose AUC is one half, is pale."""
-    return shades_from(0.5, matrix)
+    return shades_between(0.5, 1.0, matrix)
 
 
-def shades_from(chance: float, matrix: Matrix) -> Matrix:
+def shades_between(
+    low: float,
+    high: float,
+    matrix: Sequence[Sequence[float | None]],
+    *,
+    lower_is_better: bool = False,
+) -> Matrix:
     rows: Matrix = []
     for figures in matrix:
-        rows.append([shade(figure, chance, 1.0, lower_is_better=False) for figure in figures])
+        rows.append([shade(figure, low, high, lower_is_better) for figure in figures])
     return rows
 
 

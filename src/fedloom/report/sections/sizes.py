@@ -63,7 +63,9 @@ def against(
         if client.figure is None or cost is None:
             continue
         client_name = story.client_name(client.client)
-        label = client_name if story.names else str(client.client)
+        label = str(client.client)
+        if story.names:
+            label = client_name
         is_worst = client.client == worst
         marks.append(Mark(label, cost, client.figure, interval_of(client), is_worst))
         cells.append([client_name, text(cost), *figure_cells(client, result)])

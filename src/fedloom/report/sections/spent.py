@@ -75,17 +75,26 @@ def mean_moments(runs: Sequence[Sequence[Moment]]) -> list[Moment]:
     """Return the means over runs of spending and figure, for the rounds all of them evaluated."""
     if not runs:
         return []
-    by_round = [{moment.round: moment for moment in moments} for moments in runs]
-    common = set(by_round[0]).intersection(*by_round[1:])
+    moments_of_runs = [by_round(moments) for moments in runs]
+    common_rounds = set(moments_of_runs[0]).intersection(*moments_of_runs[1:])
     means = []
-    for number in sorted(common):
-        moments = [of_run[number] for of_run in by_round]
-        spent: dict[Limit, float] = {}
-        for cost in COSTS:
-            spent[cost.limit] = fmean(moment.spent[cost.limit] for moment in moments)
-        value = fmean(moment.value for moment in moments)
-        means.append(Moment(number, spent, value, moments[0].part))
+    for number in sorted(common_rounds):
+        moments_in_round = [moments[number] for moments in moments_of_runs]
+        means.append(mean_of(moments_in_round))
     return means
+
+
+def by_round(moments: Sequence[Moment]) -> dict[int, Moment]:
+    return {moment.round: moment for moment in moments}
+
+
+def mean_of(moments: Sequence[Moment]) -> Moment:
+    """Return the mean over several runs' moments of one round."""
+    spent: dict[Limit, float] = {}
+    for cost in COSTS:
+        spent[cost.limit] = fmean(moment.spent[cost.limit] for moment in moments)
+    value = fmean(moment.value for moment in moments)
+    return Moment(moments[0].round, spent, value, moments[0].part)
 
 
 def spent_by_run(story: Story) -> Safe | None:
@@ -113,8 +122,9 @@ def spent_figures(
 def has_lan(paths: Sequence[Path]) -> bool:
     """Whether anything was sent inside clusters."""
     for path in paths:
-        if any(moment.spent["bytes"] > moment.spent["wan"] for moment in path.moments):
-            return True
+        for moment in path.moments:
+            if moment.spent["bytes"] > moment.spent["wan"]:
+                return True
     return False
 
 

@@ -13,13 +13,15 @@ from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.tries import Tried, Tries
 from fedloom.report.html import Child, Safe, joined
-from fedloom.report.numbers import NAMED, amount, figure_with, percent
+from fedloom.report.numbers import NAMED, amount, figure_with, percent, percents
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.run_table import figure_columns
 from fedloom.report.sections.convergence import (
     evaluations,
     evaluations_beside,
     evenly,
+    known_points,
+    percents_in_round,
     spoken,
     value_text,
 )
@@ -61,7 +63,7 @@ def ends(story: Story) -> Safe | None:
     cells: list[list[Child]] = []
     for end in result.stages:
         if end.part is not None:
-            beside = [percent(end.beside.get(name)) for name in result.columns_of_classes]
+            beside = percents(end.beside, result.columns_of_classes)
             shared = figure_with(story.metric.text(end.shared), list(end.shared_beside.values()))
             figures = [story.metric.text(end.figure), *beside, shared]
             cells.append([f"after {end.stage}", str(end.rounds), end.part, *figures])
@@ -107,7 +109,7 @@ def is_scoring(rows: Sequence[MetricsRow]) -> bool:
 def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | None:
     """Draw the figure over one stage's rounds."""
     metric = story.metric
-    points = [(number, value) for number, value in evaluations(rows, metric) if value is not None]
+    points = known_points(evaluations(rows, metric))
     if not points:
         return None
     heading = f"Stage {stage}: {metric.title}"
@@ -123,8 +125,7 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
     by_name = evaluations_beside(rows, metric)
     cells: list[list[Child]] = []
     for number, value in points:
-        beside = [percent(figures.get(number)) for figures in by_name.values()]
-        cells.append([f"{number:g}", metric.text(value), *beside])
+        cells.append([f"{number:g}", metric.text(value), *percents_in_round(by_name, number)])
     caption = f"Round {points[0][0]:g}."
     if len(points) > 1:
         caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
@@ -146,10 +147,11 @@ class ScoreFigure:
     of: Callable[[ScoredPath], float]
     text: Text
 
-    def better(self, one: float, other: float) -> bool:
+    def better(self, figure: float, other: float) -> bool:
+        """Whether the first figure is better than the other."""
         if self.lower_is_better:
-            return one < other
-        return one > other
+            return figure < other
+        return figure > other
 
 
 BY_ACCURACY = ScoreFigure(
@@ -244,8 +246,10 @@ def sent_by_stage(story: Story) -> Safe | None:
     cells: list[list[Child]] = []
     for stage in known_accounts(story):
         groups.append(Group(stage.stage, [stage.down, stage.full_down, stage.up]))
-        sent = [f"{amount(bytes_)}B" for bytes_ in (stage.down, stage.full_down, stage.up)]
-        cells.append([stage.stage, *sent, saved_text(stage)])
+        down = f"{amount(stage.down)}B"
+        full_down = f"{amount(stage.full_down)}B"
+        up = f"{amount(stage.up)}B"
+        cells.append([stage.stage, down, full_down, up, saved_text(stage)])
     if not groups:
         return None
     heading = "Bytes of each stage, compared with sending the whole supernet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedloom.evaluate.summary import without_none
 from fedloom.records.rows import ClusterRow, MetricsRow
 from fedloom.report.architectures import in_words
 from fedloom.report.figures.heat import Heat
@@ -25,9 +26,9 @@ def allotment(story: Story) -> Safe | None:
     worths = []
     texts = []
     for number in numbers:
-        by_round = [of_cluster(row, number) for row in shown]
-        worths.append([worth_of(cluster) for cluster in by_round])
-        texts.append([worth_in_words(cluster) for cluster in by_round])
+        worths_of_cluster = [worth_of(of_cluster(row, number)) for row in shown]
+        worths.append(worths_of_cluster)
+        texts.append(list(map(worth_in_words, worths_of_cluster)))
     shares = shades(worths)
     about = (
         "The worth of each cluster's sub-space when it was assigned: c/R, its accuracy before the "
@@ -82,8 +83,7 @@ def worth_of(cluster: ClusterRow | None) -> float | None:
     return cluster.worth
 
 
-def worth_in_words(cluster: ClusterRow | None) -> str:
-    worth = worth_of(cluster)
+def worth_in_words(worth: float | None) -> str:
     if worth is None:
         return ""
     return f"{worth:.2g}"
@@ -93,7 +93,7 @@ def shades(worths: Sequence[Sequence[float | None]]) -> list[list[float | None]]
     """Return shades; each round's largest is the darkest, as worths compare within a round."""
     shares: list[list[float | None]] = [[] for _ in worths]
     for column in zip(*worths, strict=True):
-        largest = max((worth for worth in column if worth is not None), default=0.0)
+        largest = max(without_none(column), default=0.0)
         for row, worth in zip(shares, column, strict=True):
             if worth is None or largest <= 0:
                 row.append(None)

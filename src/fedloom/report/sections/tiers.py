@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedloom.evaluate.summary import without_none
 from fedloom.records.result import ClientResult, RunResult, TierResult
 from fedloom.report.figures.ranked import Ranked, Ranks
 from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
@@ -54,12 +55,12 @@ def tier_table(result: RunResult) -> Safe:
     head = []
     meanings = []
     rows: list[list[Child]] = [[] for _ in lines]
-    for name, *cells in zip(tier_columns(result), *lines, strict=True):
-        if all(cell == "–" for cell in cells):
+    for column, name in enumerate(tier_columns(result)):
+        if all(line[column] == "–" for line in lines):
             continue
         head.append(name)
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
+        for row, line in zip(rows, lines, strict=True):
+            row.append(line[column])
         meaning = MEANINGS.get(name) or MEANINGS.get(name.removesuffix(metric.unit))
         if meaning is not None:
             meanings.append(f"{name}: {meaning}")
@@ -75,7 +76,7 @@ def about_parentheses(result: RunResult) -> str:
     if any(tier.global_balanced_accuracy is not None for tier in tiers):
         places = "In parentheses after supernet and all"
         sentences.append(f" {places}: {names}, mean over all clients.")
-    scored = [tier.validation for tier in tiers if tier.validation is not None]
+    scored = without_none(tier.validation for tier in tiers)
     if any(score.balanced_accuracy is not None for score in scored):
         sentences.append(f" After val. and control: {names} on the same samples.")
     elif scored and result.judged_by.counts_answers:
@@ -96,7 +97,7 @@ def fairness(story: Story, result: RunResult) -> Safe | None:
 
 def remarks(tiers: Sequence[TierResult]) -> Safe | None:
     """Return the method's notes on its tiers; a note that several tiers have is shown once."""
-    texts = [tier.note for tier in tiers if tier.note is not None]
+    texts = without_none(tier.note for tier in tiers)
     if not texts:
         return None
     return note(f"{'; '.join(dict.fromkeys(texts))}.")
@@ -214,4 +215,4 @@ def in_ascending_order(result: RunResult, tier: int) -> list[ClientResult]:
 
 
 def figures_of(clients: Sequence[ClientResult]) -> list[float]:
-    return [client.figure for client in clients if client.figure is not None]
+    return without_none(client.figure for client in clients)

@@ -102,13 +102,12 @@ class Share:
             seconds = self.amount(kind)
             if seconds:
                 parts.append(f"{kind} {seconds:.3g} s")
-        who = f"{self.lane}, round {self.row.round} ({' → '.join(self.names) or 'nobody'})"
-        return f"{who}: {', '.join(parts)}"
+        aggregators = " → ".join(self.names) or "nobody"
+        return f"{self.lane}, round {self.row.round} ({aggregators}): {', '.join(parts)}"
 
 
 def drawing(story: Story) -> Safe | None:
-    simulated = [row for row in story.rows if row.simulated is not None]
-    rows = [row for row in simulated if has_steps(row)][-MOST_ROUNDS:]
+    rows = [row for row in story.rows if has_steps(row)][-MOST_ROUNDS:]
     if not rows:
         return None
     shares = []
@@ -125,12 +124,17 @@ def drawing(story: Story) -> Safe | None:
         periods=[period_of(row) for row in rows],
         meanings=meanings_of(shown, is_clustered=is_clustered),
     )
-    heading = "Simulated time of clusters" if is_clustered else "Simulated time of rounds"
+    heading = "Simulated time of rounds"
+    if is_clustered:
+        heading = "Simulated time of clusters"
     about = caption(story, rows, lanes, shares, is_clustered=is_clustered)
     return figure("timeline", heading, drawn.draw(), about, numbers(shown, is_clustered))
 
 
 def has_steps(row: MetricsRow) -> bool:
+    """Whether the simulated clock ran in this round and noted what took how long."""
+    if row.simulated is None:
+        return False
     return bool(row.paces) or any(cluster.steps for cluster in row.clusters)
 
 
@@ -165,7 +169,7 @@ def lanes_of(shares: Sequence[Share]) -> list[str]:
     for share in shares:
         seconds[share.lane] = seconds.get(share.lane, 0.0) + share.seconds
     longest = sorted(seconds, key=lambda lane: -seconds[lane])[:MOST_LANES]
-    return [lane for lane in sorted(seconds, key=lane_order) if lane in longest]
+    return sorted(longest, key=lane_order)
 
 
 def lane_order(lane: str) -> tuple[bool, int, str]:
@@ -173,11 +177,17 @@ def lane_order(lane: str) -> tuple[bool, int, str]:
     kind, _, number = lane.partition(" ")
     if kind == "cluster":
         return False, int(number), ""
-    return True, 0 if kind == "slowest" else 1, lane
+    if kind == "slowest":
+        return True, 0, lane
+    return True, 1, lane
 
 
 def lane_of(name: str, shares: Sequence[Share]) -> Lane:
-    return Lane(name, [share.turn() for share in shares if share.lane == name])
+    turns = []
+    for share in shares:
+        if share.lane == name:
+            turns.append(share.turn())
+    return Lane(name, turns)
 
 
 def period_of(row: MetricsRow) -> Period:
@@ -187,7 +197,9 @@ def period_of(row: MetricsRow) -> Period:
 
 def meanings_of(shares: Sequence[Share], *, is_clustered: bool) -> dict[Kind, str]:
     """Return the meanings of the kinds that occur."""
-    meanings = MEANINGS if is_clustered else FLAT_MEANINGS
+    meanings = FLAT_MEANINGS
+    if is_clustered:
+        meanings = MEANINGS
     present = {}
     for kind, meaning in meanings.items():
         if any(share.amount(kind) > 0 for share in shares):
@@ -259,15 +271,17 @@ def devices_of(story: Story) -> str:
 
 def numbers(shares: Sequence[Share], is_clustered: bool) -> Safe:
     kinds: list[Kind] = ["training", "transfer", "waiting"]
-    who = "client"
+    working_role = "client"
     if is_clustered:
         kinds = list(MEANINGS)
-        who = "aggregator"
+        working_role = "aggregator"
     rows: list[list[Child]] = []
     for share in shares:
-        cells = [f"{share.amount(kind):.4g}" for kind in kinds]
         names = " → ".join(share.names) or "nobody"
-        first = [f"{share.row.round}", share.lane, names]
-        rows.append([*first, *cells, f"{share.seconds + share.waiting:.4g}"])
-    head = ["round", "row", who, *kinds, "simulated seconds"]
-    return table(head, rows, words=("row", who), label="simulated time")
+        cells: list[Child] = [f"{share.row.round}", share.lane, names]
+        for kind in kinds:
+            cells.append(f"{share.amount(kind):.4g}")
+        cells.append(f"{share.seconds + share.waiting:.4g}")
+        rows.append(cells)
+    head = ["round", "row", working_role, *kinds, "simulated seconds"]
+    return table(head, rows, words=("row", working_role), label="simulated time")

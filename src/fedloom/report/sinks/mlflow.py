@@ -39,7 +39,9 @@ class Sink:
                 return
         run = self.client.create_run(experiment, run_name=folder.name, tags={TAG: mark})
         self.run = run.info.run_id
-        params = [Param(name, value[:LONGEST]) for name, value in settings.items()]
+        params = []
+        for name, value in settings.items():
+            params.append(Param(name, value[:LONGEST]))
         for begin in range(0, len(params), BATCH):
             self.client.log_batch(self.run, params=params[begin : begin + BATCH])
 
@@ -56,5 +58,7 @@ class Sink:
         self.client.log_batch(self.run, metrics)
 
     def close(self, finished: bool) -> None:
-        state = "FINISHED" if finished else "KILLED"
+        state = "KILLED"
+        if finished:
+            state = "FINISHED"
         self.client.set_terminated(self.run, state)

@@ -36,7 +36,9 @@ class Sink:
         self.run.log(dict(figures), step=number)
 
     def close(self, finished: bool) -> None:
-        code = 0 if finished else 1
+        code = 1
+        if finished:
+            code = 0
         self.run.finish(exit_code=code)
 
 
