@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from fedloom import reading
 from fedloom.deploy.experiments import MOST_WAITING, Approvals, Experiments, Waiting
 from fedloom.deploy.failures import Refusal
 from fedloom.deploy.hello import printable
@@ -58,7 +59,7 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
         advice = f"ask the site, whose `fedloom federation approve KIT {asked.id}` takes it back"
         raise Refusal(rule, found, advice)
     if asked.id not in [waiting.id for waiting in approvals.waiting]:
-        check_size(asked)
+        check_readable(asked)
         if len(approvals.waiting) >= MOST_WAITING:
             rule = f"at most {MOST_WAITING} experiments may wait for this site's approval"
             advice = "ask the site to approve or reject them"
@@ -73,8 +74,16 @@ def check_approved(experiments: Experiments, stamp: Stamp, terms: Terms) -> None
     )
 
 
-def check_size(asked: Waiting) -> None:
-    """Raise an error for an experiment that is too long to wait: nobody could read the list."""
+def check_readable(asked: Waiting) -> None:
+    """Raise an error for an experiment that cannot wait, because nobody could read the list.
+
+    It is written with values that are nested more deeply than it is read.
+    """
+    try:
+        reading.bounded({"task": asked.task, "terms": asked.terms})
+    except reading.Unreadable as error:
+        rule = "an experiment that waits must have plain options"
+        raise Refusal(rule, f"{error}", "use the same version of fedloom") from None
     characters = len(asked.model_dump_json())
     if characters > MOST_CHARACTERS:
         rule = f"an experiment that waits must have at most {MOST_CHARACTERS:,} characters"

@@ -10,6 +10,7 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from fedloom import reading
 from fedloom.federation.engines.flower.answers import bytes_in
 from fedloom.federation.protocol.strict_json import read_json
 from fedloom.federation.protocol.wire import read_order, read_reply, task_fields
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MOST_WORD = 100  # characters of a name that a server chose
 MOST_QUESTIONS = 20  # entries of a survey's question that are kept
 MOST_VALUE = 2000  # characters of a value that left, as JSON; a longer one is only measured
-MOST_NESTED = 20  # lists and objects inside one another; Python cannot read back many hundreds
 MOST_FACTS = 1 << 16  # characters of facts that are kept as they left
 
 
@@ -109,24 +109,16 @@ def word(value: object) -> str:
 
 
 def bounded(value: Json) -> Json:
-    """A value, or only its size if it is long or nested deeply."""
+    """A value, or only its size if it is long.
+
+    A value that a later reader of the log could not handle, such as one that is nested deeply, is
+    left out.
+    """
     try:
         text = json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):
+        reading.bounded(value)
+    except (ValueError, RecursionError, reading.Unreadable):
         return {"unreadable": True}
-    if len(text) > MOST_VALUE or is_nested(value, MOST_NESTED):
+    if len(text) > MOST_VALUE:
         return {"characters": len(text)}
     return value
-
-
-def is_nested(value: Json, most: int) -> bool:
-    """Whether more than so many lists and objects are inside one another."""
-    if isinstance(value, dict):
-        items = list(value.values())
-    elif isinstance(value, list | tuple):
-        items = list(value)
-    else:
-        return False
-    if most == 0:
-        return True
-    return any(is_nested(item, most - 1) for item in items)
