@@ -11,7 +11,7 @@ from fedloom.records.result_parts import Input
 from fedloom.runs.preparing import (
     as_before,
     check_device,
-    check_numbers_foretold,
+    check_labels_for_method,
     normalised_as,
     options_asked_for,
     partition_notices,
@@ -163,14 +163,14 @@ def test_data_with_fewer_classes_gets_as_many_as_the_earlier_run_had(images):
 
 def test_labels_that_are_numbers_need_a_method_that_predicts_them():
     numbers = source_of(kind="regression")
-    check_numbers_foretold("fedavg", config_of(), numbers)
-    check_numbers_foretold("knn-per", config_of(), source_of())
+    check_labels_for_method("fedavg", config_of(), numbers)
+    check_labels_for_method("knn-per", config_of(), source_of())
     with pytest.raises(FedloomError, match="knn-per must have labels that are classes") as refusal:
-        check_numbers_foretold("knn-per", config_of(), numbers)
+        check_labels_for_method("knn-per", config_of(), numbers)
     assert "fedavg" in str(refusal.value) and "adapt," not in str(refusal.value)
     by_labels = config_of(topology={"clusters": "labels"})
     with pytest.raises(FedloomError, match="--clusters labels must be used with labels that are"):
-        check_numbers_foretold("fedavg", by_labels, numbers)
+        check_labels_for_method("fedavg", by_labels, numbers)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
 from fedloom.runs.loop_settings import experiment_id
-from fedloom.runs.preparing import Prepared, check_numbers_foretold, check_space_for_table
+from fedloom.runs.preparing import Prepared, check_labels_for_method, check_space_for_table
 from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import load_start
@@ -130,7 +130,7 @@ def prepared_from(folder: RunFolder) -> Prepared:
         group_names=tuple(sorted(facts)),
         table=table,
     )
-    check_numbers_foretold(task.method, config, without_samples)
+    check_labels_for_method(task.method, config, without_samples)
     return Prepared(
         config=config,
         source=without_samples,

@@ -605,7 +605,7 @@ def check(policy: Policy, order: Order) -> Stamp:
         raise Refusal(rule, "the order names a file", "name an installed one")
     # This method would build any network that an order describes, beyond the policy's methods.
     if method == ADAPT:
-        rule = "newcomers must adapt on their own machine"
+        rule = "new clients must adapt on their own machine"
         raise Refusal(rule, "the order asks for it", "use `fedloom adapt`")
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"

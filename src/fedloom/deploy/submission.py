@@ -145,8 +145,8 @@ def check(config: Experiment) -> None:
         )
     if config.method == ADAPT:
         rule = "a federation's method must be trained together"
-        advice = "use `fedloom adapt` where the newcomer's data is"
-        raise FedloomError(rule, "adapt is each newcomer's own", advice)
+        advice = "use `fedloom adapt` where the new client's data is"
+        raise FedloomError(rule, "each new client adapts by itself", advice)
     check_installed(config)
     check_budget(config)
     if config.tiers.shares is not None:

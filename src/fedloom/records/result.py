@@ -88,7 +88,7 @@ class RunResult(Record):
     seconds: Seconds
     measured_clock: Seconds | None = None  # the time that clients in parallel would have taken
     clock: Seconds | None = None  # the same in a file of an earlier version
-    memory: Count | None = None  # the peak memory of a client at work, in bytes
+    memory: Count | None = None  # the peak memory of a client during its work, in bytes
     simulated: Simulated | None = None  # None: an earlier version's file, or a federation
     topology: TopologyOfRun | None = None  # None: an earlier version's file
     clusters: list[ClusterOfRun] = []

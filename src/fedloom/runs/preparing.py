@@ -101,7 +101,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         input_before = WarmStart.read(start.meta).input
         config = with_start(config, config.init, start, input_before, split)
     source = source_for(config.data, input_before)
-    check_numbers_foretold(method, config, source)
+    check_labels_for_method(method, config, source)
     data = with_usual_partition(config.data, source)
     notices = partition_notices(config.data, data, source)
     if split is None:
@@ -207,7 +207,7 @@ def check_space_for_table(task: Task) -> None:
         check_kind(name, task.kind, space.space.kinds, advice)
 
 
-def check_numbers_foretold(method: str, config: Experiment, source: Source) -> None:
+def check_labels_for_method(method: str, config: Experiment, source: Source) -> None:
     """If the labels are numbers, refuse methods and clusterings that need classes."""
     if source.kind != "regression":
         return
