@@ -15,7 +15,8 @@ from fedloom.deploy.divisions import Cut, Division, PartOwner, check_cut, check_
 from fedloom.deploy.experiments import Approvals, Record, Waiting, locked_experiments
 from fedloom.deploy.failures import DataFailed, Refusal, failure_of, failure_of_fault
 from fedloom.deploy.policy import POLICY, Policy, notices_of_policy, read_policy
-from fedloom.deploy.terms import Terms, own_data
+from fedloom.deploy.surveys import AnsweredSurveys
+from fedloom.deploy.terms import ImageSize, TableQuestion, Terms, own_data
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.envelope import Fault
 
@@ -220,10 +221,14 @@ APPROVALS = Approvals(
     approved=("a" * 12,),
     waiting=(Waiting(id="b" * 12, experiment=ID, task={"seed": 1}, terms={"test": 0.2}),),
 )
+SURVEYS = AnsweredSurveys(questions=("c" * 32,), repeats=2, sizes=(ImageSize(resize=8),))
 WHOLE = {
     "record": (RECORD.with_order("training", "a" * 64, 10).model_dump_json(), Record),
     "approvals": (APPROVALS.model_dump_json(), Approvals),
     "terms": (Terms(seed=1, test=0.2, hold=0.1, trainings=9).to_json(), Terms),
+    "size": (ImageSize(resize=8, fit="crop").model_dump_json(), ImageSize),
+    "question": (TableQuestion(label="age", ignore=("id",)).to_json(), TableQuestion),
+    "surveys": (SURVEYS.model_dump_json(), AnsweredSurveys),
 }
 
 
