@@ -1,5 +1,6 @@
 """Sites that make their own keys, and keys that are replaced, revoked or have expired."""
 
+import base64
 import datetime
 import json
 import re
@@ -427,6 +428,18 @@ def test_a_signature_of_another_key_is_none(new_federation):
     headers[hello.MOMENT] = "2027-01-01T00:00:00+00:00"
     raw = json.loads(Door(None, new_federation.path).greeting(headers))
     assert raw["refusal"] == "its key or signature is malformed"
+
+
+def test_a_key_has_only_one_text(new_federation):
+    """Keys are compared by their text: a revoked one must not come back in another form."""
+    from fedloom.deploy import hello
+
+    headers = hello.signed(new_federation.path / "kits" / "a" / "node.key")
+    key = base64.b64decode(headers[hello.KEY])
+    assert hello.question_in(headers) is not None
+    for other in (key.strip() + b"\x01", b"a key\n" + key, key.replace(b"\n", b"\r\n")):
+        changed = {**headers, hello.KEY: base64.b64encode(other).decode()}
+        assert hello.question_in(changed) is None
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,12 @@ def is_signed(text: str, signature: str, public_key: bytes) -> bool:
         loaded: Any = serialization.load_pem_public_key(public_key)
         if not isinstance(loaded, ec.EllipticCurvePublicKey):
             return False
+        usual = loaded.public_bytes(
+            serialization.Encoding.PEM,
+            serialization.PublicFormat.SubjectPublicKeyInfo,
+        )
+        if public_key.strip() != usual.strip():
+            return False  # keys are compared by their text, so each must have only one
         raw = base64.b64decode(signature, validate=True)
         loaded.verify(raw, text.encode(), ec.ECDSA(hashes.SHA256()))
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
