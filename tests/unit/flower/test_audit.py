@@ -141,6 +141,27 @@ def test_a_site_that_was_killed_before_the_head_was_written_goes_on(tmp_path):
     assert len(list(log.verified())) == 6
 
 
+def test_a_site_that_is_killed_again_before_the_head_was_written_goes_on(tmp_path, monkeypatch):
+    log = written(tmp_path / "kit")
+    write_head = AuditLog._write_head
+
+    def killed_at(number):
+        def write(log, head):
+            if head.number == number:
+                raise KeyboardInterrupt
+            write_head(log, head)
+
+        return write
+
+    for number in (5, 6):
+        monkeypatch.setattr(AuditLog, "_write_head", killed_at(number))
+        with pytest.raises(KeyboardInterrupt):
+            log.append("order", {})
+    monkeypatch.undo()
+    assert log.append("order", {}) == 7
+    assert len(list(log.verified())) == 7
+
+
 def test_a_line_that_was_never_finished_is_cut_off(tmp_path):
     """Its answer never left, because the line is on the disk before."""
     log = written(tmp_path / "kit")
