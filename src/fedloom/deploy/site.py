@@ -409,6 +409,7 @@ def check_table(source: Source, policy: Policy) -> None:
     """
     if source.table is None:
         return
+    check_names((COLUMNS,), policy.fields, "fields")
     for sums in source.table.sums.values():
         check_classes(sums.of_label, len(source.y), policy)
 

@@ -222,6 +222,13 @@ def test_an_order_does_not_name_the_values_of_a_column_that_a_survey_keeps(site)
     assert ask_of_table(site, "describe", encoding_of("age"), tensors={}).code is None
 
 
+def test_an_order_does_not_name_values_that_the_policy_keeps(site):
+    site.set(fields=["shape", "labels", "samples", "loss"])
+    for column in ("ward", "label"):
+        answer = ask_of_table(site, "describe", encoding_of("age", column), tensors={})
+        refused(answer, "'columns' is not among its fields")
+
+
 def test_an_order_with_another_encoding_is_no_repetition(site):
     """It would train again, and count as the training that it repeats."""
     add_column(site, "weight", {row: 40.0 + row for row in range(60)})
