@@ -191,8 +191,9 @@ def check_parts(new: Division | Cut, before: Iterable[Division | Cut], least: in
         most = max(new.samples, ordering.samples)
         others_cells = with_samples(cells, most)
         fewest = fewest_told_apart(with_samples(cells_after, most), others_cells)
-        fewest_before = fewest_told_apart(with_samples(cells_before, most), others_cells)
-        if fewest >= least or fewest >= fewest_before:
+        if fewest >= least:
+            continue
+        if fewest >= fewest_told_apart(with_samples(cells_before, most), others_cells):
             continue
         rule = f"figures of this site's parts must not single out fewer than {least} samples"
         found = f"beside those of earlier experiments these would single out {fewest:g}"
