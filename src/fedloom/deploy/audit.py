@@ -128,12 +128,14 @@ class AuditLog:
             if len(line) > MOST_LINE:
                 raise ValueError(f"a line of the audit log would have {len(line):,} bytes")
             end = file.seek(0, os.SEEK_END)
+            new_head = Head(head.number + 1, digest_of(line))
             try:
                 write_all(file, line + b"\n")
                 os.fsync(file.fileno())
-                self._write_head(Head(head.number + 1, digest_of(line)))
+                self._write_head(new_head)
             except OSError:
-                file.truncate(end)  # such as on a full disk: neither the line nor its head counts
+                if self.head() != new_head:
+                    file.truncate(end)  # such as on a full disk: the line does not count
                 raise
         return head.number + 1
 
