@@ -30,7 +30,7 @@ from fedloom.types import Fields, Json, Stamp, Task
 log = logging.getLogger("fedloom")
 
 SHORT = 12  # characters of an id that name it in a sentence; the whole of it is approved
-MOST_CHARACTERS = 1 << 20  # of an experiment that waits; MOST_WAITING of them fit into their file
+MOST_BYTES = 1 << 20  # of an experiment that waits; MOST_WAITING of them fit into their file
 MOST_VALUE = 60  # characters of an option's value that are shown
 TASK = TypeAdapter(Task)
 
@@ -84,10 +84,10 @@ def check_readable(asked: Waiting) -> None:
     except reading.Unreadable as error:
         rule = "an experiment that waits must have plain options"
         raise Refusal(rule, f"{error}", "use the same version of fedloom") from None
-    characters = len(asked.model_dump_json())
-    if characters > MOST_CHARACTERS:
-        rule = f"an experiment that waits must have at most {MOST_CHARACTERS:,} characters"
-        found = f"its options, classes and terms have {characters:,}"
+    size = len(asked.model_dump_json().encode())
+    if size > MOST_BYTES:
+        rule = f"an experiment that waits must have at most {MOST_BYTES:,} bytes"
+        found = f"its options, classes and terms have {size:,}"
         raise Refusal(rule, found, "name fewer classes, or ask the site for approve = policy")
 
 

@@ -128,12 +128,14 @@ class AuditLog:
             if len(line) > MOST_LINE:
                 raise ValueError(f"a line of the audit log would have {len(line):,} bytes")
             end = file.seek(0, os.SEEK_END)
+            new_head = Head(head.number + 1, digest_of(line))
             try:
                 write_all(file, line + b"\n")
                 os.fsync(file.fileno())
-                self._write_head(Head(head.number + 1, digest_of(line)))
+                self._write_head(new_head)
             except OSError:
-                file.truncate(end)  # such as on a full disk: neither the line nor its head counts
+                if self.head() != new_head:
+                    file.truncate(end)  # such as on a full disk: the line does not count
                 raise
         return head.number + 1
 
@@ -159,6 +161,8 @@ class AuditLog:
         was_killed_before_head = line.number == head.number + 1 and line.previous == head.digest
         if found != head and not was_killed_before_head:
             raise self._broken(line.number, f"{HEAD} names another last line, {head.number}")
+        if was_killed_before_head:
+            self._write_head(found)  # a site that is killed again must not be two lines ahead
         return found
 
     def head(self) -> Head:

@@ -11,6 +11,8 @@ follows from the parts alone:
   about are the smallest cut of a graph, in which every sample joins its cell of the one seed with
   its cell of the other. This covers every kind of part, complements, and unions of parts.
 
+If samples were added between two divisions, they are taken for the last ones.
+
 Parts with fewer samples than the policy's `min_part` do not count, because no answer speaks of
 them. Samples that are in no part stand for 0 in every sum.
 """
@@ -184,15 +186,21 @@ def check_parts(new: Division | Cut, before: Iterable[Division | Cut], least: in
     cells_after = cells_of(new.ordering, large(parts_after, least))
     others = [(new.ordering, np.full(new.samples, NO_PART))]
     for ordering, parts in groups.items():
-        if ordering.samples == new.samples:
-            others.append((ordering, cells_of(ordering, large(parts, least))))
+        others.append((ordering, cells_of(ordering, large(parts, least))))
     for ordering, cells in others:
-        fewest = fewest_told_apart(cells_after, cells)
-        if fewest >= least or fewest >= fewest_told_apart(cells_before, cells):
+        most = max(new.samples, ordering.samples)
+        others_cells = with_samples(cells, most)
+        fewest = fewest_told_apart(with_samples(cells_after, most), others_cells)
+        if fewest >= least:
+            continue
+        if fewest >= fewest_told_apart(with_samples(cells_before, most), others_cells):
             continue
         rule = f"figures of this site's parts must not single out fewer than {least} samples"
         found = f"beside those of earlier experiments these would single out {fewest:g}"
-        advice = f"use seed {ordering.seed} with the shares that were used with it, or another seed"
+        advice = "use another seed"
+        if ordering.samples == new.samples:
+            used = f"seed {ordering.seed} with the shares that were used with it"
+            advice = f"use {used}, or another seed"
         raise Refusal(rule, found, advice)
 
 
@@ -218,6 +226,11 @@ def cells_of(ordering: Ordering, parts: Iterable[Part]) -> np.ndarray:
     cells = np.empty_like(in_order)
     cells[own_order(*ordering)] = in_order
     return cells
+
+
+def with_samples(cells: np.ndarray, samples: int) -> np.ndarray:
+    """The cells of so many samples. Those that were added later are in no part."""
+    return np.pad(cells, (0, samples - len(cells)), constant_values=NO_PART)
 
 
 def fewest_told_apart(cells: np.ndarray, others: np.ndarray) -> float:

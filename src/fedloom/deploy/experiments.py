@@ -28,6 +28,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedloom.config.models import Fit
+from fedloom.data.tables.encoding import Encoding
 from fedloom.deploy.closed import Closed
 from fedloom.deploy.divisions import Count, Cut, Division, Share, check_cut, check_division
 from fedloom.deploy.failures import Refusal
@@ -81,6 +82,7 @@ class Record(Closed):
     bytes: Count = 0  # in both directions
     # Digests of the fields of the task, by name. Empty: an earlier version, which kept none.
     task: dict[str, Digest] = {}
+    encoding: Digest = ""  # of how a table's columns are encoded; "": an earlier version, no table
     priced: Digest = ""  # of the task and the limits by which its network was last checked
 
     def with_order(self, kind: Kind, digest: str, size: int) -> Record:
@@ -115,6 +117,20 @@ class Record(Closed):
                 rule = "an experiment must keep the method and options of its first order"
                 raise Refusal(rule, "this order names others", "start a new run")
         return self.model_copy(update={"task": digests})
+
+    def with_encoding(self, encoding: Encoding | None) -> Record:
+        """This record after an order with this encoding of a table.
+
+        Raises an error if it is another one. The same order with another encoding would be other
+        work, but would not count as such.
+        """
+        if encoding is None:
+            return self
+        digest = hashlib.sha256(encoding.model_dump_json().encode()).hexdigest()[:DIGEST]
+        if self.encoding not in ("", digest):
+            rule = "an experiment must encode a table's columns as its first order did"
+            raise Refusal(rule, "this order does it in another way", "start a new run")
+        return self.model_copy(update={"encoding": digest})
 
 
 class Approvals(Closed):

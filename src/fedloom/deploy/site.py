@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ from fedloom.deploy.failures import (
     failure_of_fault,
 )
 from fedloom.deploy.kits import Kit
-from fedloom.deploy.limits import Work, check_price, price_key, reading_within
+from fedloom.deploy.limits import Work, check_price, memory_limit, price_key, reading_within
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.site_data import site_data, site_source, site_table
@@ -331,9 +332,11 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
         body = bytes_in(message.content, "body")
         if not isinstance(head, bytes):
             raise TypeError("its head is not of bytes")
-        check_size(policy, len(head) + len(body), "an order")
+        text = str(records["terms"]["json"])
+        size = len(head) + len(body) + len(text)
+        check_size(policy, size, "an order")
         order = read_order(head, body)
-        terms = Terms.read(str(records["terms"]["json"]))
+        terms = Terms.read(text)
     except (KeyError, TypeError, ValueError) as error:
         rule = "an order must be a message from fedloom"
         raise Refusal(rule, f"{error}", "use the same version") from None
@@ -346,12 +349,14 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
             check_approved(experiments, stamp, terms)
         before = experiments.get(stamp.experiment)
     count_size(states, terms.size, policy)
-    with reading_within(policy.seconds):
+    with reading_within(policy.seconds), encoding_within(terms, policy):
         source = source_for(stamp, terms, config)
+    check_table(source, policy)
     priced = price_key(stamp.task, policy, len(source.y))
     if before is None or before.priced != priced:
         check_price(stamp.task, policy, len(source.y))
-    record = counted(kit, order, Asked.of(head, body), terms, source)
+    asked = Asked(digest_of(head, body), size)
+    record = counted(kit, order, asked, terms, source)
     cuts = Cuts(states, record.division(len(source.y)), policy)
     data = parts_of(source, order.client, terms, record.test, cuts.owner)
     border = Border(policy)
@@ -364,11 +369,11 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
         raise refusal
     if envelope.fault is not None:
         raise NoAnswer(failure_of_fault(envelope.fault))
-    size = sum(len(chunk) for chunk in chunks)
-    check_size(policy, size, "a reply")
+    replied_size = sum(len(chunk) for chunk in chunks)
+    check_size(policy, replied_size, "a reply")
     with locked_experiments(states) as experiments:
         now = experiments.get(stamp.experiment) or record
-        record = now.model_copy(update={"bytes": now.bytes + size, "priced": priced})
+        record = now.model_copy(update={"bytes": now.bytes + replied_size, "priced": priced})
         check_limits(record, policy)
         experiments.put(stamp.experiment, record)
     return chunks, Envelope(envelope.seconds, macs=None, facts=None)
@@ -380,11 +385,33 @@ class Asked(NamedTuple):
     digest: str
     size: int
 
-    @classmethod
-    def of(cls, head: bytes, body: bytes) -> Asked:
-        digest = hashlib.sha256(head)
-        digest.update(body)
-        return cls(digest.hexdigest(), len(head) + len(body))
+
+def digest_of(head: bytes, body: bytes) -> str:
+    digest = hashlib.sha256(head)
+    digest.update(body)
+    return digest.hexdigest()
+
+
+@contextmanager
+def encoding_within(terms: Terms, policy: Policy) -> Iterator[None]:
+    """Bound the memory for encoding a table: the server chooses how many inputs a row has."""
+    if terms.table is None:
+        yield
+        return
+    with memory_limit(policy.memory):
+        yield
+
+
+def check_table(source: Source, policy: Policy) -> None:
+    """Raise an error if the labels of a table may not leave, as in a survey.
+
+    A server can name any column as the label, and a description names the classes.
+    """
+    if source.table is None:
+        return
+    check_names((COLUMNS,), policy.fields, "fields")
+    for sums in source.table.sums.values():
+        check_classes(sums.of_label, len(source.y), policy)
 
 
 def check_seeds(stamp: Stamp, terms: Terms) -> None:
@@ -466,7 +493,7 @@ def counted(
         # Of every order, because there may be other samples now.
         division = record.division(len(source.y))
         experiments.divide(division, policy, tells_sums=source.table is not None)
-        record = record.with_task(order.stamp.task)
+        record = record.with_task(order.stamp.task).with_encoding(terms.table)
         record = record.with_order(kind_of(order), *asked)
         check_limits(record, policy)
         check_approved_trainings(record, policy, terms)

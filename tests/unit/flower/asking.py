@@ -23,6 +23,8 @@ TERMS = {"seed": 0, "test": 0.25, "hold": 0.0}
 class AskedSite:
     """Start kit, data and messages of a site, whose answers come from `deploy.site.handle`."""
 
+    data_kind = "image"
+
     def __init__(self, folder: Path, samples: int = 100, policy: dict[str, object] | None = None):
         from fedloom.deploy.kits import Federation
 
@@ -56,7 +58,7 @@ class AskedSite:
             small = {"width": 0.125, "batch": 8, "epochs": 1}
             options = resolve_options(method, {}) | small | options
         facts = {
-            "kind": "image",
+            "kind": self.data_kind,
             "shape": (1, SIDE, SIDE),
             "labels": ("0", "1"),
             "seed": 0,

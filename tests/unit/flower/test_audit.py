@@ -141,6 +141,45 @@ def test_a_site_that_was_killed_before_the_head_was_written_goes_on(tmp_path):
     assert len(list(log.verified())) == 6
 
 
+def test_a_site_that_is_killed_again_before_the_head_was_written_goes_on(tmp_path, monkeypatch):
+    log = written(tmp_path / "kit")
+    write_head = AuditLog._write_head
+
+    def killed_at(number):
+        def write(log, head):
+            if head.number == number:
+                raise KeyboardInterrupt
+            write_head(log, head)
+
+        return write
+
+    for number in (5, 6):
+        monkeypatch.setattr(AuditLog, "_write_head", killed_at(number))
+        with pytest.raises(KeyboardInterrupt):
+            log.append("order", {})
+    monkeypatch.undo()
+    assert log.append("order", {}) == 7
+    assert len(list(log.verified())) == 7
+
+
+def test_a_disk_that_fails_after_the_head_was_replaced_does_not_break_the_log(
+    tmp_path, monkeypatch
+):
+    log = written(tmp_path / "kit")
+    write_head = AuditLog._write_head
+
+    def failing(log, head):
+        write_head(log, head)
+        raise OSError(5, "the folder cannot be synced")
+
+    monkeypatch.setattr(AuditLog, "_write_head", failing)
+    with pytest.raises(OSError, match="synced"):
+        log.append("order", {})
+    monkeypatch.undo()
+    assert log.append("order", {}) == 6
+    assert len(list(log.verified())) == 6
+
+
 def test_a_line_that_was_never_finished_is_cut_off(tmp_path):
     """Its answer never left, because the line is on the disk before."""
     log = written(tmp_path / "kit")

@@ -71,9 +71,25 @@ def test_parts_that_are_almost_alike_are_refused(change, fewest):
         check_division(division(**change), (division(),), policy())
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"client": 1}, {"samples": 180}, {"hold": 0.0}])
+@pytest.mark.parametrize("change", [{"seed": 2}, {"client": 1}, {"samples": 140}, {"hold": 0.0}])
 def test_parts_that_differ_by_many_samples_are_no_matter(change):
     check_division(division(**change), (division(),), policy())
+
+
+def test_parts_from_before_and_after_samples_were_added_are_compared():
+    """One seed orders 200 and 220 samples nearly alike, so that its parts differ by few."""
+    rule = "would single out 1?[0-9]; use another seed"
+    for before, after in ((200, 220), (220, 200)):
+        with pytest.raises(Refusal, match=rule):
+            check_division(division(samples=after), (division(samples=before),), policy())
+        check_division(division(samples=after, seed=2), (division(samples=before),), policy())
+
+
+def test_a_server_finds_no_seed_whose_part_is_nearly_that_of_fewer_samples():
+    """It can try many seeds by itself: the test parts of these two differ by 18 samples."""
+    before = (division(seed=0, samples=100, hold=0.0),)
+    with pytest.raises(Refusal, match="would single out 18;"):
+        check_division(division(seed=307_104, samples=120, hold=0.0), before, policy())
 
 
 def test_a_sum_of_four_figures_singles_out_no_sample():

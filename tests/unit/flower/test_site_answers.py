@@ -719,7 +719,9 @@ def test_long_experiments_do_not_fill_the_list(site, capsys):
     """Seven of 41 MB made it longer than what is read, and the site refused everything."""
     site.set(approve="ask")
     labels = tuple(f"{number:0100d}" for number in range(11_000))
-    refused(site.ask(labels=labels, tensors={}), "must have at most 1,048,576 characters")
+    refused(site.ask(labels=labels, tensors={}), "must have at most 1,048,576 bytes")
+    long_characters = tuple(f"{number:05d}" + 95 * "\U0001f9f5" for number in range(3_000))
+    refused(site.ask(labels=long_characters, tensors={}), "must have at most 1,048,576 bytes")
     refused(site.ask(), "is not approved yet")
     assert len(waiting_at(site, capsys)) == 1
 

@@ -189,3 +189,68 @@ def test_marks_of_rows():
     twin = Numbers(draw.integers(1000, size=100_000).astype(float))
     pairs = set(zip(many.values.tolist(), twin.values.tolist(), strict=True))
     assert len(np.unique(marks_of(table_of("it", {"a": many, "b": twin})))) == len(pairs)
+
+
+# Orders for a table
+
+
+def encoding_of(column, label="label", categories=()):
+    """How a server has one column of numbers encoded, and the wards as these categories."""
+    number = {"kind": "number", "name": column, "mean": 0.0, "std": 1.0, "tells_missing": False}
+    columns = [number]
+    if categories:
+        wards = {"kind": "category", "name": "ward", "categories": categories}
+        columns.append({**wards, "tells_missing": False})
+    return {"columns": columns, "label": label, "target": None}
+
+
+def ask_of_table(site, kind, encoding, **named):
+    inputs = 1 + sum(len(column.get("categories", ())) for column in encoding["columns"])
+    site.data_kind = "table"
+    task = {"shape": (inputs,), "labels": ("sick", "well"), "mean": (0.0,), "std": (1.0,)}
+    options = {"width": 1.0}
+    return site.ask(kind, terms={"table": encoding}, options=options, **{**task, **named})
+
+
+def test_an_order_does_not_name_the_values_of_a_column_that_a_survey_keeps(site):
+    """A server can name any column as the label, and a description names the classes."""
+    write_table(site, range(300))
+    add_column(site, "town", {row: f"town-{row % 140}" for row in range(300)})
+    refused(site.survey({"label": "town"}), "at most 100 classes here, but this column has more")
+    answer = ask_of_table(site, "describe", encoding_of("age", "town"), tensors={})
+    refused(answer, "at most 100 classes here, but this column has more")
+    assert ask_of_table(site, "describe", encoding_of("age"), tensors={}).code is None
+
+
+def test_an_order_does_not_name_values_that_the_policy_keeps(site):
+    site.set(fields=["shape", "labels", "samples", "loss"])
+    for column in ("ward", "label"):
+        answer = ask_of_table(site, "describe", encoding_of("age", column), tensors={})
+        refused(answer, "'columns' is not among its fields")
+
+
+def test_an_order_with_another_encoding_is_no_repetition(site):
+    """It would train again, and count as the training that it repeats."""
+    add_column(site, "weight", {row: 40.0 + row for row in range(60)})
+    site.set(rounds=1)
+    first = ask_of_table(site, "train", encoding_of("age"))
+    other = ask_of_table(site, "train", encoding_of("weight"))
+    refused(other, "must encode a table's columns as its first order did", "start a new run")
+    again = ask_of_table(site, "train", encoding_of("age"))
+    assert first.code is None and again.raw == first.raw
+
+
+def test_a_table_is_encoded_within_the_memory_of_the_policy(site):
+    """The server chooses how many inputs a row has."""
+    site.set(memory="200M")
+    categories = [f"{number:06d}" for number in range(8_000)]
+    answer = ask_of_table(site, "describe", encoding_of("age", categories=categories), tensors={})
+    assert answer.code == "memory", vars(answer)
+    assert ask_of_table(site, "describe", encoding_of("age"), tensors={}).code is None
+
+
+def test_terms_count_as_bytes_of_an_order(site):
+    site.set(megabytes=0.1)
+    categories = [f"{number:06d}" for number in range(20_000)]
+    answer = ask_of_table(site, "describe", encoding_of("age", categories=categories), tensors={})
+    refused(answer, "an order must have at most 0.1 MB here")
